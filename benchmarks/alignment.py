@@ -1,4 +1,4 @@
-"""Which decoder layer's heads say best where a target subword comes from: measured by anchors.
+"""Measure which decoder layer and heads give the best word alignment, on anchor words.
 
 There is no gold alignment for this. An anchor is a number, a name or a punctuation mark that stands exactly once on
 either side of a sentence pair: where it comes from is certain. The bundle's own weights read the reference
@@ -57,7 +57,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Point:
-    """One subword of an anchor: its position in the target, and the source's that are right, of `length`."""
+    """One target subword of an anchor: its position, the correct source positions, and the anchor's `length`."""
 
     kind: str
     step: int
@@ -65,7 +65,7 @@ class Point:
 
 
 def find_anchors(pair: Pair) -> Iterator[Anchor]:
-    """Names at the start of a sentence, which may be any word, do not count."""
+    """Names, except at the start of a sentence, where any word has a capital."""
     for kind, pattern in KINDS.items():
         sides = []
         for text in (pair.source, pair.target):
@@ -81,14 +81,14 @@ def find_anchors(pair: Pair) -> Iterator[Anchor]:
 
 
 def overlapping(offsets: Sequence[Offsets], span: Offsets) -> tuple[int, ...]:
-    """Subwords that share a character with the span."""
+    """The subwords that share a character with the span."""
     return tuple(
         index for index, (start, end) in enumerate(offsets) if max(start, span[0]) < min(end, span[1])
     )
 
 
 def points_of(pair: Pair, tokenizer: Tokenizer) -> list[Point]:
-    """The pair's anchors, subword by subword."""
+    """The anchors of a pair, one entry a subword."""
     source, target = source_offsets(tokenizer, pair.source), source_offsets(tokenizer, pair.target)
     return [
         Point(anchor.kind, step, overlapping(source, anchor.source))
@@ -99,21 +99,21 @@ def points_of(pair: Pair, tokenizer: Tokenizer) -> list[Point]:
 
 @torch.no_grad()
 def attention(model: Transformer, source: Sequence[int], target: Sequence[int], bos_id: int) -> Floats:
-    """Of reading the target, its end token included: (layers, heads, len(target), len(source))."""
+    """Attention weights with the whole target as input: (layers, heads, len(target), len(source))."""
     ids = torch.tensor([[bos_id, *target]])
     weights: Floats = model.cross_attention_weights(torch.tensor([list(source)]), ids)[:, 0].numpy()
     return weights
 
 
 class Tally:
-    """How often each choice is right, by kind of anchor."""
+    """How often each choice of heads is correct, by kind of anchor."""
 
     def __init__(self) -> None:
         self._right: dict[tuple[Any, ...], int] = defaultdict(int)
         self._all: dict[str, int] = defaultdict(int)
 
     def add(self, weights: Floats, points: Iterable[Point], choices: Iterable[Choice], *, shift: int) -> None:
-        """weights: as `attention` returns them."""
+        """Add a pair. weights: as `attention` returns them."""
         points = list(points)
         for point in points:
             self._all[point.kind] += 1
@@ -123,18 +123,18 @@ class Tally:
                 self._right[choice, point.kind] += int(best[point.step + shift] in point.right)
 
     def shares(self, choice: Choice) -> dict[str, float]:
-        """Right ones of all, by kind, and `mean` over the kinds."""
+        """The share of correct subwords by kind, and `mean` over the kinds."""
         shares = {kind: self._right[choice, kind] / number for kind, number in sorted(self._all.items())}
         return {**shares, "mean": sum(shares.values()) / len(shares)}
 
     def counts(self) -> dict[str, int]:
-        """Subwords of anchors, by kind."""
+        """The number of anchor subwords, by kind."""
         return dict(sorted(self._all.items()))
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pair's ids, ends included, and its points."""
+    """A pair's ids, end tokens included, and its anchors."""
 
     source: tuple[int, ...]
     target: tuple[int, ...]
@@ -142,7 +142,7 @@ class Example:
 
 
 def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: int) -> list[Example]:
-    """Pairs with an anchor that the model takes whole."""
+    """The pairs that have an anchor and fit the model."""
     examples = []
     for specification in args.data:
         for number, pair in enumerate(read_data(specification)):
@@ -151,7 +151,7 @@ def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: in
             try:
                 source, target = tokenizer.encode(pair.source).ids, tokenizer.encode(pair.target).ids
                 points = points_of(pair, tokenizer)
-            except TokenizerError:  # more runs of unknown characters than there are placeholders
+            except TokenizerError:  # more runs of unknown characters than placeholders
                 continue
             if points and max(len(source), len(target)) < max_length:
                 examples.append(Example(source, target, tuple(points)))
@@ -161,7 +161,7 @@ def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: in
 def measure(
     model: Transformer, examples: Iterable[Example], choices: Sequence[Choice], *, bos_id: int
 ) -> dict[int, Tally]:
-    """Tallies by shift, 0 and 1."""
+    """The counts by shift, 0 and 1."""
     tallies = {0: Tally(), 1: Tally()}
     for example in tqdm(list(examples), unit=" pairs"):
         weights = attention(model, example.source, example.target, bos_id)
@@ -171,7 +171,7 @@ def measure(
 
 
 def averages(tally: Tally, num_layers: int, num_heads: int) -> list[Choice]:
-    """For each layer the averages of its best head, its two best, ... and all."""
+    """For each layer: averages over its best head, its two best heads, and so on up to all."""
     choices = []
     for layer in range(num_layers):
         ranked = sorted(range(num_heads), key=lambda head: -tally.shares((layer, (head,)))["mean"])
@@ -180,7 +180,7 @@ def averages(tally: Tally, num_layers: int, num_heads: int) -> list[Choice]:
 
 
 def report(args: argparse.Namespace) -> dict[str, Any]:
-    """Choose on one half, score on the other."""
+    """Choose heads on one half and score them on the other."""
     bundle = load_bundle(args.bundle)
     model = load_model(args.bundle / "weights")
     tokenizer = Tokenizer(bundle.file("source.spm"))

@@ -1,7 +1,7 @@
-"""What a sentence costs that is known, and when a stream's first word comes: over HTTP, one client, one connection.
+"""Measure the latency of cached sentences and of a stream's first word, over HTTP with one client.
 
-Starts the server as a user would, sends it the sentences beside this file twice, then streams them with a
-cache that is off. Writes JSON. Linux only.
+Starts the server with its defaults, sends it the sentences beside this file twice, then streams them with the cache
+off. Writes JSON. Linux only.
 
     python -m benchmarks.cache --output benchmarks/results/cache.json
 """
@@ -36,7 +36,7 @@ SETTINGS = (
 
 
 def summary(milliseconds: Sequence[float]) -> dict[str, float]:
-    """Percentiles."""
+    """Percentiles of latencies."""
     ordered = sorted(milliseconds)
     return {
         "num": len(ordered),
@@ -48,7 +48,7 @@ def summary(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 async def measure_known(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """Each sentence twice, all of them once before any comes again."""
+    """Send every sentence once, and then every sentence again."""
     async with Connection(port) as connection:
         for request in requests[:NUM_WARM_UP]:
             await connection.post(request)
@@ -64,7 +64,7 @@ async def measure_known(port: int, requests: Sequence[Request]) -> dict[str, obj
 
 
 async def measure_stream(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """From sending a request to the first bytes that show a word or a sentence, and to the last byte."""
+    """The time from the request to the first bytes with text, and to the last byte."""
     first, whole = [], []
     reader, writer = await asyncio.open_connection(HOST, port)
     for request in requests:

@@ -1,8 +1,8 @@
-"""How characters that training never saw come through a bundle: emoji, other scripts, what has no width, symbols.
+"""Check that characters outside the training text survive translation: emoji, other scripts, zero-width characters.
 
-A run of them travels as a placeholder that the model learnt to copy; one that the model leaves out is put at
-the end of its sentence. Counted, by kind: runs that come back whole (all of them must), runs that the model
-placed itself, runs that were mended. Exit code 1 where one was lost.
+A run of such characters becomes a placeholder that the model copies. A placeholder that the model drops is added at
+the end of its sentence. Counts, by kind: runs that the translation has (it must have all), runs that the model placed,
+and runs that were repaired. Exit code 1 if a character is lost.
 
     python -m benchmarks.carried --bundle bundles/en-de --output benchmarks/results/carried.json
 """
@@ -38,12 +38,12 @@ TIMEOUT_S = 300.0
 
 @dataclass
 class Count:
-    """Of one kind of sentences.
+    """Counts for one kind of sentences.
 
-    num_runs: runs of unknown characters, each a placeholder in what the model was given. num_whole: those that
-    the translation has, character by character. num_placed, num_mended: by the model, and at the end.
-    num_lost: single characters that the vocabulary lacks and that the text at the end of the whole way, splitting
-    and joining too, has less often than the source.
+    num_runs: runs of unknown characters, each a placeholder in the model's input. num_whole: runs that the translation
+    has, character by character. num_placed: runs that the model placed. num_mended: runs added at the end.
+    num_lost: single characters outside the vocabulary that occur less often in the joined translation than in the
+    source.
     """
 
     num_sentences: int = 0
@@ -55,7 +55,7 @@ class Count:
 
 
 class Carrier:
-    """A bundle's model, engine and translator, outside any server."""
+    """The bundle's model, engine and translator, without a server."""
 
     def __init__(self, model: LoadedModel, engine: Engine, executor: ThreadPoolExecutor) -> None:
         self.model = model
@@ -80,7 +80,7 @@ class Carrier:
         return text, all(placed)
 
     async def _count_piece(self, encoded: Encoded, count: Count) -> bool:
-        """Add one piece. Returns whether all of its runs were placed by the model."""
+        """Add one part. Returns whether the model placed all of its runs."""
         options = self.translator.options(self._request(""), num_source_tokens=len(encoded.ids))
         result = await self.engine.submit(
             encoded.ids, options, request_id="", caller="", deadline=time.monotonic() + TIMEOUT_S
@@ -95,7 +95,7 @@ class Carrier:
         return not decoded.num_appended
 
     def _pieces(self, sentence: str) -> list[Encoded]:
-        """What the model is given, as the translator cuts it."""
+        """The model's input, as the translator splits it."""
         pieces = []
         for span in sentence_spans(sentence, self.pair.source):
             for part in fitting_spans(
@@ -117,7 +117,7 @@ class Carrier:
         )
 
     def _num_lost(self, source: str, answer: str) -> int:
-        """Characters unknown to the vocabulary that the answer has less often than the source."""
+        """Characters outside the vocabulary that occur less often in the translation than in the source."""
         source, answer = unicodedata.normalize("NFC", source), unicodedata.normalize("NFC", answer)
         unknown = Counter(
             character for character in source if self.model.source_tokenizer.num_verbatim_spans(character)
@@ -126,7 +126,7 @@ class Carrier:
 
 
 async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, str]]]:
-    """All sentences, one after another. Returns the counts by kind, and the sentences that were mended."""
+    """Translate the sentences in order. Returns the counts by kind, and the repaired sentences."""
     engine = Engine(
         model.workers, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None
     )
@@ -146,7 +146,7 @@ async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, 
 
 
 def total_of(counts: Sequence[Count]) -> Count:
-    """The sum."""
+    """The sum of the counts."""
     fields = asdict(Count())
     return Count(**{name: sum(getattr(count, name) for count in counts) for name in fields})
 
@@ -184,7 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(f"| {name} | {' | '.join(str(value) for value in asdict(count).values())} |" for name, count in rows),
     ])  # fmt: skip
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")  # in ASCII: some have no width
+    args.output.write_text(
+        json.dumps(result, indent=1) + "\n", "utf-8"
+    )  # as ASCII escapes: some have no width
     args.output.with_suffix(".md").write_text(
         f"# Characters that training never saw\n\n{model.manifest.name} {model.manifest.version} in "
         f"{model.precision}, commit {result['commit']}.\n\n```\n{result['command']}\n```\n\n{table}\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What cannot be seen is written as an escape.
+# Invisible characters are written as escapes.
 SENTENCES: dict[str, tuple[str, ...]] = {
     "emoji": (
         "I am so happy today 😀",

@@ -32,7 +32,7 @@ from benchmarks.machine import commit, describe_machine
 RESULT = Path(__file__).with_name("results") / "detection.json"
 LANGUAGE_SETS = ("de,en", "de,en,fr")
 PAIRS = ("en-de", "en-fr")
-# The longest text of each bucket, in characters.
+# The greatest length of each bucket, in characters.
 BUCKETS = (5, 10, 20, 40, 80, 160, 10_000)
 NUM_WORDS = (1, 2, 4)
 Detect = Callable[[str], str]
@@ -65,7 +65,7 @@ def lingua(languages: Sequence[str]) -> Detect:
 
 
 def lingua_low(languages: Sequence[str]) -> Detect:
-    """The same with trigrams alone."""
+    """Character trigrams alone, and rules."""
     return _lingua(languages, is_low_accuracy=True)
 
 
@@ -77,7 +77,7 @@ def eld(languages: Sequence[str]) -> Detect:
 
 
 def whatlang(_languages: Sequence[str]) -> Detect:
-    """Trigrams; cannot be restricted."""
+    """Trigrams; the languages cannot be restricted."""
     module: Any = importlib.import_module("whatlang")
     codes = {"eng": "en", "deu": "de", "fra": "fr"}
 
@@ -91,12 +91,12 @@ def whatlang(_languages: Sequence[str]) -> Detect:
 
 
 def cld2(_languages: Sequence[str]) -> Detect:
-    """Quadgrams; cannot be restricted."""
+    """Quadgrams; the languages cannot be restricted."""
     module: Any = importlib.import_module("pycld2")
     return lambda text: str(module.detect(text, bestEffort=True)[2][0][1])
 
 
-# Function, and the distribution that it needs.
+# Function, and the distribution package that it needs.
 DETECTORS: dict[str, tuple[Callable[[Sequence[str]], Detect], str]] = {
     "py3langid": (py3langid, "py3langid"),
     "lingua": (lingua, "lingua-language-detector"),
@@ -131,7 +131,7 @@ def _columns(path: Path, pair: str) -> Iterator[tuple[str, str]]:
 
 
 def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict[str, object]:
-    """One detector on the texts in `languages`. Memory is what loading and detecting added to this process."""
+    """Run one detector on the texts in `languages`. Memory: what loading and detecting adds to this process."""
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     process = psutil.Process()
     before = process.memory_info().rss
@@ -158,7 +158,7 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
 
 
 def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
-    """How many texts the rule for text in the target language takes for one, and how many of these wrongly."""
+    """How many texts the rule for target-language text matches, and how many of these are wrong."""
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     kept = [
@@ -170,7 +170,7 @@ def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, in
 
 
 def version_of(distribution: str) -> str | None:
-    """None where it is not installed."""
+    """The version; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -1,8 +1,7 @@
-"""How long the event loop lets everybody wait, beside requests that are large or many.
+"""Measure how long large or numerous requests delay other requests on the event loop.
 
-A probe asks for /livez every few milliseconds, over one connection, from a process of its own; beside it are in turn
-the clients of each case, on one server. Its longest answer is what the event loop kept it waiting, and what the machine
-did.
+A probe requests /livez every few milliseconds, over one connection, from its own process. Beside it the clients of
+each case run in turn, on one server. The probe's largest latency includes the time that the event loop was blocked.
 Writes JSON and prints the table of docs/performance.md. Linux only.
 
     python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
@@ -43,7 +42,7 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """So many clients that send the same again and again. needs: the status that shows it was sent as it was to be."""
+    """Clients that repeat one request. needs: the status that shows that the request took its intended path."""
 
     name: str
     num_clients: int
@@ -54,7 +53,7 @@ class Case:
 
 
 def known(**more: object) -> bytes:
-    """As many characters as a request may have, the same ones each time."""
+    """A text of the maximum length, the same character throughout."""
     said, length = [], 0
     for sentence in read_sentences() * 3:
         if length + len(sentence) > MAX_CHARACTERS:
@@ -72,7 +71,7 @@ def known(**more: object) -> bytes:
 
 
 def with_terms() -> bytes:
-    """The same with many terms, of which some stand in the texts."""
+    """The same, with many glossary terms, some of which occur in the texts."""
     words = dict.fromkeys(
         word for sentence in read_sentences() for word in sentence.split() if word.isalpha()
     )
@@ -81,12 +80,12 @@ def with_terms() -> bytes:
 
 
 def arrays() -> bytes:
-    """A body as large as it may be, of as many arrays as fit."""
+    """A body of the maximum size with as many arrays as possible."""
     return b'{"text": [' + b",".join([b"[]"] * 320_000) + b"]}"
 
 
 def json_file() -> bytes:
-    """An upload of four megabytes of JSON, of short texts that are in the target language already."""
+    """An upload of 4 MB of JSON with short texts that are in the target language."""
     texts = [f"{sentence} {number}" for number in range(120) for sentence in read_sentences()]
     content = json.dumps(dict(enumerate(texts)))[:4_000_000].rpartition(", ")[0] + "}"
     fields = {"source": "de", "target": "de"}
@@ -115,11 +114,11 @@ CASES = (
 )
 
 
-async def probe(port: int, told: Connection) -> None:
-    """Milliseconds of each probe's answer, sent back once this is told to end."""
+async def probe(port: int, parent: Connection) -> None:
+    """Measure each probe in milliseconds, and send the results when the parent asks for them."""
     reader, writer = await asyncio.open_connection(HOST, port)
     found = []
-    while not told.poll():
+    while not parent.poll():
         began_at = time.perf_counter()
         writer.write(PROBE)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -127,16 +126,16 @@ async def probe(port: int, told: Connection) -> None:
         found.append((time.perf_counter() - began_at) * 1e3)
         await asyncio.sleep(PROBE_EVERY_S)
     writer.close()
-    told.send(found)
+    parent.send(found)
 
 
-def run_probe(port: int, told: Connection) -> None:
-    """In a process of its own, which preparing and reading the load does not hold up."""
-    asyncio.run(probe(port, told))
+def run_probe(port: int, parent: Connection) -> None:
+    """A probe in its own process, so that preparing and reading the load does not delay it."""
+    asyncio.run(probe(port, parent))
 
 
 async def load(port: int, case: Case, seconds: float) -> Counter[int]:
-    """The statuses of a case's answers."""
+    """The statuses of a case's responses."""
     content, statuses = case.content(), Counter[int]()
     head = f"POST {case.path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {case.content_type}\r\n"
     request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
@@ -158,7 +157,7 @@ async def load(port: int, case: Case, seconds: float) -> Counter[int]:
 
 
 def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
-    """A case: first once alone, so that its sentences are known, then beside the probe."""
+    """Run a case: once alone, so that its sentences are cached, then beside the probe."""
     asyncio.run(load(port, case, 0.001))
     ours, theirs = multiprocessing.Pipe()
     asking = multiprocessing.get_context("spawn").Process(target=run_probe, args=(port, theirs))
@@ -185,7 +184,7 @@ def _own_cpu_s() -> float:
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """As docs/performance.md has it."""
+    """The table of docs/performance.md."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         probes = one["probes"]

@@ -1,9 +1,9 @@
-"""Whether one caller shuts another out: a caller's lines, alone and beside another's load, in turns.
+"""Measure whether one caller's load delays another caller's requests.
 
-Five lines a second of one caller, each on a connection that is there already; beside them what another caller sends.
-Each case has a server of its own, and each of its turns is first the lines alone, then the lines beside the load. Lines
-count from when they were due. The clients share the server's cores: their part of the processors' time is told. Writes
-JSON and prints the table of docs/performance.md. Linux only.
+The quiet caller sends five lines a second, each on an open connection. The loud caller sends the case's load. Each
+case has its own server. In each turn the quiet caller runs alone, then beside the load. Latency counts from the time
+when a line was due. The clients share the server's cores, so the result holds their share of the CPU time. Writes JSON
+and prints the table of docs/performance.md. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
 """
@@ -36,7 +36,7 @@ OTHER_ADDRESS = "127.0.0.2"
 LINES_A_SECOND = 5.0
 LOUD, QUIET = "loud", "quiet"
 LIMIT = 3.0  # times the 99th percentile alone
-PAUSE_S = 1.0  # after the load has left: what it had begun is given up
+PAUSE_S = 1.0  # after the load stops: its running requests are cancelled
 MAX_CHARACTERS, MAX_ITEM_CHARACTERS = 49_000, 4_900
 
 Body = dict[str, object]
@@ -44,9 +44,9 @@ Body = dict[str, object]
 
 @dataclass(frozen=True)
 class Case:
-    """What the other caller sends: so many clients, each body after body, as soon as the last one is answered.
+    """What the loud caller sends: `num_clients` clients, each with one request after another.
 
-    has_keys: whether the callers are told apart by keys, else by their addresses.
+    has_keys: whether API keys identify the callers; otherwise their addresses do.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass
 class Turn:
-    """What was seen of the lines: statuses, and milliseconds of those with 200. num_loud: statuses of the other's."""
+    """Results of the quiet caller: statuses, and milliseconds of 200s. num_loud: statuses of the loud caller's."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     served_ms: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ def _lines(number: int, **options: object) -> Callable[[Iterator[str]], Body]:
 
 
 def _short(number: int) -> Callable[[Iterator[str]], Body]:
-    """As many sentences, of a few words each, in one request."""
+    """`count` short sentences in one request."""
 
     def body(sentences: Iterator[str]) -> Body:
         said = [" ".join(next(sentences).split()[:4]).rstrip(".,;:?!") + "." for _ in range(number)]
@@ -83,7 +83,7 @@ def _short(number: int) -> Callable[[Iterator[str]], Body]:
 
 
 def _full(sentences: Iterator[str]) -> Body:
-    """As many characters as a request may have."""
+    """A text of the maximum length."""
     said, length = [], 0
     while length < MAX_CHARACTERS:
         said.append(next(sentences))
@@ -92,7 +92,7 @@ def _full(sentences: Iterator[str]) -> Body:
 
 
 def items_of(said: Sequence[str]) -> list[str]:
-    """Sentences put together to texts that are no longer than a text may be."""
+    """Join sentences to texts within the length limit."""
     texts = [""]
     for sentence in said:
         if len(texts[-1]) + len(sentence) > MAX_ITEM_CHARACTERS:
@@ -113,14 +113,14 @@ CASES = (
 
 
 def numbered(sentences: Sequence[str]) -> Iterator[str]:
-    """The sentences again and again, in another order each time."""
+    """The sentences repeatedly, in a new random order each time."""
     draw = random.Random(3)
     while True:
         yield from draw.sample(sentences, len(sentences))
 
 
 class Client:
-    """One caller's connection. address: that it comes from."""
+    """One caller's connection. address: the local address."""
 
     def __init__(self, port: int, caller: str, *, has_keys: bool) -> None:
         self._port = port
@@ -128,17 +128,17 @@ class Client:
         self._address = OTHER_ADDRESS if caller == QUIET and not has_keys else HOST
 
     async def open(self) -> None:
-        """Connect."""
+        """Open the connection."""
         self._reader, self._writer = await asyncio.open_connection(
             HOST, self._port, local_addr=(self._address, 0)
         )
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._writer.close()
 
     async def ask(self, body: Body) -> tuple[int, float]:
-        """Status, and the seconds of Retry-After, 0 without."""
+        """Returns the status, and Retry-After in seconds (0 without)."""
         content = json.dumps(body).encode()
         key = f"Authorization: Bearer {self._key}\r\n" if self._key else ""
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {HOST}\r\n{key}Content-Type: application/json\r\n"
@@ -150,7 +150,7 @@ class Client:
 
 
 async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
-    """The quiet caller's: each sent when it is due, whatever has become of the others."""
+    """Send the quiet caller's requests when they are due, whether or not earlier ones are answered."""
     idle: list[Client] = []
     draw = random.Random(11)
 
@@ -183,7 +183,7 @@ async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, 
 
 
 async def beside(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
-    """The lines beside the other's load, which is there a second before the first of them."""
+    """Measure the quiet caller beside the load, which starts a second earlier."""
     upcoming = numbered(sentences)
 
     async def load() -> None:
@@ -206,13 +206,13 @@ async def beside(port: int, case: Case, sentences: Sequence[str], turn: Turn, *,
 
 
 def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[str]) -> dict[str, object]:
-    """One case on a server of its own."""
+    """Run one case on its own server."""
     settings = dict(PLAIN)
     if case.has_keys:
         settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
     alone, together = Turn(), Turn()
     with Process(serve_command(sys.executable, None, settings)) as server:
-        asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # first times
+        asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # warm-up
         own_before, began_at = _own_cpu_s(), time.perf_counter()
         for _ in range(num_turns):
             asyncio.run(lines(server.port, case, sentences, alone, seconds=seconds))
@@ -238,20 +238,20 @@ def _own_cpu_s() -> float:
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """As docs/performance.md has it."""
+    """The table of docs/performance.md."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         idle, seen, statuses = one["alone"], one["beside"], one["statuses"]
         assert isinstance(idle, dict)
         assert isinstance(statuses, dict)
-        told = "none answered"
+        latency = "none answered"
         if isinstance(seen, dict):
-            told = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
-            told += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
+            latency = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
+            latency += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
         refused = sum(number for status, number in statuses.items() if status != "200")
         rows.append(
             f"| {one['case']} | none refused, p99 at most {LIMIT:g} times that alone | "
-            f"{refused} of {sum(statuses.values())} refused; {told} |"
+            f"{refused} of {sum(statuses.values())} refused; {latency} |"
         )
     return "\n".join(rows)
 

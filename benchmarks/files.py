@@ -1,8 +1,7 @@
-"""What it takes to read and write files that were made to take long, by size, and what others notice of it.
+"""Measure the cost of files that are slow to read or write, by size, and the delay of other requests.
 
-Each file is sent to a server with `source` = `target`: it is read and written, and nothing is translated. Seconds are
-processor time of the file worker, for reading and writing. Memory is the worker's most, in 10^6 bytes. /livez is asked
-meanwhile, on a connection of its own. Linux only.
+Each file is sent with `source` = `target`, so it is read and written but not translated. Seconds are CPU time of the
+file worker. Memory is the worker's peak, in 10^6 bytes. A separate connection requests /livez meanwhile. Linux only.
 
     python -m benchmarks.files --output benchmarks/results/files.json
 """
@@ -30,7 +29,7 @@ from benchmarks.server_process import HOST, Process, serve_command
 
 RESULT = Path(__file__).with_name("results") / "files.json"
 SIZES = (10_000, 20_000, 40_000, 80_000)
-# Memory of a file above this size is given back a second behind its answer.
+# The memory of a file above this size is freed within a second after its response.
 SETTLED_BYTES, SETTLE_S = 500_000, 2.0
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 RUNS = {
@@ -64,7 +63,7 @@ def docx(body: str) -> bytes:
     return archive.getvalue()
 
 
-# Files of one size each: name -> suffix and content.
+# By name: suffix, and a function from a size to the content.
 LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "text of 9.9 MB in one line": ("txt", lambda: b"The house. " * 900_000),
     "JSON of a million keys": (
@@ -86,7 +85,7 @@ LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 @dataclass
 class Watch:
-    """Follows the workers of a server, and its /livez, in threads. cpu_s, memory_mb: by process."""
+    """Samples the workers of a server and the latency of /livez in threads. cpu_s, memory_mb: by process."""
 
     server: Process
     cpu_s: dict[int, float] = field(default_factory=dict)
@@ -155,13 +154,13 @@ def send(server: Process, suffix: str, content: bytes) -> int:
 
 
 def resident_mb(process_id: int) -> float:
-    """Memory of the server's own process."""
+    """Memory of the server's main process."""
     status = Path(f"/proc/{process_id}/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) * 1024 / 1e6 for line in status if line.startswith("VmRSS:"))
 
 
 def measure(server: Process, name: str, suffix: str, content: bytes) -> dict[str, Any]:
-    """One file."""
+    """Measure one file."""
     memory = resident_mb(server.pid)
     with Watch(server) as watch:
         time.sleep(0.02)

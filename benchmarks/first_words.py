@@ -1,4 +1,4 @@
-"""How many of 300 things that newcomers type are translated acceptably: `first_words.tsv`, through a real server.
+"""Count acceptable translations of 300 typical first inputs (`first_words.tsv`) through a real server.
 
 Each entry of a language pair that the server has is sent to POST /v1/translate as a request of its own, with the
 default options. Printed: the share of acceptable answers in all, by direction and by kind; how many answers are empty;
@@ -6,7 +6,7 @@ how many drop a number; and each failure. The rule of comparison is in `benchmar
 
     python -m benchmarks.first_words --bundle bundles/en-de --json benchmarks/results/first_words.json
 
-With --url, a server that runs already is asked, and none is started.
+--url uses a running server instead of starting one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An entry, the server's translation of it, and what the rules say of that."""
+class ScoredAnswer:
+    """An entry, its translation by the server, and the verdict of the rules."""
 
     entry: Entry
     answer: str
@@ -42,7 +42,7 @@ class Answered:
 
 @dataclass
 class Tally:
-    """Counts of a group of answers."""
+    """Counts over a group of answers."""
 
     num_entries: int = 0
     num_acceptable: int = 0
@@ -50,7 +50,7 @@ class Tally:
     num_dropping_a_number: int = 0
 
     def add(self, verdict: Verdict) -> None:
-        """Count one answer more."""
+        """Count one more answer."""
         self.num_entries += 1
         self.num_acceptable += verdict.is_acceptable
         self.num_empty += verdict.is_empty
@@ -58,11 +58,11 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Of acceptable answers, 0 to 1; 0 of none."""
+        """The share of acceptable answers, 0 to 1; 0 if there are none."""
         return self.num_acceptable / self.num_entries if self.num_entries else 0.0
 
 
-def tallies(answers: Iterable[Answered]) -> dict[str, Tally]:
+def tallies(answers: Iterable[ScoredAnswer]) -> dict[str, Tally]:
     """The counts by group: `all`, then each direction, then each kind, in the order of the answers."""
     answers = list(answers)
     found: dict[str, Tally] = defaultdict(Tally)
@@ -73,19 +73,19 @@ def tallies(answers: Iterable[Answered]) -> dict[str, Tally]:
 
 
 def served_model(http: httpx.Client) -> tuple[dict[str, Any], set[str]]:
-    """The server's model, and the directions that it has, such as `en-de`."""
+    """The server's model name and its directions, such as `en-de`."""
     (model,) = http.get("/v1/models").raise_for_status().json()["models"]
     return model, {f"{pair['source']}-{pair['target']}" for pair in model["language_pairs"]}
 
 
-def translate(http: httpx.Client, entries: Iterable[Entry]) -> list[Answered]:
-    """The answers, one request after another. Raises httpx.HTTPError where the server refuses or is gone."""
+def translate(http: httpx.Client, entries: Iterable[Entry]) -> list[ScoredAnswer]:
+    """Translate the entries one by one. Raises httpx.HTTPError for an error response or a lost connection."""
     found = []
     for entry in entries:
         source, target = entry.direction.split("-")
         body = {"text": entry.source, "source": source, "target": target}
         answer = http.post("/v1/translate", json=body).raise_for_status().json()["translations"][0]["text"]
-        found.append(Answered(entry, answer, judge(entry, answer)))
+        found.append(ScoredAnswer(entry, answer, judge(entry, answer)))
     return found
 
 
@@ -102,7 +102,7 @@ def table(groups: dict[str, Tally]) -> str:
     ])  # fmt: skip
 
 
-def failures(answers: Iterable[Answered]) -> list[dict[str, Any]]:
+def failures(answers: Iterable[ScoredAnswer]) -> list[dict[str, Any]]:
     """The answers that are not acceptable, with an acceptable one and the missing pieces."""
     return [
         {

@@ -44,7 +44,7 @@ from app.text.segmentation import sentence_spans
 FILE = Path(__file__).with_name("first_words.tsv")
 COLUMNS = ("id", "direction", "kind", "source", "acceptable", "must")
 PARAGRAPH = "paragraph"
-# Of a sentence, 0 to 100. Lower: sentences pass that say something else. Higher: good ones fail that are worded freely.
+# chrF of a sentence, 0 to 100. Lower accepts sentences with another meaning. Higher rejects good free translations.
 MIN_CHRF = 70.0
 _NONE = "-"
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
@@ -67,17 +67,17 @@ class Entry:
 
     @property
     def example(self) -> str:
-        """One acceptable answer: the first pattern with the first of each choice."""
+        """One acceptable answer: the first pattern, with the first option of each choice."""
         return _CHOICE.sub(lambda choice: choice[1].split("|")[0], self.patterns[0])
 
     @cached_property
     def acceptable(self) -> tuple[str, ...]:
-        """All acceptable answers that the patterns stand for, in order, each once. Not for a paragraph: too many."""
+        """All distinct acceptable answers, in order. Not for a paragraph, which has too many."""
         return tuple(dict.fromkeys(answer for pattern in self.patterns for answer in expand(pattern)))
 
     @cached_property
     def sentences(self) -> tuple[tuple[str, ...], ...]:
-        """Of a paragraph: by place, all acceptable sentences. Raises ValueError where the patterns differ in number."""
+        """For a paragraph: the acceptable sentences by position. Raises ValueError if the patterns differ in number."""
         by_pattern = [
             [expand(sentence) for sentence in split_sentences(pattern, self.target)]
             for pattern in self.patterns
@@ -92,7 +92,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one answer. missing: the first form of each `must` piece that the answer lacks."""
+    """The verdict on one answer. missing: the first form of each `must` piece that the answer lacks."""
 
     is_acceptable: bool
     is_empty: bool
@@ -101,7 +101,7 @@ class Verdict:
 
 
 def read_entries(path: Path = FILE) -> list[Entry]:
-    """The entries of a file. Raises ValueError with the line where one has not the columns."""
+    """The entries of a file. Raises ValueError with the line number for a wrong number of columns."""
     header, *lines = path.read_text("utf-8").splitlines()
     if tuple(header.split("\t")) != COLUMNS:
         raise ValueError(f"{path.name}, line 1: the columns are not {', '.join(COLUMNS)}")
@@ -126,7 +126,7 @@ def _entry(line: str, place: str) -> Entry:
 
 def expand(pattern: str) -> list[str]:
     """All combinations of a pattern's choices."""
-    # Between two choices stands text, so every second part is a choice.
+    # Choices and plain text alternate, so every second part is a choice.
     parts = _CHOICE.split(pattern)
     choices = [part.split("|") if index % 2 else [part] for index, part in enumerate(parts)]
     return ["".join(combination) for combination in itertools.product(*choices)]
@@ -139,7 +139,7 @@ def fold(text: str) -> str:
 
 
 def are_equal(answer: str, acceptable: str) -> bool:
-    """Whether the two are the same by the rule of comparison."""
+    """Whether two texts are equal by the rule of comparison."""
     answer_lines, acceptable_lines = fold(answer).split("\n"), fold(acceptable).split("\n")
     return len(answer_lines) == len(acceptable_lines) and all(
         map(_are_equal_lines, answer_lines, acceptable_lines)
@@ -152,7 +152,7 @@ def _are_equal_lines(one: str, other: str) -> bool:
 
 
 def _split_mark(line: str) -> tuple[str, str]:
-    """The line without its final mark, and the mark: `?`, `.` for any other one, or nothing."""
+    """The line without its final mark, and the mark: `?`, `.` for any other, or an empty string."""
     found = _FINAL_MARK.search(line)
     if not found:
         return line, ""
@@ -160,7 +160,7 @@ def _split_mark(line: str) -> tuple[str, str]:
 
 
 def contains(text: str, form: str) -> bool:
-    """Whether the form stands in the text, and not as a part of a longer number or word."""
+    """Whether the form occurs in the text outside longer numbers and words."""
     form = fold(form)
     before = r"(?<!\d)(?<!\d[.,])" if form[0].isdigit() else _NO_LETTER_BEFORE if form[0].isalpha() else ""
     after = r"(?!\d)(?![.,]\d)" if form[-1].isdigit() else _NO_LETTER_AFTER if form[-1].isalpha() else ""
@@ -173,12 +173,12 @@ def missing_pieces(entry: Entry, text: str) -> list[tuple[str, ...]]:
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a text, as the server cuts it."""
+    """The sentences of a text, as the server splits it."""
     return [span.of(text) for span in sentence_spans(text, language)]
 
 
 def lowest_chrf(entry: Entry, answer: str) -> float:
-    """chrF, 0 to 100, of the worst sentence of a paragraph's answer; 0 where the number of sentences differs."""
+    """chrF, 0 to 100, of the worst sentence of a paragraph's answer; 0 if the number of sentences differs."""
     sentences = split_sentences(fold(answer), entry.target)
     if len(sentences) != len(entry.sentences):
         return 0.0
@@ -191,7 +191,7 @@ def _nearest_chrf(sentence: str, variants: tuple[str, ...]) -> float:
 
 
 def judge(entry: Entry, answer: str) -> Verdict:
-    """What the rules say of an answer to an entry."""
+    """The verdict of the rules on an answer to an entry."""
     missing = missing_pieces(entry, answer)
     if entry.kind == PARAGRAPH:
         is_acceptable = not missing and lowest_chrf(entry, answer) >= MIN_CHRF

@@ -1,8 +1,8 @@
-"""What a server with a bundle takes: seconds until it is ready, memory, and what the memory is for.
+"""Measure a server's start time and memory, and what uses the memory.
 
-Starts are of `transduce serve` on one core and, in turns with these, on all, where it has lanes. Memory is resident
-(RSS) and shared in parts (PSS), in 10^6 bytes: when ready, after the first answers, under load, and after a language
-was detected. The steps are those of loading, one after another in a process of its own. Linux only.
+Starts `transduce serve` alternately on one core and on all cores, where it has workers. Memory is resident (RSS) and
+proportional (PSS), in 10^6 bytes: when ready, after the first answers, under load, and after language detection. The
+loading steps are measured in sequence in a separate process. Linux only.
 
     python -m benchmarks.footprint --output benchmarks/results/footprint.json
 """
@@ -44,7 +44,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def memory_of(pid: int | str) -> dict[str, float]:
-    """rss, pss and anonymous of a process and those that it has started, in 10^6 bytes."""
+    """rss, pss and anonymous memory of a process and its children, in 10^6 bytes."""
     children = [
         found for path in Path(f"/proc/{pid}/task").glob("*/children") for found in path.read_text().split()
     ]
@@ -55,7 +55,7 @@ def memory_of(pid: int | str) -> dict[str, float]:
 
 
 def translate(server: ServerProcess, text: str, source: str = "en") -> float:
-    """Seconds until a text is answered."""
+    """Send a text; returns the seconds until the response."""
     body = json.dumps({"text": text, "source": source, "target": "de"}).encode()
     request = urllib.request.Request(f"{server.url}/v1/translate", body, {"content-type": "application/json"})
     started = time.perf_counter()
@@ -64,7 +64,7 @@ def translate(server: ServerProcess, text: str, source: str = "en") -> float:
 
 
 def load(server: ServerProcess, seconds: float) -> int:
-    """How many texts of 2 to LONGEST words clients that wait had answered."""
+    """The number of texts of 2 to LONGEST words answered by closed-loop clients."""
     until = time.perf_counter() + seconds
 
     def ask(client: int) -> int:
@@ -82,7 +82,7 @@ def load(server: ServerProcess, seconds: float) -> int:
 
 
 def measure_start(served: Served) -> dict[str, float]:
-    """Seconds until ready and of the first four answers; memory after them."""
+    """Seconds until ready and of the first four responses; memory after them."""
     with ServerProcess(served) as server:
         ready = memory_of(server.pid)
         answers = [
@@ -96,12 +96,12 @@ def measure_start(served: Served) -> dict[str, float]:
 
 
 def medians(starts: list[dict[str, float]]) -> dict[str, float]:
-    """Of each figure of some starts."""
+    """The median of each figure over several starts."""
     return {name: statistics.median(start[name] for start in starts) for name in starts[0]}
 
 
 def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
-    """Memory as a server goes on."""
+    """Memory at each stage of a server's run."""
     with ServerProcess(served) as server:
         found = {"ready": memory_of(server.pid)}
         num_answers = load(server, seconds / 2)
@@ -114,7 +114,7 @@ def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
 
 
 def measure_steps() -> list[dict[str, Any]]:
-    """What each step of loading adds: milliseconds, and resident 10^6 bytes."""
+    """What each loading step adds: milliseconds, and resident memory in 10^6 bytes."""
     script = ["import gc, time", "gc.disable()", "from benchmarks.footprint import MARK, memory_of"]
     script += ["last, size = time.perf_counter(), memory_of('self')['rss']", "print(MARK, 'Python', 0, size)"]
     for name, code in STEPS:

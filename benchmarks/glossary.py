@@ -1,20 +1,19 @@
-"""What a glossary does to translations: terms kept, BLEU and chrF, chrF of the words around them, and time.
+"""Measure the effect of a glossary on translations: terms kept, BLEU, chrF, and time.
 
-Of the test sets those sentences are taken that have a term of `glossary_terms.tsv` in English and its German word in
-the reference: there the glossary asks for nothing but what a translator wrote. The ways, over HTTP from a server of
-its own, one sentence a request, by turns:
+Uses the test sentences with a term of `glossary_terms.tsv` in the source and its German word in the reference, so the
+glossary requires only words of the reference. The ways take turns over HTTP, one sentence a request:
 
 - `none`: no glossary.
-- `server`: the server's glossary: as `none`, and where a term is missing in that once more as `stand_ins`.
-- `stand_ins`: every term travels through the model as one character, sent as a placeholder (`{term0}`).
-- `n_best`: the search is left alone: of 16 hypotheses of a beam of 16 the best one with all terms, else the best one.
-- `put_in`: the decoding is forced: where the plain translation lacks a term, it is translated once for every place
-  between its words, up to there as it was, then the term, then as the search goes on (`target_prefix`); the one with
-  the most terms and, of those, the best score counts, and the next term that lacks is put into it. This tries every
-  place in one hypothesis; it is no search over many (grid beam search), which the engine does not have.
+- `server`: the server's glossary: first as `none`, then as `stand_ins` if a term is missing.
+- `stand_ins`: every term is one placeholder character for the model (`{term0}`).
+- `n_best`: of the 16 hypotheses of a beam of 16, the best one with all terms, or the best one if none has them.
+- `put_in`: forced decoding. For a missing term, each position between two words of the translation is tried: the words
+  before it and the term are the `target_prefix`, and the search continues from there. The candidate with the most terms
+  is kept; of several, the one with the best score. Then the next missing term is inserted. It is no grid beam search,
+  which the engine does not have.
 
-A term counts as kept where a word begins with it, but for case, and has at most three letters more. chrF is told of
-the whole sentences, and of what is left when these words are taken out of translation and reference.
+A term is kept if a word begins with it, ignoring case, and has at most three more letters. chrF is computed of whole
+sentences, and of sentences without these words in translation and reference.
 
     python -m benchmarks.glossary --data FOLDER
 
@@ -53,7 +52,7 @@ MAX_ENDING = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence, its translation by a person, and the German words of the terms in it."""
+    """A sentence, its reference translation, and the target terms of the terms in it."""
 
     source: str
     reference: str
@@ -61,23 +60,23 @@ class Sample:
 
 
 def read_terms() -> list[Term]:
-    """Those of the benchmark."""
+    """The glossary terms of this benchmark."""
     lines = (HERE / "glossary_terms.tsv").read_text("utf-8").splitlines()
     return [Term(*line.split("\t")) for line in lines]
 
 
 def has_term(text: str, term: str) -> bool:
-    """Whether the German text has the term, perhaps with an ending."""
+    """Whether the German text contains the term, perhaps with an ending."""
     return re.search(_pattern(term), text, re.IGNORECASE) is not None
 
 
 def is_whole(text: str, sample: Sample) -> bool:
-    """Whether the translation has all terms."""
+    """Whether the translation contains all terms."""
     return all(has_term(text, term) for term in sample.terms)
 
 
 def without(text: str, terms: Sequence[str]) -> str:
-    """The text but for these words."""
+    """The text without the terms' words."""
     for term in terms:
         text = re.sub(_pattern(term), "", text, flags=re.IGNORECASE)
     return " ".join(text.split())
@@ -88,7 +87,7 @@ def _pattern(term: str) -> str:
 
 
 def read_samples(path: Path, terms: Sequence[Term], limit: int) -> list[Sample]:
-    """The first of a test set that have terms, all of them in the reference, too."""
+    """The first sentences of a test set that have terms, all of which are also in the reference."""
     glossary = Glossary(terms, "en")
     found = []
     with lzma.open(path, "rt", encoding="utf-8") as lines:
@@ -114,15 +113,15 @@ class Ways:
         self._glossary_id = self._post("/v2/glossaries", {**body, "entries": entries})["glossary_id"]
 
     def none(self, sample: Sample) -> str:
-        """No glossary."""
+        """Translate without a glossary."""
         return _text(self._translate(sample.source))
 
     def server(self, sample: Sample) -> str:
-        """The server's glossary."""
+        """Translate with the server's glossary."""
         return _text(self._translate(sample.source, glossary={"id": self._glossary_id}))
 
     def stand_ins(self, sample: Sample) -> str:
-        """A placeholder for every term."""
+        """Translate with a placeholder for every term."""
         source, done = "", 0
         hits = list(self._glossary.hits(sample.source))
         for index, hit in enumerate(hits):
@@ -134,14 +133,14 @@ class Ways:
         return text
 
     def n_best(self, sample: Sample) -> str:
-        """The best hypothesis that has the terms."""
+        """The best hypothesis that contains the terms."""
         (found,) = self._translate(sample.source, beam_size=NUM_HYPOTHESES, num_hypotheses=NUM_HYPOTHESES)
         texts = [str(each["text"]) for each in found["hypotheses"]]
         fitting = (text for text in texts if is_whole(text, sample))
         return next(fitting, texts[0])
 
     def put_in(self, sample: Sample) -> str:
-        """Each term that the translation lacks, at its best place."""
+        """Insert each missing term at its best position."""
         text = self.none(sample)
         for term in sample.terms:
             if has_term(text, term):
@@ -167,13 +166,13 @@ def _text(translations: Sequence[dict[str, Any]]) -> str:
 
 
 def _rank(translation: dict[str, Any], terms: Sequence[str]) -> tuple[int, float]:
-    """The number of terms, and the score: the log-probability, what was forced included, by length."""
+    """The number of terms, and the score: log-probability, forced tokens included, normalised by length."""
     kept = sum(has_term(translation["text"], term) for term in terms)
     return kept, sum(segment["score"] for segment in translation["segments"])
 
 
 def translate(samples: Sequence[Sample], ways: Ways) -> dict[str, tuple[list[str], list[float]]]:
-    """By way: the samples' translations, and the seconds that each took. Each way is first in turn."""
+    """By way: the translations and the seconds of each. The order of the ways rotates."""
     order = [ways.none, ways.server, ways.stand_ins, ways.n_best, ways.put_in]
     said: dict[str, tuple[list[str], list[float]]] = {way.__name__: ([], []) for way in order}
     for sample in samples:

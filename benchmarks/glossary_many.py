@@ -1,9 +1,8 @@
-"""What becomes of 1, 2, 3 and 4 glossary terms in the same sentence: kept, inside the sentence, and at what price.
+"""Measure one to four glossary terms in a sentence: terms kept, position in the sentence, and cost.
 
-Of the test sets those sentences are taken that have four terms of `glossary_dense_terms.tsv` in English and their
-German words in the reference. Each is translated without terms, and with its first 1, 2, 3 and 4, over HTTP from a
-server of its own. Terms stand behind the mark where the source ends with a closing mark and they alone
-come after the translation's last one. `gaps`: translations with two spaces in a row. Both are counts of sentences.
+Uses the test sentences with four terms of `glossary_dense_terms.tsv` in the source and their German words in the
+reference. Each is translated without terms and with its first 1, 2, 3 and 4, over HTTP. `behind_the_mark` counts
+sentences whose terms alone follow the translation's closing mark. `gaps` counts sentences with two spaces in a row.
 
     python -m benchmarks.glossary_many --data FOLDER
 
@@ -38,14 +37,14 @@ _BEHIND = re.compile(r"[.!?][\"'\u201c\u201d\u2019)]*\s+([^.!?]*)$")
 
 
 class Sample:
-    """A sentence, its translation by a person, and the first terms in it that are in both."""
+    """A sentence, its reference translation, and its first terms that are in both."""
 
     def __init__(self, source: str, reference: str, terms: Sequence[Term]) -> None:
         self.source, self.reference, self.terms = source, reference, list(terms)
 
 
 def read_terms() -> list[Term]:
-    """Those of the benchmark."""
+    """The glossary terms of this benchmark."""
     lines = (HERE / "glossary_dense_terms.tsv").read_text("utf-8").splitlines()
     return [Term(*line.split("\t")) for line in lines]
 
@@ -68,7 +67,7 @@ def read_samples(paths: Sequence[Path], limit: int) -> list[Sample]:
 
 
 def is_behind(sample: Sample, text: str, terms: Sequence[Term]) -> bool:
-    """Whether terms stand alone behind the closing mark of a translation whose source ends with one."""
+    """Whether the translation ends with terms behind the closing mark, while the source ends with a closing mark."""
     found = _BEHIND.search(text)
     is_closed = _CLOSED.search(sample.source) is not None
     if not is_closed or found is None or not re.search(r"\w", found[1]):
@@ -77,7 +76,7 @@ def is_behind(sample: Sample, text: str, terms: Sequence[Term]) -> bool:
 
 
 def measure(samples: Sequence[Sample], said: Sequence[str], num_terms: int) -> dict[str, float]:
-    """Figures of translations with so many terms asked for; those without any are looked at for all."""
+    """Figures of translations with `count` terms. Without terms, all are evaluated."""
     terms = [sample.terms[: num_terms or NUM_TERMS] for sample in samples]
     pairs = list(zip(samples, said, terms, strict=True))
     kept = [has_term(text, term.target) for _, text, own in pairs for term in own]
@@ -93,7 +92,7 @@ def measure(samples: Sequence[Sample], said: Sequence[str], num_terms: int) -> d
 
 
 def translate(http: httpx.Client, sample: Sample, num_terms: int) -> str:
-    """A sentence with the first terms of its own as its glossary."""
+    """A sentence with its first `count` terms as its glossary."""
     body: dict[str, object] = {"text": sample.source, "source": "en", "target": "de", "splitting": "lines"}
     if num_terms:
         terms = {term.source: term.target for term in sample.terms[:num_terms]}

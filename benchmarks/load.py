@@ -1,4 +1,4 @@
-"""Requests over plain keep-alive connections: clients that wait for each answer, and arrivals at random times.
+"""Load generators over plain keep-alive connections: closed loop, and arrivals at random times.
 
 The client does nothing but write prepared bytes and read answers, which are parsed after the clock has
 stopped, so that its own core is never what limits the figures.
@@ -21,17 +21,17 @@ import httpx
 
 HOST = "127.0.0.1"
 PATH = "/v1/translate"
-TIMEOUT_MS = 60_000  # the most that a server takes unless its settings say otherwise
+TIMEOUT_MS = 60_000  # the server's default limit
 _HEAD = "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 class LoadError(Exception):
-    """The server answered something else than 200."""
+    """The server's response is not a 200."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One sentence to translate. `number`: of the sentence. `body`: the JSON; `content`: all that is sent."""
+    """A request to translate one sentence. number: of the sentence. body: the JSON. content: the complete bytes."""
 
     number: int
     beam_size: int
@@ -40,8 +40,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """One answer, not parsed yet. Times in seconds of time.perf_counter; due_at: when it was to be sent."""
+class TimedAnswer:
+    """One response, not parsed yet. Times in seconds of time.perf_counter; due_at: the scheduled send time."""
 
     request: Request
     due_at: float
@@ -67,8 +67,8 @@ class Answered:
         return {name: float(milliseconds) for name, milliseconds in parts}
 
     @property
-    def said(self) -> tuple[str, int, tuple[float, ...]]:
-        """Text, number of target subwords and each segment's score: equal where the ids are."""
+    def comparison_key(self) -> tuple[str, int, tuple[float, ...]]:
+        """Text, number of target subwords, scores of the segments. Equal if the ids are equal."""
         answer: Any = json.loads(self.body)
         (translation,) = answer["translations"]
         scores = tuple(float(segment["score"]) for segment in translation["segments"])
@@ -76,7 +76,7 @@ class Answered:
 
 
 def make_request(number: int, text: str, *, pair: tuple[str, str], beam_size: int) -> Request:
-    """Prepare the bytes. pair: source and target language."""
+    """Prepare a request's bytes. pair: source and target language."""
     fields = {
         "text": text,
         "source": pair[0],
@@ -102,11 +102,11 @@ class Connection:
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.close()
-        with contextlib.suppress(OSError):  # the other side may have gone first
+        with contextlib.suppress(OSError):  # the server may have closed it first
             await self._writer.wait_closed()
 
-    async def post(self, request: Request, *, due_at: float | None = None) -> Answered:
-        """Send and wait for the whole answer. due_at: now unless given. Raises LoadError."""
+    async def post(self, request: Request, *, due_at: float | None = None) -> TimedAnswer:
+        """Send a request and return the complete response. due_at: default is now. Raises LoadError."""
         sent_at = time.perf_counter()
         self._writer.write(request.content)
         head = await self._reader.readuntil(b"\r\n\r\n")
@@ -117,19 +117,19 @@ class Connection:
         if not head.startswith(b"HTTP/1.1 200 "):
             status = head.partition(b"\r\n")[0].decode()
             raise LoadError(f"{status}: {body[:200].decode(errors='replace')}")
-        return Answered(request, sent_at if due_at is None else due_at, sent_at, ended_at, head, body)
+        return TimedAnswer(request, sent_at if due_at is None else due_at, sent_at, ended_at, head, body)
 
 
 async def closed_loop(
     port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
-) -> list[Answered]:
-    """Clients that each send their next request when the last one is answered, round and round `requests`.
+) -> list[TimedAnswer]:
+    """Clients that each send their next request after the previous response, cycling through `requests`.
 
-    Ends after num_answers answers, or limit_s seconds; what is under way then is awaited, so that no client is
-    idle before the last answer that counts. Returns the answers in the order in which they came.
+    Ends after num_answers responses or limit_s seconds, and awaits the requests in flight: no client is idle before
+    the last response that counts. Returns the answers in order of arrival.
     """
     upcoming = itertools.cycle(requests)
-    answers: list[Answered] = []
+    answers: list[TimedAnswer] = []
     until = time.perf_counter() + limit_s
 
     async def client() -> None:
@@ -145,15 +145,15 @@ async def closed_loop(
 
 async def random_arrivals(
     port: int, requests: Sequence[Request], *, rate: float, seed: int
-) -> list[Answered]:
-    """Send each request once, in the given order, at the times of a Poisson process, answered or not.
+) -> list[TimedAnswer]:
+    """Send each request once, in order, at the times of a Poisson process, without waiting for responses.
 
     rate: requests/s; the gaps are scaled so that the rate comes out exactly.
     """
     draw = random.Random(seed)
     times = list(itertools.accumulate(draw.expovariate(1.0) for _ in requests))
     scale = len(requests) / rate / times[-1]
-    answers: list[Answered] = []
+    answers: list[TimedAnswer] = []
     connections: list[Connection] = []
     idle: list[Connection] = []
 
@@ -182,15 +182,15 @@ async def random_arrivals(
 async def httpx_loop(
     port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
 ) -> list[float]:
-    """As `closed_loop`, with httpx, as a check of the client above. Returns when each answer came.
+    """`closed_loop` with httpx, to check the client above. Returns the time of each response.
 
-    Each client has a pool of its own: one pool looks at all of its connections for every request.
+    Each client has its own pool, because a pool scans all of its connections for every request.
     """
     upcoming = itertools.cycle(requests)
     ended_at: list[float] = []
     until = time.perf_counter() + limit_s
     headers = {"Content-Type": "application/json"}
-    # A bare context: nothing is encrypted on the loopback, and reading certificates takes a while.
+    # A context without certificates: the loopback uses no TLS, and reading certificates takes long.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     async def post() -> None:
@@ -208,7 +208,7 @@ async def httpx_loop(
 
 
 def rate_of(ended_at: Sequence[float], *, num_warm_up: int) -> float:
-    """Answers/s after the first num_warm_up ones. Raises ValueError where no more came."""
+    """Responses/s after the first num_warm_up ones. Raises ValueError if there are no more."""
     if not 0 < num_warm_up < len(ended_at):
         raise ValueError(f"{len(ended_at)} answers are too few for a rate")
     return (len(ended_at) - num_warm_up) / (ended_at[-1] - ended_at[num_warm_up - 1])

@@ -1,9 +1,9 @@
-"""Two testers in turns on a server whose own times change with the minute: A B A B A, and each B beside its neighbours.
+"""Compare two load testers that take turns on one server: A B A B A.
 
-A machine that is shared runs for minutes half as fast as before. Such a change moves a pass and its neighbours alike,
-so what is compared is each pass of the other tester with the mean of ours right before and right after it, and of those
-ratios the median. The same is done with our own passes, each between two others of ours: where that median is not 1,
-within what is asked of the other tester, the machine was not steady enough to tell anything.
+A shared machine may run at half speed for minutes, which affects a pass and its neighbours alike. So each pass of the
+other tester is compared with the mean of our passes right before and after it. The result is the median of these
+ratios. Our own passes are compared in the same way. If their median is not 1 within the tolerance, the machine was not
+steady enough for a verdict.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 # Latencies in ms by percentile.
 Latencies = Mapping[str, float]
-# Within a tenth, or a millisecond, which is what others' timers and figures are rounded to.
+# Within a tenth, or a millisecond, the precision of other testers' timers and figures.
 WITHIN = 0.10
 WITHIN_MS = 1.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios by percentile: median, least and largest. agrees: whether every median is near enough to 1."""
+    """Ratios by percentile: median, least and largest. agrees: whether every median is close enough to 1."""
 
     ratios: dict[str, float]
     ranges: dict[str, tuple[float, float]]
@@ -29,17 +29,17 @@ class Comparison:
 
 
 def agrees(other_ms: float, own_ms: float) -> bool:
-    """Within 10 %, or a millisecond."""
+    """Whether two latencies agree within 10 % or a millisecond."""
     return abs(other_ms - own_ms) <= max(WITHIN * own_ms, WITHIN_MS)
 
 
 def median_of(passes: Sequence[Latencies]) -> dict[str, float]:
-    """Percentile by percentile."""
+    """The ratio by percentile."""
     return {name: statistics.median(each[name] for each in passes) for name in passes[0]}
 
 
 def beside(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
-    """Others' passes, each with the one of ours before it and the one after it.
+    """Each of the other tester's passes, with our pass before it and our pass after it.
 
     own: one more than the others, in the order in which they were measured.
     """
@@ -49,14 +49,14 @@ def beside(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
 
 
 def control(own: Sequence[Latencies]) -> Comparison:
-    """Our passes by the same rule: each but the first and the last with the two around it. At least three."""
+    """Our passes by the same rule: each with its two neighbours. At least three passes."""
     return _compared(list(zip(own[:-2], own[1:-1], own[2:], strict=True)), own)
 
 
 def _compared(
     triples: Sequence[tuple[Latencies, Latencies, Latencies]], own: Sequence[Latencies]
 ) -> Comparison:
-    """triples: before, between and after."""
+    """Ratios of the middle pass to the mean of its neighbours. triples: before, middle and after."""
     typical = median_of(own)
     ratios = {
         name: [2 * between[name] / (before[name] + after[name]) for before, between, after in triples]

@@ -1,11 +1,10 @@
-"""Does the load tester measure what others measure? The same rate on the same server with independent tools.
+"""Check the load tester against independent tools: the same rate on the same server.
 
-wrk2 (constant rate, latency from when a request was due; built from its source) and autocannon (npm; each connection
-sends its share at the begin of every second, latency from when it sent) against `transduce loadtest`, on a server
-whose answers take known times, on one that stalls, and, wrk2 in turns with ours, on the translation server. Also what a
-request costs the tester, with httpx for comparison. Each part is merged into the result file, so that they can be run
-one by one.
-Linux; two cores: the server has one and the tool the other.
+Compares `transduce loadtest` with wrk2 (constant rate, latency from when a request was due; built from source) and
+autocannon (npm; each connection sends its share at the start of every second, latency from sending). The servers: one
+with known response times, one that stalls, and, for wrk2 alone, the translation server. Also measures the CPU time of a
+request in the tester and in httpx. Each part is merged into the result file, so parts can run separately. Linux; two
+cores: one for the server, one for the tool.
 
     python -m benchmarks.loadtest_crosscheck --wrk2 wrk2/wrk --autocannon node_modules/autocannon/autocannon.js
 """
@@ -50,12 +49,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
 PARTS = (*RATES, "cost")
 PERCENTILES = ("p50", "p75", "p90", "p99")
-# Of our passes between which wrk2 stands, at most so many may have had a tester that was late.
+# The most of our passes beside wrk2's in which the tester may have been late.
 MOST_LATE = 0.25
-# wrk2 opens a connection every 5 ms and gives each an equal share of the rate: with these numbers, at these rates, its
-# requests are spread evenly, as ours are.
+# wrk2 opens a connection every 5 ms and gives each an equal share of the rate. With these numbers its requests are
+# evenly spread, as ours are.
 NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
-# wrk2 finds out for 10 s and 5 ms a connection how it samples, and counts from then on.
+# wrk2 calibrates its sampling for 10 s and 5 ms a connection, and counts after that.
 WRK2_CALIBRATION_S = 11
 NUM_TEXTS = 30
 CHARACTERS = (16, 160)
@@ -66,7 +65,7 @@ COST_OPEN = (1, 16, 200)
 
 @dataclass(frozen=True)
 class Tools:
-    """Where the others are; None: not there. duration_s: of each measurement. num_rounds: in turns, on our server."""
+    """Where the other tools are; None if missing. duration_s: of each measurement. num_rounds: of alternation."""
 
     wrk2: Path | None
     autocannon: Path | None
@@ -77,8 +76,8 @@ class Tools:
 def workload() -> Workload:
     """Sentences in even steps from short to long.
 
-    Their times are a ladder without a step at a percentile, where a request more or less, or a time that shakes, would
-    move it by the whole step: so none with figures in it, some of which a server may translate twice.
+    Even steps keep the percentiles stable: at a large step, one request more or less would move a percentile by the
+    whole step. Sentences with digits are left out, because the server may translate them twice.
     """
     low, high = CHARACTERS
     left = [text for text in own_sentences() if not any(map(str.isdigit, text))]
@@ -91,8 +90,8 @@ def workload() -> Workload:
 
 
 def bodies(target: Target) -> list[str]:
-    """What every tool sends."""
-    return [target.dialect.body(asked, "en", "de", None).decode() for asked in workload().requests]
+    """The body that every tool sends."""
+    return [target.dialect.body(request, "en", "de", None).decode() for request in workload().requests]
 
 
 def ours(part: str, target: Target, tools: Tools) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def ours(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def wrk2(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """The same by wrk2."""
+    """Latencies in ms by wrk2."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "post.lua"
         quoted = ",\n".join(f"[==[{body}]==]" for body in bodies(target))
@@ -155,7 +154,7 @@ autocannon({...given.options, requests}).then(result => console.log(JSON.stringi
 
 
 def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """The same by autocannon, in whole milliseconds, from when it sent.
+    """Latencies by autocannon, in whole milliseconds, counted from the time of sending.
 
     Its own correction, which is on by default, makes values up between two answers that are further apart than the
     rate of one connection; with connections that idle that is every one.
@@ -182,7 +181,7 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """All tools, one after another. ratios: theirs over ours. is_steady: our pass was valid."""
+    """Run all tools in sequence. ratios: theirs over ours. is_steady: our pass was valid."""
     found: dict[str, Any] = {
         "rate": RATES[part],
         "num_texts": NUM_TEXTS,
@@ -206,7 +205,7 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """wrk2 in turns with ours, which begins and ends: latencies are medians of the passes, ratios those of neighbours.
+    """Alternate wrk2 with our tester, which is first and last.
 
     is_steady: our own passes agree by the rule that wrk2's are held to, and hardly one of them was late.
     """
@@ -261,7 +260,7 @@ def translation_server(core: int) -> Iterator[str]:
 
 
 def cost() -> dict[str, Any]:
-    """Processor time of a request in microseconds, with so many under way, by our connections and by httpx."""
+    """CPU time of a request in microseconds at this concurrency, with our connections and with httpx."""
     server_core, own_core = cores()
     with known_server("spread", server_core) as url:
         os.sched_setaffinity(0, {own_core})
@@ -294,7 +293,7 @@ async def _cost_of_httpx(target: Target, content: bytes, num_open: int) -> float
 
 
 async def _cost(ask: Any, num_open: int) -> float:
-    """Microseconds of processor time for one request; connections are open beforehand."""
+    """CPU time of one request in microseconds. Connections are open beforehand."""
     num_each = max(3, 600 // num_open)
 
     async def client(num: int) -> None:
@@ -308,13 +307,13 @@ async def _cost(ask: Any, num_open: int) -> float:
 
 
 def cores() -> tuple[int, int]:
-    """For the server and for the tool."""
+    """Cores of the server and of the tool."""
     found = sorted(os.sched_getaffinity(0))
     return found[0], found[-1]
 
 
 def measure(part: str, tools: Tools) -> dict[str, Any]:
-    """One part, with what it was measured on."""
+    """One part's result, with the machine and versions."""
     all_cores = os.sched_getaffinity(0)
     server_core, own_core = cores()
     try:
@@ -323,7 +322,7 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
         server = translation_server(server_core) if part == "translation" else known_server(part, server_core)
         with server as url:
             os.sched_setaffinity(0, {own_core})
-            if part == "translation":  # every text once, so that no tool is the first to ask
+            if part == "translation":  # warm up with every text, so that the first tool has no disadvantage
                 run(RunPlan(Target(url), workload(), ClosedLoop(1, 30.0, NUM_TEXTS), warm_up_s=0.0))
                 return alternate(part, Target(url), tools)
             return compare(part, Target(url), tools)
@@ -349,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if "translation" in (args.part or PARTS) and (args.wrk2 is None or args.rounds < 2):
         parser.error("the part translation needs --wrk2 and at least 2 rounds")
-    # So that the servers end with this process, whoever ends it.
+    # A signal raises an exception, so that the servers end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tools = Tools(args.wrk2, args.autocannon, args.duration, args.rounds)
     document: dict[str, Any] = json.loads(args.output.read_text("utf-8")) if args.output.exists() else {}

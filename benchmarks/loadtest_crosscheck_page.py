@@ -1,4 +1,4 @@
-"""The figures of docs/load-testing.md that compare testers, from the committed result: none is written by hand.
+"""Write the tester comparison of docs/load-testing.md from the committed result.
 
 python -m benchmarks.loadtest_crosscheck_page
 """
@@ -33,7 +33,7 @@ FEW, MANY = "1", "200"
 
 
 def table_of_testers(result: dict[str, Any]) -> str:
-    """A table for each server, a line for each tester."""
+    """A table for each server, with one line per tester."""
     header = ("tester", "p50, ms", "p75, ms", "p90, ms", "p99, ms", "within 10 %")
     tables = []
     for part, server in SERVERS.items():
@@ -53,7 +53,7 @@ def table_of_testers(result: dict[str, Any]) -> str:
 
 
 def cost_in_words(result: dict[str, Any]) -> str:
-    """What a request costs the tester."""
+    """CPU time per request of the tester."""
     found = result["cost"]["cpu_of_a_request_by_requests_under_way"]
     few, many = found[FEW], found[MANY]
     return (
@@ -68,7 +68,7 @@ BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {"testers": table_of_tester
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with its blocks made anew from the result at `path`. Raises KeyError for an unknown block."""
+    """The page with its blocks rebuilt from the result at `path`. Raises KeyError for an unknown block."""
     result = json.loads(path.read_text("utf-8"))
     return fill_blocks(page, lambda name: BLOCKS[name](result))
 

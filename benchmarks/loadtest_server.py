@@ -1,4 +1,4 @@
-"""A server for checking load testers with: how long each answer takes is set beforehand.
+"""A server with known service times, to check load testers.
 
 `spread`: each answer takes a time of a log-normal distribution (median 30 ms, sigma 0.5), spread evenly over it by the
 golden ratio, whatever else is under way; so the percentiles are known. `stalls`: 20 ms each, side by side, and for the
@@ -29,12 +29,12 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 def percentile_s(share: float) -> float:
-    """The time that so large a share of the answers of `spread` takes at most. share: between 0 and 1."""
+    """The service time in seconds that this share of `spread`'s responses does not exceed. share: between 0 and 1."""
     return MEDIAN_S * math.exp(SIGMA * NormalDist().inv_cdf(share))
 
 
 class Handler:
-    """started_at: stalls are counted from here, in seconds of time.perf_counter."""
+    """started_at: the time from which stalls are counted, in seconds of time.perf_counter."""
 
     def __init__(self, kind: str) -> None:
         self._has_stalls = kind == "stalls"
@@ -42,7 +42,7 @@ class Handler:
         self._num = 0
 
     def takes_s(self) -> float:
-        """The time of the next answer."""
+        """The service time of the next response, in seconds."""
         if not self._has_stalls:
             self._num += 1
             return percentile_s(max(1e-6, self._num * GOLDEN % 1.0))
@@ -50,7 +50,7 @@ class Handler:
         return SHORT_S + max(0.0, STALL_S - in_turn_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Handle one connection."""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")

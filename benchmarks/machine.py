@@ -1,4 +1,4 @@
-"""What a figure has to be read with: the machine, the versions, the commit."""
+"""The machine, versions and commit that a result was measured with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = (
     "uvloop",
     "httptools",
 )
-# Run by the Python that is measured, which may be another than ours.
+# Run by the Python under test, which may differ from this one.
 _VERSIONS = """
 import json, platform, sys
 from importlib import metadata
@@ -35,7 +35,7 @@ print(json.dumps(found))
 
 
 def describe_machine() -> dict[str, object]:
-    """CPU, cores, memory in GB, kernel, the load of the minute before, and the time."""
+    """CPU, cores, memory in GB, kernel, the 1-minute load average, and the time."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": cpu_name(),
@@ -48,7 +48,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def cpu_name() -> str:
-    """The processor, as the system calls it."""
+    """The processor's name, as the operating system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -59,7 +59,7 @@ def cpu_name() -> str:
 
 
 def versions(python: str) -> dict[str, str]:
-    """Versions of Python and of what serves, as the interpreter `python` sees them."""
+    """Versions of Python and of the serving packages, as the interpreter `python` reports them."""
     done = subprocess.run(
         [python, "-c", _VERSIONS, *PACKAGES], check=True, capture_output=True, text=True, timeout=60
     )
@@ -68,7 +68,7 @@ def versions(python: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit, with `+` where files under version control differ from it; `unknown` without git."""
+    """The commit, with `+` if tracked files differ from it; `unknown` without git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")

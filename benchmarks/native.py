@@ -1,4 +1,4 @@
-"""How long a decoder step of the native kernels takes, by rows and threads, beside what memory and arithmetic allow.
+"""Measure a decoder step of the native kernels by rows and threads, beside the machine's limits.
 
 The graph is a decoder of the base size with random weights, made of the native operators alone; rows attend to
 `--columns` columns of their own and of their source. Times are medians of a step through ONNX Runtime; the floor
@@ -32,14 +32,14 @@ from benchmarks.machine import cpu_name
 
 DOMAIN = "transduce"
 EPSILON = 1e-5
-# Of one core of the machine that the kernels were tuned on.
+# Of one core of the machine on which the kernels were tuned.
 PEAK_PRODUCTS = {"int8": 333e9, "float32": 83e9}
 PEAK_BYTES = 28e9
 
 
 @dataclass(frozen=True)
 class Size:
-    """A decoder's dimensions, and how many columns every row attends to."""
+    """A decoder's dimensions, and the number of columns that every row attends to."""
 
     vocab_size: int
     columns: int
@@ -53,12 +53,12 @@ class Size:
 
     @property
     def num_weights(self) -> int:
-        """Weights that a step multiplies with."""
+        """The number of weights that a step multiplies with."""
         layer = 6 * self.d_model**2 + 2 * self.d_model * self.d_ff
         return self.num_layers * layer + self.vocab_size * self.d_model
 
     def floor_ms(self, rows: int, threads: int) -> float:
-        """What a step takes at least."""
+        """The least time of a step."""
         item = np.dtype(self.cache).itemsize
         cache_bytes = rows * self.num_layers * 4 * self.columns * self.d_model * item
         weight_bytes = self.num_weights * np.dtype(self.dtype).itemsize
@@ -68,7 +68,7 @@ class Size:
 
 
 class Decoder:
-    """The graph, written operator by operator."""
+    """Builds the graph, operator by operator."""
 
     def __init__(self, size: Size) -> None:
         self._size = size
@@ -164,7 +164,7 @@ class Decoder:
 
 
 def load(content: bytes, profile: str | None = None) -> Any:
-    """A session of one thread of the runtime's own."""
+    """A session with one thread in ONNX Runtime's own pool."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.register_custom_ops_library(str(native.library_path()))
@@ -175,7 +175,7 @@ def load(content: bytes, profile: str | None = None) -> Any:
 
 
 def bind(session: Any, size: Size, rows: int) -> Any:
-    """Everything that a step reads and writes, in memory that stays."""
+    """All inputs and outputs of a step, in fixed memory."""
     random = np.random.default_rng(rows)
     arrays: dict[str, NDArray[Any]] = {
         "ids": random.integers(0, size.vocab_size, rows).astype(np.int32),
@@ -200,7 +200,7 @@ def bind(session: Any, size: Size, rows: int) -> Any:
 
 
 def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
-    """Median and fastest of the steps that fit into this time."""
+    """Median and least time of the steps that fit into the time limit."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 5 or time.perf_counter() < end:
@@ -212,7 +212,7 @@ def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
 
 
 def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, float]:
-    """Microseconds a step by kind of operator, as the runtime's profile has them."""
+    """Microseconds per step by kind of operator, from ONNX Runtime's profile."""
     with tempfile.TemporaryDirectory() as folder:
         session = load(content, profile=f"{folder}/profile")
         binding = bind(session, size, rows)
@@ -231,7 +231,7 @@ def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, f
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Every case, one after another; prints a line for each."""
+    """Measure every case; prints a line for each."""
     for vocab_size, cache in product(map(int, options.vocab_size.split(",")), options.cache.split(",")):
         size = Size(vocab_size, options.columns, options.dtype, cache)
         content = Decoder(size).build()
@@ -258,7 +258,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line a case."""
+    """Print one line per case."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.native", description=__doc__)
     add = parser.add_argument
     add("--rows", default="1,8,32,128", help="rows of a step (default: 1,8,32,128)")

@@ -1,4 +1,4 @@
-"""What becomes of numbers: lost, added, gaps in the sentence, and chrF, over HTTP from a server of its own.
+"""Measure how translation changes numbers: lost, added, gaps in the sentence, and chrF, over HTTP.
 
 Of a test set the first sentences, and the first that have a digit. `gaps`: translations with two spaces in a row, or a
 space before a full stop or a comma. `lost`, `added`: sentences with such a number (`app/text/number_check.py`).
@@ -34,7 +34,7 @@ _GAP = re.compile(r"  | [.,](?:\s|$)")
 
 
 def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
-    """The two choices of sentences with their references."""
+    """The two selections of sentences with their references."""
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         columns = [line.rstrip("\n").split("\t")[-2:] for line in lines]
     pairs = [(source, reference) for source, reference in columns]
@@ -43,7 +43,7 @@ def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
 
 
 def translate(http: httpx.Client, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """One translation for each."""
+    """Translate each sentence once."""
     found: list[dict[str, Any]] = []
     for start in range(0, len(sources), TEXTS_A_REQUEST):
         body = {"text": list(sources[start : start + TEXTS_A_REQUEST]), "source": "en", "target": "de"}
@@ -52,7 +52,7 @@ def translate(http: httpx.Client, sources: Sequence[str]) -> list[dict[str, Any]
 
 
 def measure(pairs: Sequence[tuple[str, str]], said: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The figures of one choice of sentences."""
+    """The figures of one selection."""
     texts = [str(each["text"]) for each in said]
     changes = [
         changed_numbers(source, text, "en", "de") for (source, _), text in zip(pairs, texts, strict=True)

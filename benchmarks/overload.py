@@ -1,8 +1,8 @@
-"""More than the server can do: what is answered, what is refused, and whether anything comes too late.
+"""Measure a server above its capacity: answered, rejected and late requests.
 
-Measures how many requests a second the server answers when 64 clients wait for their answers, then sends it requests at
-random times at multiples of that rate, each with a short deadline, from one process that never waits.
-Goodput counts answers within their deadline. Writes JSON. Linux only.
+First 64 closed-loop clients measure the capacity. Then one process sends requests at random times at multiples of that
+rate, each with a short deadline, without waiting for responses. Goodput counts answers within their deadline. Writes
+JSON. Linux only.
 
     python -m benchmarks.overload --output benchmarks/results/overload.json
 """
@@ -35,7 +35,7 @@ SEED = 11
 
 
 async def ask(port: int, request: Request) -> tuple[int, float, float]:
-    """Status, milliseconds to the last byte, and Retry-After in seconds (0 where there is none)."""
+    """Status, milliseconds to the last byte, and Retry-After in seconds (0 without)."""
     started_at = time.perf_counter()
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(request.content)
@@ -95,7 +95,7 @@ def with_deadline(requests: Sequence[Request], timeout_ms: int) -> list[Request]
 
 
 def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: float) -> dict[str, object]:
-    """Capacity, then each multiple of it, on one server."""
+    """Measure the capacity, then each multiple of it, on one server."""
     requests = [
         make_request(number, sentence, pair=PAIR, beam_size=beam_size)
         for number, sentence in enumerate(read_sentences())

@@ -1,4 +1,4 @@
-"""The blocks of a documentation page that are made from results."""
+"""Rebuilds the blocks of a documentation page that come from results."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def fill_blocks(page: str, text_of: Callable[[str], str]) -> str:
-    """The page with every block made anew. text_of: a block's text by its name; what it raises is raised."""
+    """The page with every block rebuilt. text_of: returns a block's text by name; its errors are passed on."""
     return BLOCK.sub(lambda block: f"{block[1]}{text_of(block[2])}\n{block[3]}", page)

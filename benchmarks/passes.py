@@ -1,4 +1,4 @@
-"""One pass over the sentences: clients that wait, clients of httpx, arrivals at random times."""
+"""Single passes over the sentences: closed loop, closed loop with httpx, and random arrivals."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.company import Company, mixed_requests
-from benchmarks.load import Answered, Request, closed_loop, httpx_loop, random_arrivals, rate_of
+from benchmarks.batch_consistency import AnswerLog, mixed_requests
+from benchmarks.load import Request, TimedAnswer, closed_loop, httpx_loop, random_arrivals, rate_of
 from benchmarks.server_process import ServerProcess
 
-ARRIVALS_OVER_ALONE = 2.0  # sentences that arrive in the time that one client alone takes for one
+ARRIVALS_OVER_ALONE = 2.0  # sentences that arrive in the time that one client alone needs for one
 SEED = 20
 
 
 @dataclass(frozen=True)
 class Load:
-    """One pass of clients that wait for their answers.
+    """The result of one closed-loop pass.
 
     phases_ms: medians of the header Server-Timing; `other`: the rest of the latency, that is HTTP on both sides
     and, with many clients, waiting for the core. CPU shares: of one core. rows_per_step: mean.
@@ -38,8 +38,8 @@ class Load:
 
 def measure_load(
     server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
-) -> tuple[Load, list[Answered]]:
-    """One pass: every request once, after a warm-up of one answer a client. Returns all answers too."""
+) -> tuple[Load, list[TimedAnswer]]:
+    """One pass: every request once, after a warm-up of one response per client. Returns all answers too."""
     before = _counters(server)
     answers = asyncio.run(
         closed_loop(
@@ -78,7 +78,7 @@ def _counters(server: ServerProcess) -> dict[str, float]:
     }
 
 
-def _phases(answers: Sequence[Answered]) -> dict[str, float]:
+def _phases(answers: Sequence[TimedAnswer]) -> dict[str, float]:
     phases = [answer.phases_ms for answer in answers]
     medians = {name: statistics.median(phase[name] for phase in phases) for name in phases[0]}
     other = [answer.latency_ms - sum(phase.values()) for answer, phase in zip(answers, phases, strict=True)]
@@ -86,7 +86,7 @@ def _phases(answers: Sequence[Answered]) -> dict[str, float]:
 
 
 def median_load(loads: Sequence[Load]) -> dict[str, Any]:
-    """Each figure's median over the passes, by its name in `Load`."""
+    """Each figure's median over the passes, by its field name in `Load`."""
     found: dict[str, Any] = {}
     for name, value in asdict(loads[0]).items():
         if isinstance(value, dict):
@@ -101,7 +101,7 @@ def median_load(loads: Sequence[Load]) -> dict[str, Any]:
 def measure_httpx(
     server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
 ) -> dict[str, float]:
-    """As `measure_load` with httpx's client: what the leaner one is there for."""
+    """`measure_load` with httpx's client, to compare it with the plain one."""
     cpu_before, before = time.process_time(), time.perf_counter()
     ended_at = asyncio.run(
         httpx_loop(
@@ -122,12 +122,12 @@ def measure_httpx(
 def measure_arrivals(
     server: ServerProcess,
     requests: dict[int, list[Request]],
-    company: Company,
+    log: AnswerLog,
     *,
     alone_rates: Sequence[float],
     limit_s: float,
 ) -> dict[str, float]:
-    """Every sentence with every beam, in random order, at random times; only so many as arrive in limit_s.
+    """Every sentence with every beam size, in random order at random times, as many as arrive in limit_s.
 
     alone_rates: sentences/s of one client, by beam.
     """
@@ -136,7 +136,7 @@ def measure_arrivals(
     before = _counters(server)
     answers = asyncio.run(random_arrivals(server.port, mixed, rate=rate, seed=SEED))
     after = _counters(server)
-    company.together("random arrival", answers)
+    log.add_batched("random arrival", answers)
     lags = [(answer.sent_at - answer.due_at) * 1e3 for answer in answers]
     latencies = [answer.latency_ms for answer in answers]
     return {

@@ -1,4 +1,4 @@
-"""The fp32 variant of a bundle that has none: exported from the bundle's own weights, where PyTorch is at hand."""
+"""Exports the missing fp32 variant of a bundle from its own weights. Needs PyTorch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ data = []
 
 
 class NoReferenceError(Exception):
-    """Why there is no fp32 variant."""
+    """The fp32 variant cannot be made."""
 
 
 def reference_bundle(bundle: Bundle, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""How detection refuses: of texts in the served languages wrongly, of texts in others rightly, by their letters.
+"""Measure language refusals: false ones in served languages, correct ones in others, by text length.
 
 English and German are served; the French of the corpora is not, and the sentences of `tests/text/languages.tsv` are in
 some fifty languages. Beside every sentence of the corpora stand its first one, two and four words.
@@ -25,12 +25,12 @@ from benchmarks.machine import ROOT, commit, describe_machine
 RESULT = Path(__file__).with_name("results") / "refusals.json"
 SENTENCES = ROOT / "tests" / "text" / "languages.tsv"
 SERVED = ("de", "en")
-# The most letters of each group.
+# The greatest number of letters of each group.
 BUCKETS = (5, 10, 20, 40, 80, 10_000)
 
 
 def refusals(detector: LanguageDetector, texts: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Of texts by their letters: how many there are, how many are refused, and how many of these by another name."""
+    """Counts by number of letters: texts, refused texts, and those refused under another language's name."""
     groups: dict[str, Counter[str]] = {str(bucket): Counter() for bucket in BUCKETS}
     for language, text in texts:
         num_letters = sum(map(str.isalpha, text))

@@ -1,7 +1,7 @@
-"""What markup, placeholders, numbers and line breaks of 243 structured texts of our own lose on their way.
+"""Count what 243 structured texts lose in translation: markup, placeholders, numbers and line breaks.
 
-`count` takes any function that translates a whole text. Run as a command, the texts go through the text layer with
-translators of words that copy, reverse, shuffle, drop and repeat them, with an alignment and without.
+`count` takes any function that translates a whole text. The command runs the texts through the text layer with word
+translators that copy, reverse, shuffle, drop and repeat words, with and without an alignment.
 
     python -m benchmarks.roundtrip --output benchmarks/results/roundtrip.json
 """
@@ -33,7 +33,7 @@ TEXTS = Path(__file__).with_name("roundtrip_texts.json")
 RESULT = Path(__file__).with_name("results") / "roundtrip.json"
 MAX_CHARACTERS = 200
 Translate = Callable[[str, TextFormat], str]
-# Written apart from what is measured.
+# Independent of the code under test.
 _TAG = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[A-Za-z/!?][^<>]*>", re.DOTALL)
 _UNTOUCHED = re.compile(r"<(code|pre|script|style|textarea|svg|kbd|samp|var)\b.*?</\1>", re.DOTALL)
 _LINE_BREAK = re.compile("\r\n|[\n\r\t\f\u2028\u2029]")
@@ -42,7 +42,7 @@ _ENTITY = re.compile(r"&[#\w]+;")
 
 @dataclass(frozen=True)
 class Text:
-    """One of the texts. kind: what it is an example of."""
+    """A structured text. kind: what it is an example of."""
 
     kind: str
     text_format: TextFormat
@@ -51,11 +51,11 @@ class Text:
 
 @dataclass
 class Loss:
-    """Of the texts, how many tags and so on a translation has less or more often than its source; 0 is the aim.
+    """The number of elements that translations have more or less often than their sources; 0 is the aim.
 
-    untouched: contents of `code` and the like. placeholders: in text and in markup, tags left out. numbers: those that
-    the check flags. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well formed in the
-    source only. texts: those with any of it.
+    untouched: contents of `code` and similar elements. placeholders: in text and markup, without tags. numbers: those
+    that the number check reports. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well
+    formed only in the source. texts: texts with any loss.
     """
 
     tags: int = 0
@@ -68,13 +68,13 @@ class Loss:
 
 
 def read_texts() -> list[Text]:
-    """All of them, in the order of the file."""
+    """All texts, in the order of the file."""
     entries = json.loads(TEXTS.read_text("utf-8"))
     return [Text(entry["kind"], TextFormat(entry["format"]), entry["text"]) for entry in entries]
 
 
 def count(texts: Sequence[Text], translate: Translate, source_language: str, target_language: str) -> Loss:
-    """Translate every text and compare what must not change."""
+    """Translate every text and compare the parts that must not change."""
     loss = Loss()
     for text in texts:
         result = translate(text.text, text.text_format)
@@ -111,7 +111,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    """What is translated, about: without whole-line code, tags and references."""
+    """Approximately the translated text: without code lines, tags and references."""
     return _ENTITY.sub(" ", _TAG.sub("", _UNTOUCHED.sub("", text)))
 
 
@@ -136,7 +136,7 @@ def _is_xml(text: str) -> bool:
 
 
 def through(text: str, options: ParseOptions, model: Model) -> FinishedText:
-    """A text's way through the text layer, with second translations where a number or a placeholder was lost."""
+    """Run a text through the text layer, with retries if a number or a placeholder is lost."""
     parsed_text = parse_text(text, options)
     segments = parsed_text.segments(fits)
     translations = []
@@ -150,7 +150,7 @@ def through(text: str, options: ParseOptions, model: Model) -> FinishedText:
 
 
 def fits(source: str) -> bool:
-    """Whether a translator of words takes a source at once."""
+    """Whether a word translator accepts the whole source."""
     return len(source) <= MAX_CHARACTERS
 
 
@@ -163,7 +163,7 @@ def _translated(segment: SourceSegment, model: Model) -> SegmentTranslation:
 
 
 def text_layer_milliseconds(texts: Sequence[Text]) -> float:
-    """Median of what the text layer adds to a text, with a translator that takes no time of its own."""
+    """Median time that the text layer adds to a text, with a translator that takes no time."""
     times = []
     for text in texts:
         options = ParseOptions("en", "de", text.text_format)
@@ -177,7 +177,7 @@ def text_layer_milliseconds(texts: Sequence[Text]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, print a table, write JSON. Exit code 1 where something was lost."""
+    """Count, print a table, write JSON. Exit code 1 if something is lost."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

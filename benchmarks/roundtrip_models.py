@@ -1,4 +1,4 @@
-"""Translators of a segment that are no models: what they do to a text is known, and worse than any model does."""
+"""Fake segment translators with known effects, worse than those of any model."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def reversed_words(source: str) -> SegmentTranslation:
 
 
 def shuffled(source: str) -> SegmentTranslation:
-    """The words in some order, always the same for a source."""
+    """The words in a shuffled order, the same for equal sources."""
     order = list(range(len(words(source))))
     random.Random(source).shuffle(order)
     return in_order(source, order)
 
 
 def dropping(source: str) -> SegmentTranslation:
-    """Some words left out, placeholders among them."""
+    """Some words left out, including placeholders."""
     draw = random.Random(source)
     kept = [index for index in range(len(words(source))) if draw.random() >= DROPPED_SHARE]
     return in_order(source, kept)
@@ -45,7 +45,7 @@ def repeating(source: str) -> SegmentTranslation:
 
 
 def in_order(source: str, order: Sequence[int]) -> SegmentTranslation:
-    """The words of these numbers, a space between them, each aligned to its own."""
+    """The words at these indices, joined by spaces, each aligned to itself."""
     spans = words(source)
     parts: list[str] = []
     target: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def in_order(source: str, order: Sequence[int]) -> SegmentTranslation:
 
 
 def without_alignment(model: Model) -> Model:
-    """The same translator of an engine that gives no alignment."""
+    """The same translator without an alignment."""
     return lambda source: SegmentTranslation(model(source).text)
 
 

@@ -1,4 +1,4 @@
-"""What the 243 structured texts of benchmarks/roundtrip.py lose on their way through a served bundle.
+"""Count what the 243 structured texts lose through a served bundle.
 
 A real server, POST /v1/translate, one text after another; greedy and with the model's own beam. Exit code 1 where
 something was lost.
@@ -33,7 +33,7 @@ BEAM_SIZES = (1, 4)
 
 @dataclass
 class Found:
-    """loss: over all texts. The rest counts segments: all, by fallback, by finish reason."""
+    """loss: over all texts. The other fields count segments: all, by fallback, by finish reason."""
 
     loss: Loss
     num_segments: int = 0
@@ -42,7 +42,7 @@ class Found:
 
 
 def measure(client: httpx.Client, texts: Sequence[Text], *, beam_size: int) -> Found:
-    """Send every text. Raises httpx.HTTPStatusError."""
+    """Translate every text. Raises httpx.HTTPStatusError."""
     found = Found(Loss())
 
     def translate(text: str, text_format: TextFormat) -> str:
@@ -66,7 +66,7 @@ def measure(client: httpx.Client, texts: Sequence[Text], *, beam_size: int) -> F
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, print, write JSON. Exit code 1 where something was lost."""
+    """Count, print, write JSON. Exit code 1 if something is lost."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

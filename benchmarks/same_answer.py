@@ -1,9 +1,9 @@
-"""Whether a sentence gets the same ids alone and in any company: the engine itself, without HTTP.
+"""Check that a sentence gets the same ids alone and in any batch, in the engine without HTTP.
 
-Every sentence has a beam of 1 to 8, drawn once. First each is decoded alone; then all of them in random order at
-random times, with strangers among them that leave before they are answered. All hypotheses of each beam are
-compared, ids and scores. In int8 nothing may differ; in fp32 each answer that does is shown to be a tie: of the
-scores, or, by PyTorch, of a decision within the search. Exit code 1 otherwise.
+Every sentence has a random beam size of 1 to 8. Each is decoded alone, then all are decoded in random order at random
+times, among requests that are cancelled early. The ids and scores of all hypotheses are compared. int8 allows no
+difference. In fp32 each difference must be a tie: of the scores, or, by PyTorch, of a decision in the search. Exit code
+1 otherwise.
 
     python -m benchmarks.same_answer --data newstest2013.tsv.xz tatoeba2020.tsv.xz
 """
@@ -43,7 +43,7 @@ NUM_ROWS = 64
 DEADLINE_S = 3600.0
 # Of two scores, and of two sums between which a search decides.
 TIE = 1e-5
-# A stranger comes with every fourth sentence and stays for so long, on average: some leave before they are encoded.
+# Every fourth sentence is followed by a request that is cancelled after this mean delay, some before encoding.
 STRANGERS, STAY_S = 0.25, 0.02
 
 Ids = tuple[int, ...]
@@ -51,14 +51,14 @@ Found = tuple[Hypothesis, ...]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A sentence: ids with the end token last, and its beam. All hypotheses of the beam are asked for."""
+class BeamRequest:
+    """A source with its end token, and its beam size. All hypotheses of the beam are returned."""
 
     source: Ids
     beam_size: int
 
     def options(self, runner: Runner) -> DecodingOptions:
-        """The search's defaults, up to the length that the server allows."""
+        """The default search options, up to the server's length limit."""
         longest = min(len(self.source) - 1 + EXTRA_TARGET_LENGTH, runner.limits.max_target_length - 1)
         return DecodingOptions(
             beam_size=self.beam_size, num_hypotheses=self.beam_size, max_target_length=longest
@@ -67,10 +67,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Difference:
-    """A sentence whose best hypothesis is another one in company.
+    """A sentence whose best hypothesis differs in a batch.
 
-    score_gap: between the two best hypotheses. margin: the least change of a sum that would have led the search
-    elsewhere, by PyTorch; None where the scores are a tie already.
+    score_gap: between the two best hypotheses. margin: the least change of a score sum that would change a decision of
+    the search, by PyTorch; None if the scores are a tie.
     """
 
     sentence: int
@@ -80,7 +80,7 @@ class Difference:
 
     @property
     def is_tie(self) -> bool:
-        """Of the scores, or of a decision within the search."""
+        """Whether the scores, or a decision in the search, are a tie."""
         return self.score_gap < TIE or (self.margin is not None and self.margin < TIE)
 
 
@@ -88,8 +88,8 @@ class Difference:
 class Comparison:
     """num_same_ids: sentences whose best ids are the same; num_same: all hypotheses and scores, bit for bit.
 
-    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: strangers who
-    left unanswered. most_running: rows of a step in company.
+    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: requests that were
+    cancelled before their answer. most_running: the most rows in a step of the batched run.
     """
 
     precision: Precision
@@ -105,14 +105,14 @@ class Comparison:
 
     @property
     def has_passed(self) -> bool:
-        """As the command's exit code says."""
+        """Whether the exit code is 0."""
         if self.precision == "int8":
             return self.num_same == self.num_sentences
         return all(one.is_tie for one in self.differences)
 
 
 class Decoding:
-    """An engine in its event loop, and the largest number of rows that it ran at once."""
+    """An engine on its event loop, and the largest number of rows that it ran at once."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -134,82 +134,86 @@ class Decoding:
     async def __aexit__(self, *_: object) -> None:
         await self._engine.close(drain_timeout_s=0.0)
 
-    def submit(self, asked: Asked) -> asyncio.Future[SequenceResult]:
-        """As a request of its own."""
+    def submit(self, requests: BeamRequest) -> asyncio.Future[SequenceResult]:
+        """Submit a sentence as its own request."""
         return self._engine.submit(
-            asked.source,
-            asked.options(self.runner),
-            request_id=str(id(asked)),
+            requests.source,
+            requests.options(self.runner),
+            request_id=str(id(requests)),
             caller="",
             deadline=time.monotonic() + DEADLINE_S,
         )
 
-    async def visit(self, asked: Asked, stay_s: float) -> None:
-        """Come, and leave after a while, answered or not."""
-        future = self.submit(asked)
+    async def submit_and_cancel(self, requests: BeamRequest, stay_s: float) -> None:
+        """Submit a sentence and cancel it after a while."""
+        future = self.submit(requests)
         await asyncio.sleep(stay_s)
         self.num_cancelled += future.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await future
 
 
-async def decode_alone(decoding: Decoding, asked: Sequence[Asked]) -> list[Found]:
-    """One sentence after another."""
-    return [tuple((await decoding.submit(one)).hypotheses) for one in asked]
+async def decode_alone(decoding: Decoding, requests: Sequence[BeamRequest]) -> list[Found]:
+    """Decode one sentence after another."""
+    return [tuple((await decoding.submit(one)).hypotheses) for one in requests]
 
 
-async def decode_in_company(
-    decoding: Decoding, asked: Sequence[Asked], *, rate: float, seed: int
+async def decode_batched(
+    decoding: Decoding, requests: Sequence[BeamRequest], *, rate: float, seed: int
 ) -> list[Found]:
-    """All sentences at Poisson times, rate a second, in random order; what each got, in the order of `asked`."""
+    """Decode all sentences in random order at Poisson times; returns the results in the order of `requests`."""
     random_numbers = random.Random(seed)
-    order = random_numbers.sample(range(len(asked)), len(asked))
+    order = random_numbers.sample(range(len(requests)), len(requests))
     futures: dict[int, asyncio.Future[SequenceResult]] = {}
     visits: list[asyncio.Task[None]] = []
     due = time.monotonic()
     for number in order:
         due += random_numbers.expovariate(rate)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        futures[number] = decoding.submit(asked[number])
+        futures[number] = decoding.submit(requests[number])
         if random_numbers.random() < STRANGERS:
-            stranger = Asked(random_numbers.choice(asked).source, random_numbers.choice(BEAM_SIZES))
+            cancelled_request = BeamRequest(
+                random_numbers.choice(requests).source, random_numbers.choice(BEAM_SIZES)
+            )
             stay_s = random_numbers.expovariate(1 / STAY_S)
-            visits.append(asyncio.create_task(decoding.visit(stranger, stay_s)))
+            visits.append(asyncio.create_task(decoding.submit_and_cancel(cancelled_request, stay_s)))
     await asyncio.gather(*visits)
-    return [tuple((await futures[number]).hypotheses) for number in range(len(asked))]
+    return [tuple((await futures[number]).hypotheses) for number in range(len(requests))]
 
 
-async def compare(runner: Runner, asked: Sequence[Asked], precision: Precision, *, seed: int) -> Comparison:
-    """Alone, then in company, at twice the rate at which one after another was answered."""
+async def compare(
+    runner: Runner, requests: Sequence[BeamRequest], precision: Precision, *, seed: int
+) -> Comparison:
+    """Decode alone, then batched at twice the rate of sequential decoding."""
     started_at = time.monotonic()
     async with Decoding(runner) as decoding:
-        alone = await decode_alone(decoding, asked)
+        alone = await decode_alone(decoding, requests)
     alone_s = time.monotonic() - started_at
     started_at = time.monotonic()
     async with Decoding(runner) as decoding:
-        company = await decode_in_company(decoding, asked, rate=2 * len(asked) / alone_s, seed=seed)
-    is_same_ids = [one[0].ids == other[0].ids for one, other in zip(alone, company, strict=True)]
-    gaps = [abs(one[0].score - other[0].score) for one, other in zip(alone, company, strict=True)]
+        batched = await decode_batched(decoding, requests, rate=2 * len(requests) / alone_s, seed=seed)
+    is_same_ids = [one[0].ids == other[0].ids for one, other in zip(alone, batched, strict=True)]
+    gaps = [abs(one[0].score - other[0].score) for one, other in zip(alone, batched, strict=True)]
     return Comparison(
         precision=precision,
-        num_sentences=len(asked),
+        num_sentences=len(requests),
         num_same_ids=sum(is_same_ids),
-        num_same=sum(one == other for one, other in zip(alone, company, strict=True)),
+        num_same=sum(one == other for one, other in zip(alone, batched, strict=True)),
         score_gap=max((gap for gap, is_same in zip(gaps, is_same_ids, strict=True) if is_same), default=0.0),
         num_cancelled=decoding.num_cancelled,
         most_running=decoding.most_running,
         alone_s=round(alone_s, 1),
         company_s=round(time.monotonic() - started_at, 1),
         differences=tuple(
-            Difference(number, asked[number].beam_size, gaps[number])
+            Difference(number, requests[number].beam_size, gaps[number])
             for number, is_same in enumerate(is_same_ids)
             if not is_same
         ),
     )
 
 
-def explain(bundle: Bundle, asked: Sequence[Asked], found: Comparison) -> Comparison:
-    """With the margins of the differences that are no tie of scores. Needs PyTorch and the bundle's weights."""
+def explain(bundle: Bundle, requests: Sequence[BeamRequest], found: Comparison) -> Comparison:
+    """Add margins to the differences that are no tie of scores. Needs PyTorch and the bundle's weights."""
     unexplained = [one for one in found.differences if one.score_gap >= TIE]
     if not unexplained:
         return found
@@ -220,7 +224,7 @@ def explain(bundle: Bundle, asked: Sequence[Asked], found: Comparison) -> Compar
     model = load_model(bundle.path / "weights")
     margins = {}
     for one in unexplained:
-        source = asked[one.sentence].source
+        source = requests[one.sentence].source
         margins[one.sentence] = decision_margin(
             model, source, Task([source], one.beam_size, len(source) + EXTRA_TARGET_LENGTH)
         )
@@ -229,7 +233,7 @@ def explain(bundle: Bundle, asked: Sequence[Asked], found: Comparison) -> Compar
 
 
 def read_sources(files: Sequence[str], bundle: Bundle, count: int) -> list[Ids]:
-    """Distinct sources that the model takes unsplit, the same ones each time. files: TSV, plain, .gz or .xz."""
+    """Distinct sources that fit the model unsplit, the same in each run. files: TSV, plain, .gz or .xz."""
     from model.corpus import read_data
 
     texts = list(dict.fromkeys(pair.source for name in files for pair in read_data(name)))
@@ -239,10 +243,10 @@ def read_sources(files: Sequence[str], bundle: Bundle, count: int) -> list[Ids]:
     return [source for source in sources if len(source) <= bundle.manifest.max_source_length][:count]
 
 
-def ask(sources: Sequence[Ids], *, seed: int) -> list[Asked]:
-    """Each source with its beam."""
+def make_requests(sources: Sequence[Ids], *, seed: int) -> list[BeamRequest]:
+    """Each source with a random beam size."""
     random_numbers = random.Random(seed)
-    return [Asked(source, random_numbers.choice(BEAM_SIZES)) for source in sources]
+    return [BeamRequest(source, random_numbers.choice(BEAM_SIZES)) for source in sources]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -254,14 +258,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kernels", default="auto", choices=["auto", "native", "standard"], help="(default: auto)")
     add("--num-sentences", type=int, default=2000, help="drawn from all of the data (default: 2000)")
     add("--num-threads", type=int, default=1, help="of an operator (default: 1)")
-    add("--seed", type=int, default=1, help="of beams, order, arrivals and strangers (default: 1)")
+    add("--seed", type=int, default=1, help="of beams, order, arrivals and cancelled requests (default: 1)")
     add("--json", type=Path, default=RESULT, help="where the result goes")
 
 
 def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Comparison:
-    """One precision. Raises NoReferenceError where fp32 would have to be exported and cannot be."""
+    """Compare one precision. Raises NoReferenceError if fp32 must be exported and cannot be."""
     bundle = load_bundle(args.bundle)
-    asked = ask(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
+    requests = make_requests(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
     runner = load_runner(
         load_bundle(reference_bundle(bundle, folder)) if precision == "fp32" else bundle,
         precision=precision,
@@ -270,7 +274,7 @@ def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Com
         num_threads=args.num_threads,
         kernels=args.kernels,
     )
-    return explain(bundle, asked, asyncio.run(compare(runner, asked, precision, seed=args.seed)))
+    return explain(bundle, requests, asyncio.run(compare(runner, requests, precision, seed=args.seed)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""A server as a process of its own: started on chosen cores, awaited, asked, ended; and `transduce serve` as one.
+"""Runs a server as a process: started on chosen cores, awaited, queried and ended.
 
 Standard library only, so that it runs where only what serves is installed.
 """
@@ -26,21 +26,21 @@ START_LIMIT_S = 120.0
 END_LIMIT_S = 10.0
 POLL_S = 0.005
 PREFIX = "TRANSDUCE_"
-# Those that this process has before it pins itself.
+# The cores of this process before it pins itself.
 ALL_CORES = frozenset(os.sched_getaffinity(0))
-# Nothing is answered from memory and no two requests share their work: what is measured is the decoding.
+# No cached and no shared answers: the decoding is what is measured.
 PLAIN = {"sentence_cache_bytes": "0", "coalesce": "false"}
-# Whatever proxies the environment names: this is the loopback.
+# No proxy from the environment: requests go to the loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class StartError(Exception):
-    """A server that did not become ready; the message has its last lines."""
+    """A server did not become ready; the message has its last log lines."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a server is started: arguments by port, what its environment has beside ours, and where it says ready.
+    """How to start a server: arguments for a port, added environment variables, and the path that reports readiness.
 
     It runs in the repository's root. ready_path: of a GET that answers 200 from then on.
     """
@@ -56,7 +56,7 @@ def compile_sources(python: str) -> None:
 
 
 def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str]) -> Command:
-    """`transduce serve`. python: of an environment with Transduce. bundle: None is the server's own choice.
+    """The command of `transduce serve`. python: of an environment with Transduce. bundle: None for the default.
 
     settings: by their names in `app.settings`.
     """
@@ -82,13 +82,13 @@ class Process:
 
     def __enter__(self) -> Self:
         self.port = free_port()
-        # Our own settings, if any, are not the measured server's.
+        # Settings of this process do not apply to the measured server.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
         try:
-            # A child inherits the cores of the thread that starts it, and counts them to choose its threads.
+            # A child inherits the cores of the starting thread and chooses its number of threads by them.
             os.sched_setaffinity(0, self._cores or ALL_CORES)
             self._process = subprocess.Popen(
                 self._command.arguments(self.port),
@@ -116,27 +116,27 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started."""
+        """The process id."""
         return self._process.pid
 
     @property
     def url(self) -> str:
-        """Its root."""
+        """The server's root URL."""
         return f"http://{HOST}:{self.port}"
 
     def get(self, path: str) -> bytes:
-        """The body of a GET. Raises OSError, of which urllib's HTTPError is one."""
+        """GET a path; returns the body. Raises OSError, which includes urllib's HTTPError."""
         with _OPENER.open(self.url + path, timeout=10) as answer:
             body: bytes = answer.read()
         return body
 
     def cpu_time_s(self) -> float:
-        """Processor time that the process has used, in user and system mode."""
+        """CPU time of the process, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _end(self) -> None:
-        """Asked first, killed where it does not go."""
+        """Terminate the process, and kill it if it does not end."""
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -177,26 +177,26 @@ class Served:
 
 
 class ServerProcess(Process):
-    """`transduce serve`, and what it and the system tell of it."""
+    """`transduce serve`, with its metrics and its memory."""
 
     def __init__(self, served: Served) -> None:
         settings = {"precision": served.precision, **({} if served.keeps_sentences else PLAIN)}
         super().__init__(serve_command(served.python, served.bundle, settings), cores=served.cores)
 
     def metric(self, name: str) -> float:
-        """A sample of /metrics without labels; 0 where there is none."""
+        """A sample of /metrics without labels; 0 if missing."""
         lines = self.get("/metrics").decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
     def peak_memory_mb(self) -> float:
-        """The most physical memory that the process has had (VmHWM), in 10^6 bytes."""
+        """The peak physical memory of the process (VmHWM), in 10^6 bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024 / 1e6
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on."""
+    """A free TCP port of the loopback."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]

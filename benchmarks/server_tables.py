@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.engine.report import table
 
-# Key in footprint.json -> words. Seconds, then milliseconds, then 10^6 bytes.
+# Key in footprint.json -> label. Seconds, then milliseconds, then 10^6 bytes.
 STARTS = (
     ("ready_s", "command until ready, s", "{:.2f}"),
     ("answer_1_ms", "first answer, ms", "{:.1f}"),
@@ -14,7 +14,7 @@ STARTS = (
     ("ready_rss_mb", "resident when ready, MB", "{:.0f}"),
     ("ready_pss_mb", "PSS when ready, MB", "{:.0f}"),
 )
-# Kinds of private memory in soak.json -> words.
+# Kinds of private memory in soak.json -> label.
 KINDS = {
     "row caches": "row caches",
     "kernels": "operators' scratch memory",
@@ -44,7 +44,7 @@ def starts_table(result: dict[str, Any]) -> str:
 
 
 def steps_table(result: dict[str, Any]) -> str:
-    """What a start loads, in order, in one process."""
+    """The steps of a start, in order, in one process."""
     return table(
         ("step", "ms", "MB"),
         ((step["step"], f"{step['ms']:.0f}", f"{step['rss_mb']:.0f}") for step in result["steps"]),
@@ -66,7 +66,7 @@ def soak_table(result: dict[str, Any]) -> str:
 
 
 def fairness_table(result: dict[str, Any]) -> str:
-    """A quiet caller's latency alone and beside another's load."""
+    """A quiet caller's latency, alone and beside another caller's load."""
     header = ("the other caller's load", "alone, p99 ms", "beside it, p99 ms", "times the median", "times the p99",
               "refused")  # fmt: skip
     lines = [
@@ -81,7 +81,7 @@ def fairness_table(result: dict[str, Any]) -> str:
 
 
 def event_loop_table(result: dict[str, Any]) -> str:
-    """How long `/livez` took beside large requests."""
+    """Latency of `/livez` beside large requests."""
     lines = [
         (
             one["case"].replace("that are known", "of cached sentences"),
@@ -93,7 +93,7 @@ def event_loop_table(result: dict[str, Any]) -> str:
 
 
 def overload_tables(result: dict[str, Any]) -> str:
-    """What became of the requests at each rate, and how long their answers took."""
+    """Outcomes of the requests at each rate, and their latencies."""
     figures = result["figures"]
     rates = [(f"{one['offered_per_s']:.0f}", one) for name, one in figures.items() if name.endswith(" x")]
     counts = table(
@@ -141,7 +141,7 @@ def small_files_table(result: dict[str, Any]) -> str:
 
 
 def large_files_table(result: dict[str, Any]) -> str:
-    """Large files, and small archives that unpack to much."""
+    """Large files, and small archives with large content."""
     header = ("file", "bytes", "status", "processor time, s", "worker's memory, MB", "`/livez` at most, ms")
     lines = [
         (

@@ -1,8 +1,8 @@
-"""What serving the bundled model is like: start, first request, one client against 32, random company, memory.
+"""Measure a served bundle: start, first request, 1 client against 32, batch consistency, memory.
 
-Starts the server as a user would, sends it the 500 sentences beside this file over the loopback, and writes
-JSON, and the same as a Markdown table beside it. Server and client have a core each; what is compared
-takes turns within one run. Linux only. Exit code 1 where int8 said something else in company than alone.
+Starts the server with its defaults, sends it the 500 sentences beside this file over the loopback, and writes JSON
+and a Markdown table. Server and client have a core each. Compared cases take turns within one run. Linux only. Exit
+code 1 if an int8 answer differs between alone and batched.
 
     python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """
@@ -27,7 +27,7 @@ from typing import Any
 from app.bundle import Bundle, load_bundle
 from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
-from benchmarks.company import Company, compare
+from benchmarks.batch_consistency import AnswerLog, compare
 from benchmarks.load import Connection, Request, make_request
 from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.passes import SEED, Load, measure_arrivals, measure_httpx, measure_load, median_load
@@ -43,8 +43,8 @@ NUM_STEADY = 15  # requests after the first one
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured. Times in seconds; a pass that takes longer than limit_s is cut short."""
+class ServingOptions:
+    """The extent of the measurement. Times in seconds; a longer pass stops after limit_s."""
 
     num_starts: int
     num_rounds: int
@@ -72,15 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_sentences(path: Path = SENTENCES) -> list[str]:
-    """The second column."""
+    """The table's second column."""
     lines = path.read_text("utf-8").split("\n")
     return [line.split("\t")[1] for line in lines if line]
 
 
 async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dict[str, float]:
-    """Start once; then a sentence with the default options as the first request, and again and again.
+    """Start once; then send one sentence with default options repeatedly, the first time as the first request.
 
-    Each over a connection of its own, whose opening counts, so that the first one differs in nothing else.
+    Each request opens its own connection, and the opening counts: the first request differs only in being the first.
     """
     request = make_request(0, text, pair=pair, beam_size=BEAM_SIZES[0])
     with ServerProcess(served) as server:
@@ -109,24 +109,24 @@ def measure_starts(served: Served, text: str, pair: tuple[str, str], num_starts:
 def measure_rounds(
     server: ServerProcess,
     requests: dict[int, list[Request]],
-    plan: Plan,
-    company: Company,
+    options: ServingOptions,
+    log: AnswerLog,
 ) -> dict[str, Any]:
-    """One client, 32, one, 32, for each beam. company: is told every answer.
+    """Alternate 1 and 32 clients for each beam size. All answers go into `log`.
 
     At least one round of each; no new one begins once the budget is spent.
     """
     rounds: dict[int, list[tuple[Load, Load]]] = {beam_size: [] for beam_size in requests}
-    until = time.perf_counter() + plan.budget_s
-    for number in range(plan.num_rounds):
-        for beam_size, asked in requests.items():
+    until = time.perf_counter() + options.budget_s
+    for number in range(options.num_rounds):
+        for beam_size, of_beam in requests.items():
             if number and time.perf_counter() > until:
                 break
-            one, alone = measure_load(server, asked, num_clients=1, limit_s=plan.limit_s)
-            many, together = measure_load(server, asked, num_clients=NUM_CLIENTS, limit_s=plan.limit_s)
+            one, alone = measure_load(server, of_beam, num_clients=1, limit_s=options.limit_s)
+            many, together = measure_load(server, of_beam, num_clients=NUM_CLIENTS, limit_s=options.limit_s)
             rounds[beam_size].append((one, many))
-            company.alone(alone)
-            company.together(f"{NUM_CLIENTS} clients", together)
+            log.add_alone(alone)
+            log.add_batched(f"{NUM_CLIENTS} clients", together)
             _say(
                 f"beam {beam_size}: 1 client {one.sentences_per_s:.1f}/s, "
                 f"{NUM_CLIENTS} clients {many.sentences_per_s:.1f}/s"
@@ -135,7 +135,7 @@ def measure_rounds(
 
 
 def _summary(pairs: Sequence[tuple[Load, Load]]) -> dict[str, Any]:
-    """Medians over the rounds, and the rounds themselves."""
+    """Medians over the rounds, and the rounds."""
     ratios = [many.sentences_per_s / one.sentences_per_s for one, many in pairs]
     return {
         "ratio": statistics.median(ratios),
@@ -149,21 +149,21 @@ def _summary(pairs: Sequence[tuple[Load, Load]]) -> dict[str, Any]:
 def measure_reference(
     served: Served, requests: dict[int, list[Request]], limit_s: float
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """fp32: alone, then at random times. Returns the comparison and how the requests arrived."""
-    company = Company()
+    """Measure fp32: alone, then at random times. Returns the comparison and the arrivals."""
+    log = AnswerLog()
     with ServerProcess(served) as server:
         rates = []
-        for asked in requests.values():
-            load, answers = measure_load(server, asked, num_clients=1, limit_s=limit_s)
-            company.alone(answers)
+        for of_beam in requests.values():
+            load, answers = measure_load(server, of_beam, num_clients=1, limit_s=limit_s)
+            log.add_alone(answers)
             rates.append(load.sentences_per_s)
-        arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=limit_s)
-    return compare(company), arrivals
+        arrivals = measure_arrivals(server, requests, log, alone_rates=rates, limit_s=limit_s)
+    return compare(log), arrivals
 
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
-    """Everything, as it goes into the JSON."""
-    plan = Plan(args.num_starts, args.num_rounds, args.limit, args.budget)
+    """The whole result, as written to the JSON."""
+    options = ServingOptions(args.num_starts, args.num_rounds, args.limit, args.budget)
     pair = (bundle.manifest.language_pairs[0].source, bundle.manifest.language_pairs[0].target)
     texts = read_sentences()[: args.num_sentences]
     random.Random(SEED).shuffle(texts)
@@ -175,32 +175,34 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     }
     usual = sorted(texts, key=len)[len(texts) // 2]
     result: dict[str, Any] = {"num_sentences": len(texts)}
-    result["start"] = measure_starts(Served(args.python, bundle.path), usual, pair, plan.num_starts)
+    result["start"] = measure_starts(Served(args.python, bundle.path), usual, pair, options.num_starts)
     _say(f"ready after {result['start']['medians']['ready_s']:.2f} s")
     server_core, client_core = cores_to_pin()
     if client_core is not None:
         os.sched_setaffinity(0, client_core)
     result["pinned"] = server_core is not None
-    company = Company()
+    log = AnswerLog()
     with ServerProcess(Served(args.python, bundle.path, cores=server_core)) as server:
         result["model"] = json.loads(server.get("/v1/models"))["models"][0]
         memory = {"after_start_mb": server.peak_memory_mb()}
-        result["load"] = measure_rounds(server, requests, plan, company)
+        result["load"] = measure_rounds(server, requests, options, log)
         result["httpx"] = {
-            f"beam_{beam_size}": measure_httpx(server, asked, num_clients=NUM_CLIENTS, limit_s=plan.limit_s)
-            for beam_size, asked in requests.items()
+            f"beam_{beam_size}": measure_httpx(
+                server, of_beam, num_clients=NUM_CLIENTS, limit_s=options.limit_s
+            )
+            for beam_size, of_beam in requests.items()
         }
         rates = [result["load"][f"beam_{size}"]["one_client"]["sentences_per_s"] for size in requests]
-        arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=plan.limit_s)
+        arrivals = measure_arrivals(server, requests, log, alone_rates=rates, limit_s=options.limit_s)
         result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}
     precision = result["model"]["precision"]
-    result["company"] = {precision: {"answers": compare(company), "arrivals": arrivals}}
+    result["company"] = {precision: {"answers": compare(log), "arrivals": arrivals}}
     _say(f"{precision} in company: {result['company'][precision]['answers']}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             reference = reference_bundle(bundle, Path(folder))
             served = Served(args.python, reference, precision="fp32", cores=server_core)
-            answers, arrivals = measure_reference(served, requests, plan.limit_s)
+            answers, arrivals = measure_reference(served, requests, options.limit_s)
             result["company"]["fp32"] = {"answers": answers, "arrivals": arrivals}
         except NoReferenceError as error:
             result["company"]["fp32"] = {"skipped": str(error)}
@@ -208,7 +210,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 
 
 def cores_to_pin() -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """A core for the server and one for this process; none where there are not two."""
+    """A core for the server and one for this process; None with fewer than two."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return None, None
@@ -250,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rounded(value: Any) -> Any:
-    """The same, with floats to four significant digits."""
+    """The value with floats rounded to four significant digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):

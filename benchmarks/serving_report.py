@@ -1,4 +1,4 @@
-"""The result of `benchmarks.serving` as Markdown."""
+"""Formats the result of `benchmarks.serving` as Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PHASES = ("tokenise", "queue", "encode", "decode", "detokenise", "other")
 
 
 def render(result: dict[str, Any]) -> str:
-    """Tables of every figure, with what they were measured on."""
+    """Tables of every figure, with the machine and versions."""
     machine, model = result["machine"], result["model"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     cores = (

@@ -1,10 +1,9 @@
-"""Whether a server's memory stays bounded under mixed traffic, process by process, and what its growth is.
+"""Measure the growth of a server's memory under mixed traffic, by process and kind of memory.
 
-Clients send lines, paragraphs, beams, samples, alignments and streams of words drawn at random, bodies that are not
-valid, and requests whose connection they close before the answer. Every interval the private memory of each process
-(server and lanes) is read from the system, by what it is: the row caches; the native kernels' weights and scratch; a
-lane's copies of pages that it shared with the others when they parted; the rest of the C library's allocator; written
-pages of files. Linux only.
+Clients send a random mix: lines, paragraphs, beams, samples, alignments, streams, invalid bodies, and requests whose
+connection they close early. At every interval the private memory of each process (server and workers) is read by kind:
+row caches; weights and scratch memory of the native kernels; a worker's copies of pages that it shared after the fork;
+other C allocator memory; written pages of files. Linux only.
 
     python -m benchmarks.soak --minutes 10 --output benchmarks/results/soak.json
 """
@@ -31,14 +30,14 @@ from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
-# Of all requests: those that are not valid, and those whose caller leaves.
+# Shares of all requests: invalid ones, and those whose client disconnects.
 SHARE_INVALID, SHARE_LEAVING = 0.1, 0.1
 KINDS = ("row caches", "kernels", "copied", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
 
 
 def private_memory(pid: int | str) -> dict[str, float]:
-    """Memory that a process shares with no other, in 10^6 bytes by kind (KINDS). Raises OSError where it has ended."""
+    """Private memory of a process in 10^6 bytes by kind (KINDS). Raises OSError if it has ended."""
     found = dict.fromkeys(KINDS, 0.0)
     path, private, is_shared = "", 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text("utf-8", errors="replace").splitlines():
@@ -58,7 +57,7 @@ def private_memory(pid: int | str) -> dict[str, float]:
 
 
 def _kind(path: str, flags: set[str]) -> str:
-    """What a mapping is: some memory is told which pages it has (madvise), small ones (nh) or large ones (hg)."""
+    """The kind of a mapping. Some are marked by madvise: small pages (nh) or large pages (hg)."""
     if path.startswith("/"):
         return "files"
     if path:
@@ -67,7 +66,7 @@ def _kind(path: str, flags: set[str]) -> str:
 
 
 def processes_of(pid: int) -> list[int]:
-    """A server's process and its children's."""
+    """The process ids of a server and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
     others = [
         int(found)
@@ -79,7 +78,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 class Traffic:
-    """One client's requests, drawn from its own seed. counts: answers by status, and connections that it closed."""
+    """One client's requests, drawn from its seed. counts: responses by status, and closed connections."""
 
     def __init__(self, port: int, seed: int, words: list[str]) -> None:
         self._port = port
@@ -88,7 +87,7 @@ class Traffic:
         self.counts: Counter[str] = Counter()
 
     def run(self, until: float) -> None:
-        """One request after another until a time of time.monotonic."""
+        """Send requests one after another until a time of time.monotonic."""
         connection = http.client.HTTPConnection(HOST, self._port, timeout=60)
         while time.monotonic() < until:
             drawn = self._chance.random()
@@ -109,7 +108,7 @@ class Traffic:
         connection.close()
 
     def _request(self) -> tuple[str, bytes]:
-        """A path and a body."""
+        """A random path and body."""
         chance = self._chance
         lines = [self._line() for _ in range(chance.choice((1, 1, 1, 1, 4, 16)))]
         fields: dict[str, Any] = {"text": lines, "source": "en", "target": "de"}
@@ -130,7 +129,7 @@ class Traffic:
         return " ".join(self._chance.choices(self._words, k=length)).capitalize() + "."
 
     def _leave(self) -> None:
-        """Send a request, wait a little and close the connection."""
+        """Send a request, wait a little, and close the connection."""
         path, body = self._request()
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\n\r\n"
@@ -141,7 +140,7 @@ class Traffic:
 
 
 def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict[str, Any]:
-    """Memory of every process by kind, at the start and after every interval; and what the clients saw."""
+    """Memory of every process by kind, at the start and after every interval; and the clients' counts."""
     words = sorted({word.strip(".,;:!?\"'()").lower() for line in read_sentences() for word in line.split()})
     until = time.monotonic() + 60 * minutes
     clients = [Traffic(server.port, seed, words) for seed in range(NUM_CLIENTS)]
@@ -155,17 +154,19 @@ def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict
         time.sleep(interval_s)
         now = (time.monotonic() - started_at) / 60
         samples.append({"minutes": round(now, 2), "processes": [private_memory(pid) for pid in pids]})
-        print(f"{now:5.1f} min", *(told(one) for one in samples[-1]["processes"]), sep="  ", flush=True)
+        print(
+            f"{now:5.1f} min", *(memory_line(one) for one in samples[-1]["processes"]), sep="  ", flush=True
+        )
     return {"samples": samples, "answers": dict(sum((one.counts for one in clients), Counter[str]()))}
 
 
-def told(memory: dict[str, float]) -> str:
-    """One process's memory on a line."""
+def memory_line(memory: dict[str, float]) -> str:
+    """One process's memory as a line."""
     return " + ".join(f"{memory[kind]:.2f}" for kind in KINDS)
 
 
 def main() -> int:
-    """Measure, write JSON, print each sample: the server's process first, then its lanes."""
+    """Measure, write JSON, print each sample: the server's process first, then its workers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""How long a decoder step and an encoding take, by rows and by variant, through the server's own runner.
+"""Measure decoder steps and encodings by rows and variant, with the server's own runner.
 
 Variants take turns of a few calls, so that whatever else the machine does meets them alike. Prints
 medians with the ratio to the first variant, and writes them as JSON.
@@ -33,7 +33,7 @@ from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
 from benchmarks.machine import cpu_name
 
-# Lengths of what rows attend to: targets and sources of everyday sentences, in subwords.
+# Lengths of targets and sources of everyday sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
 FUSED, STANDARD = "-fused", "-standard"
 CALLS_A_TURN = 4
@@ -41,7 +41,7 @@ CALLS_A_TURN = 4
 
 @dataclass(frozen=True)
 class Measurement:
-    """One case of one variant: milliseconds a call, over the rounds; ratio of medians to the first variant's."""
+    """One case of one variant: milliseconds per call by round, and the ratio of its median to the first variant's."""
 
     case: str
     variant: str
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path) -> Bundle:
-    """Graphs of random weights, which take as long as trained ones."""
+    """Graphs with random weights, which take as long as trained ones."""
     import torch
 
     from app.bundle import Training
@@ -99,7 +99,7 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
 
 
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
-    """A runner; its attention kernel is chosen when its sessions are made."""
+    """A runner. Its attention kernel is chosen when its sessions are created."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
     kernels: Literal["auto", "standard"] = "standard" if STANDARD in variant else "auto"
     return load_runner(
@@ -113,12 +113,12 @@ def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: in
 
 
 def precision_of(variant: str) -> Precision:
-    """int8 of int8-standard-fused."""
+    """Make the int8 decoder of int8-standard-fused."""
     return cast(Precision, variant.partition("-")[0])
 
 
 def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
-    """One decoder step of rows of random lengths."""
+    """One decoder step of rows with random lengths."""
     random_numbers = np.random.default_rng(num_rows)
     vocab_size = runner.limits.vocab_size
     sources = [
@@ -144,7 +144,7 @@ def encode_case(runner: LoadedRunner, count: int, length: int) -> Callable[[], o
 def measure(
     name: str, calls: dict[str, Callable[[], object]], num_rounds: int, *, on_round: Callable[[], object]
 ) -> list[Measurement]:
-    """Let the variants take turns, `num_rounds` times; a turn's first call only fills the processor's caches."""
+    """Alternate the variants for `num_rounds` rounds; each turn's first call only warms the CPU caches."""
     times: dict[str, list[float]] = {variant: [] for variant in calls}
     for _ in range(num_rounds):
         for variant, call in calls.items():

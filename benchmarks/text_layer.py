@@ -1,9 +1,8 @@
-"""What the text layer adds to a request: everything around the model but the tokenizer itself.
+"""Measure the time that the text layer adds to a request, without the tokenizer.
 
-Each text is translated again and again, greedily; after the first time its sentences come from the sentence cache, so
-that what is left is the way there and back. From the time that a request says it spent before and behind the engine the
-time is taken off that the bare tokenizer needs for the same text, and that it takes to leave the event loop and come
-back as often as the request does. Medians.
+Each text is translated repeatedly with greedy search. From the second time on its sentences are cached, so the rest is
+the text layer. The time is the request's own before and after the engine, less the tokenizer's time for the same text
+and the time of as many event loop hops. Figures are medians.
 
     python -m benchmarks.text_layer --bundle bundles/en-de --output benchmarks/results/text_layer.json
 """
@@ -40,7 +39,7 @@ NUM_REPEATS = 2000
 NUM_WARM = 200
 TIMEOUT_S = 60.0
 SENTENCE = "The old library behind the harbour is open until late in the evening."
-# By name: the text and what the request says of it.
+# By name: the text and the request's fields.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "4 words": ("The water is cold.", {}),
     "13 words": (SENTENCE, {}),
@@ -59,7 +58,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """num_hops: how often work was handed to it."""
+    """Counts its calls in num_hops."""
 
     num_hops = 0
 
@@ -70,7 +69,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class Bench:
-    """A bundle's model, engine and translator, outside any server."""
+    """The bundle's model, engine and translator, without a server."""
 
     def __init__(self, model: LoadedModel, engine: Engine) -> None:
         self.model = model
@@ -88,7 +87,7 @@ class Bench:
         )
 
     def request(self, text: str, changes: dict[str, Any]) -> TranslationRequest:
-        """Of a text, searched for greedily."""
+        """Translate a text greedily."""
         fields: dict[str, Any] = {
             "texts": (text,),
             "source": "en",
@@ -101,7 +100,7 @@ class Bench:
         return TranslationRequest(**{**fields, **changes})
 
     async def hop_ms(self, num_repeats: int) -> float:
-        """Of leaving the event loop and coming back."""
+        """Time of leaving the event loop and returning."""
         times = []
         for _ in range(num_repeats):
             started = time.perf_counter()
@@ -110,7 +109,7 @@ class Bench:
         return median(times) * 1000
 
     async def measure(self, text: str, changes: dict[str, Any], num_repeats: int) -> dict[str, float | int]:
-        """Milliseconds of one text's way, and how often it left the event loop."""
+        """Milliseconds of one text, and the number of event loop hops."""
         times = []
         num_segments = num_hops = 0
         for index in range(num_repeats + NUM_WARM):
@@ -133,7 +132,7 @@ class Bench:
         }
 
     def _tokenizer_ms(self, text: str, num_repeats: int) -> float:
-        """Of encoding each sentence of a text without markup, and decoding as many subwords."""
+        """Time to encode each sentence of a text without markup, and to decode as many subwords."""
         sentences = [span.of(text) for span in sentence_spans(text, "en")]
         times = []
         for _ in range(num_repeats):
@@ -146,7 +145,7 @@ class Bench:
 
 
 async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float | int]]:
-    """Every case."""
+    """Measure every case."""
     model = load_model(Settings(bundle=bundle))
     engine = Engine(model.workers, settings=EngineLimits())
     engine.start()

@@ -34,7 +34,7 @@ from benchmarks.engine.cases import (
     real_cases,
     synthetic_cases,
 )
-from benchmarks.engine.compare import Plan, compare, say
+from benchmarks.engine.compare import ComparisonOptions, compare, say
 from benchmarks.engine.floor import Machine, measure_machine, num_usable_threads
 from benchmarks.engine.rates import climb
 from benchmarks.engine.report import render
@@ -65,7 +65,7 @@ QUICK: dict[str, Any] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command. What is None takes its value from FULL or QUICK."""
+    """Arguments of the command. None selects the value of FULL or QUICK."""
     add = parser.add_argument
     add(
         "--quick",
@@ -107,16 +107,21 @@ def _defaults(name: str) -> str:
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     """Everything, as it goes into the JSON."""
-    plan = Plan(
+    options = ComparisonOptions(
         args.num_threads,
         args.num_rows,
         args.num_rounds,
         args.case_budget,
         is_quick=args.quick,
     )
-    machine = measure_machine(plan.num_threads, READ_MB)
+    machine = measure_machine(options.num_threads, READ_MB)
     say(f"measured: {rounded(asdict(machine))}")
-    result: dict[str, Any] = {"plan": asdict(plan), "measured": asdict(machine), "cases": [], "arrivals": []}
+    result: dict[str, Any] = {
+        "plan": asdict(options),
+        "measured": asdict(machine),
+        "cases": [],
+        "arrivals": [],
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for vocab_size in map(int, args.vocab_sizes.split(",")):
@@ -124,44 +129,44 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
             for precision in precisions_of(args):
                 prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
                 cases = synthetic_cases(vocab_size, sizes=sizes_of(args))
-                result["cases"] += measure_cases(prepared[0], cases, plan, machine)
+                result["cases"] += measure_cases(prepared[0], cases, options, machine)
                 discard(prepared)
         if args.num_corpus:
-            add_trained(result, bundle, args, plan, folder)
+            add_trained(result, bundle, args, options, folder)
     return result
 
 
 def add_trained(
-    result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, plan: Plan, folder: Path
+    result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, options: ComparisonOptions, folder: Path
 ) -> None:
-    """Real sentences, by trained weights: groups, whole corpora, arrivals."""
+    """Real sentences with trained weights: groups, whole corpora, arrivals."""
     corpora = encoded_corpora(bundle, args)
     longest = bundle.manifest.max_target_length
     trained = trained_model(bundle)
     for number, precision in enumerate(precisions_of(args)):
         prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
         cases = [*real_cases(corpora["own"], longest, sizes=sizes_of(args)), *corpus_cases(corpora, longest)]
-        rows = measure_cases(prepared[0], cases, plan, Machine(**result["measured"]))
+        rows = measure_cases(prepared[0], cases, options, Machine(**result["measured"]))
         result["cases"] += rows
         if args.arrivals and not number:
             own = [row for row in rows if row["case"] == "corpus own"]
-            result["arrivals"] = climb(prepared[0], corpora["own"], own, plan, seconds=args.arrivals)
+            result["arrivals"] = climb(prepared[0], corpora["own"], own, options, seconds=args.arrivals)
         discard(prepared)
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """Numbers of sentences at once."""
+    """The numbers of sentences in one call."""
     return tuple(map(int, args.sizes.split(",")))
 
 
 def precisions_of(args: argparse.Namespace) -> list[Precision]:
-    """In the order in which they are measured."""
+    """The models in the order of measurement."""
     chosen: list[Precision] = args.precisions.split(",")
     return chosen
 
 
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
-    """Ids of every corpus."""
+    """The ids of every corpus."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     texts = read_corpora(args.data, most=args.num_corpus)
     longest = bundle.manifest.max_source_length
@@ -169,13 +174,13 @@ def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[
 
 
 def measure_cases(
-    prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine
+    prepared: Prepared, cases: list[Case], options: ComparisonOptions, machine: Machine
 ) -> list[dict[str, Any]]:
     """Compare, then profile our side on the same cases."""
-    rows = compare(prepared, cases, plan, machine)
-    shares, operators = profile(prepared, cases, plan)
+    rows = compare(prepared, cases, options, machine)
+    shares, operators = profile(prepared, cases, options)
     for row, each in zip(rows, shares, strict=True):
-        row["where"] = where_time_goes(row, each, plan.num_threads)
+        row["where"] = where_time_goes(row, each, options.num_threads)
         row["operators"] = operators
     return rows
 
@@ -214,13 +219,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cpu_vendor() -> str:
-    """As the processor names it; CTranslate2 packs its weights on `GenuineIntel` only."""
+    """The processor's vendor. CTranslate2 packs its weights on `GenuineIntel` only."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
 
 
 def package_versions() -> dict[str, str]:
-    """Of what only this measurement needs."""
+    """Versions of the packages that only this benchmark needs."""
     return {name: metadata.version(name) for name in ("ctranslate2", "torch")}
 
 

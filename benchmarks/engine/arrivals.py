@@ -1,4 +1,4 @@
-"""Sentences that arrive one by one at random times (Poisson), and a batcher in front of an engine that has none."""
+"""Poisson arrivals, and a window batcher for an engine without continuous batching."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from benchmarks.engine.jobs import Answered
+from benchmarks.engine.jobs import ArrivalResult
 
 Translate = Callable[[int], Awaitable[object]]
 
 
-async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> Answered:
-    """Call translate(i) when sentence i is due, whatever became of the ones before; wait limit_s after the last.
+async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
+    """Call translate(i) when sentence i is due, without waiting for earlier ones; wait at most limit_s after the last.
 
     Latency counts from when a sentence was due, so that a loop that is late does not hide it.
     """
@@ -40,15 +40,15 @@ async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: floa
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
     for task in set(tasks) - pending:
-        task.result()  # an error is an error
-    return Answered(latencies, late)
+        task.result()  # raise a translation's error
+    return ArrivalResult(latencies, late)
 
 
 class WindowBatcher:
-    """Sentences that came within window_s of the first one, at most max_size, are translated in one call.
+    """Sentences that arrive within window_s of the first one, at most max_size, are translated in one call.
 
     A batch leaves when it is full, or when its window has passed and a worker is free: while all are busy it
-    grows, which is the most that a batcher can do for an engine that takes no newcomers into a running batch.
+    grows, which is the most that a batcher can do for an engine without continuous batching.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class WindowBatcher:
         self._running: set[asyncio.Task[None]] = set()
 
     async def translate(self, sentence: Any) -> Any:
-        """One sentence, in whatever company its window brings."""
+        """Translate a sentence in the batch of its window."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((sentence, future, loop.time()))
@@ -78,7 +78,7 @@ class WindowBatcher:
         return await future
 
     def _leave(self) -> None:
-        """Send off what is due."""
+        """Start the batches that are due."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()

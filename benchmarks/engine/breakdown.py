@@ -1,4 +1,4 @@
-"""Where our side's time goes: what native kernels counted, or how a profiled run of its own shares it among kernels."""
+"""Where our time goes: by the native kernels' counters, or by a profiled run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.engine.cases import Case
-from benchmarks.engine.compare import Plan, arguments_of
+from benchmarks.engine.compare import ComparisonOptions, arguments_of
 from benchmarks.engine.jobs import Spent
 from benchmarks.engine.weights import Prepared
 from benchmarks.engine.worker import Worker
@@ -27,13 +27,15 @@ class Shares:
     binding_s: float
 
 
-def profile(prepared: Prepared, cases: list[Case], plan: Plan) -> tuple[list[Shares], dict[str, str]]:
-    """Run each case once, profiled, short ones after once for warming up.
+def profile(
+    prepared: Prepared, cases: list[Case], options: ComparisonOptions
+) -> tuple[list[Shares], dict[str, str]]:
+    """Run each case once with profiling, short ones after one warm-up run.
 
     Returns what was found, and what operators count as.
     """
     spent: list[tuple[Spent, Spent]] = []
-    with Worker("ours", {**arguments_of(prepared, plan), "is_profiled": True}) as worker:
+    with Worker("ours", {**arguments_of(prepared, options), "is_profiled": True}) as worker:
         for case in cases:
             job = replace(case.job, num_calls=1, is_warmed=False)
             warming = Spent() if case.is_long else worker.translate(job).spent

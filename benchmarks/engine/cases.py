@@ -1,4 +1,4 @@
-"""What is measured: models, and on each of them the numbers of sentences, beams and texts."""
+"""The measured cases: models, and for each the numbers of sentences, beam sizes and texts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from benchmarks.serving import read_sentences
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
 LONG_FROM = 64  # rows
-# Real sentences in one call, in groups of a case's size, so that lengths are mixed even where each goes alone.
+# Real sentences per call, in groups of a case's size, so that lengths are mixed even in groups of one.
 NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
 SEED = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table: `name` says what is translated, `num_sentences` how many are given at once."""
+    """One row of the table. name: what is translated. num_sentences: how many at once."""
 
     name: str
     num_sentences: int
@@ -30,27 +30,27 @@ class Case:
 
     @property
     def beam_size(self) -> int:
-        """Of its job."""
+        """The beam size of its job."""
         return self.job.beam_size
 
     @property
     def num_groups(self) -> int:
-        """Groups in one call."""
+        """The number of groups in one call."""
         return len(self.job.groups)
 
     @property
     def is_long(self) -> bool:
-        """Whether one call takes so long that what it finds cold weighs little: not warmed up for a trial."""
+        """Whether a call is so long that cold caches matter little; trials of it have no warm-up."""
         return self.num_sentences * self.beam_size > LONG_FROM
 
     @property
     def is_corpus(self) -> bool:
-        """Whether it is a whole corpus in one call."""
+        """Whether one call translates a whole corpus."""
         return self.name.startswith("corpus")
 
 
 def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...]) -> list[Case]:
-    """Sentences of random subwords, 25 each, that become 30 subwords each."""
+    """Sentences of 25 random subwords that become 30 subwords each."""
     rng = np.random.default_rng(SEED)
     sentences = rng.integers(8, vocab_size, (max(sizes), SOURCE_LENGTH)).tolist()
     return [
@@ -61,7 +61,7 @@ def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...]) -> list[Case]:
 
 
 def real_cases(sentences: list[list[int]], max_target_length: int, *, sizes: tuple[int, ...]) -> list[Case]:
-    """Real sentences, shuffled once, in groups of each size; they end by themselves."""
+    """Real sentences, shuffled once, in groups of each size. They end at the end token."""
     shuffled = shuffle(sentences)
     cases = []
     for beam_size in BEAM_SIZES:
@@ -87,7 +87,7 @@ def corpus_cases(corpora: dict[str, list[list[int]]], max_target_length: int) ->
 
 
 def shorter(case: Case) -> Job:
-    """A case's job in a fraction of the time, for trying settings: forced to a third, or some of its groups."""
+    """A shorter job of a case, to try settings: a third of the forced length, or some of its groups."""
     job = replace(case.job, is_warmed=not case.is_long)
     if job.is_forced:
         return replace(job, max_target_length=job.max_target_length // 3)
@@ -97,14 +97,14 @@ def shorter(case: Case) -> Job:
 
 
 def shuffle(sentences: list[list[int]]) -> list[list[int]]:
-    """The same in one random order."""
+    """The sentences in one fixed random order."""
     shuffled = list(sentences)
     random.Random(SEED).shuffle(shuffled)
     return shuffled
 
 
 def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
-    """The project's own sentences, and of each `test.NAME.tsv.xz` in a folder the sources: the first `most`."""
+    """The project's own sentences, and the first `most` sources of each `test.NAME.tsv.xz` in a folder."""
     corpora = {"own": read_sentences()[:most]}
     for path in sorted(data.glob("test.*.tsv.xz")) if data else ():
         corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:most]
@@ -121,7 +121,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
-    """Ids of each text that fits the model; texts with many runs of unknown characters do not."""
+    """Ids of each text that fits the model, which some texts with many runs of unknown characters do not."""
     fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= 8]
     encoded = [list(tokenizer.encode(text).ids) for text in fitting]
     return [ids for ids in encoded if len(ids) <= most_subwords]

@@ -1,4 +1,4 @@
-"""Both sides in turns on the same cases: times, ratio, where our time went, and the floor."""
+"""Measures both sides in turns on the same cases: times, ratio, breakdown, floor."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.search import PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 
-# A turn has so many calls that it lasts about so long; the threads of the side that has just run may spin for a
+# The target length of a turn, which sets its number of calls. The threads of the side that has just run may spin for
 # few milliseconds longer.
 TURN_S = 0.4
 REST_S = 0.03
-LONG_S = 2.0  # where a call takes longer, the one that tells how long it takes is a round too
+LONG_S = 2.0  # if a call takes longer, the call that measures its length is also a round
 STARTED_AT = time.perf_counter()
 Side = Callable[[Job], Done]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured: turns of each side, and seconds after which a case gets no more of them."""
+class ComparisonOptions:
+    """How much to measure: turns of each side, and the seconds after which a case gets no further turns."""
 
     num_threads: int
     num_rows: int
@@ -38,24 +38,26 @@ class Plan:
     is_quick: bool
 
 
-def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine) -> list[dict[str, Any]]:
+def compare(
+    prepared: Prepared, cases: list[Case], options: ComparisonOptions, machine: Machine
+) -> list[dict[str, Any]]:
     """Every case on one model in one precision."""
     manifest = Manifest.model_validate_json((prepared.ours / MANIFEST).read_bytes())
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
-        num_threads=plan.num_threads,
-        is_quick=plan.is_quick,
+        num_threads=options.num_threads,
+        is_quick=options.is_quick,
     )
-    layouts = Layouts(arguments_of(prepared, plan))
+    layouts = Layouts(arguments_of(prepared, options))
     rows = []
     try:
         for case in cases:
             found = pool.search(case)
             layout = layouts.search(case)
             ours = partial(layouts.translate, layout=layout)
-            job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, plan)
-            # Of lanes nothing but the time is known.
+            job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, options)
+            # Of worker processes only the time is known.
             is_alone = layout == layouts.alone
             done = merged([turn[0] for turn in turns]) if is_alone else layouts.translate(job, layouts.alone)
             row = {
@@ -86,17 +88,19 @@ def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine)
     return rows
 
 
-def arguments_of(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """Of our side's worker."""
+def arguments_of(prepared: Prepared, options: ComparisonOptions) -> dict[str, Any]:
+    """Arguments of our side's process."""
     return {
         "bundle": str(prepared.ours),
         "precision": prepared.precision,
-        "num_rows": plan.num_rows,
-        "num_threads": plan.num_threads,
+        "num_rows": options.num_rows,
+        "num_threads": options.num_threads,
     }
 
 
-def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, list[tuple[Done, Done]]]:
+def _take_turns(
+    ours: Side, theirs: Side, case: Case, options: ComparisonOptions
+) -> tuple[Job, list[tuple[Done, Done]]]:
     """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)
@@ -106,8 +110,8 @@ def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, 
         case.job, num_calls=max(1, min(10, round(TURN_S / slowest_s))), is_warmed=slowest_s < TURN_S
     )
     turns: list[tuple[Done, Done]] = [first] if slowest_s > LONG_S else []
-    while len(turns) < plan.num_rounds:
-        if len(turns) >= 2 and time.perf_counter() - started_at > plan.case_budget_s:
+    while len(turns) < options.num_rounds:
+        if len(turns) >= 2 and time.perf_counter() - started_at > options.case_budget_s:
             break
         time.sleep(REST_S)
         if len(turns) % 2:
@@ -122,7 +126,7 @@ def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, 
 
 
 def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
-    """Medians over all calls, in milliseconds a group, and the ratio: above 1 where our side is quicker."""
+    """Medians over all calls in milliseconds a group, and the ratio: above 1 if our side is faster."""
     scale = 1e3 / case.num_groups
     own = [statistics.median(turn[0].times_s) for turn in turns]
     theirs = [statistics.median(turn[1].times_s) for turn in turns]
@@ -141,7 +145,7 @@ def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
 
 
 def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
-    """Sentences of which both sides say the same; None for random weights.
+    """The number of sentences with equal output on both sides; None for random weights.
 
     In as many steps a sentence that does not end has one subword less on our side, whose last step may only end it.
     """
@@ -152,7 +156,7 @@ def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
 
 
 def merged(turns: list[Done]) -> Done:
-    """All of one side's turns as one: every call's time, and everything spent."""
+    """All turns of one side as one result: every call's time, and the sum of the rest."""
     spent = [asdict(turn.spent) for turn in turns]
     total = _added_up(spent)
     times = [time_s for turn in turns for time_s in turn.times_s]
@@ -160,14 +164,14 @@ def merged(turns: list[Done]) -> Done:
 
 
 def _added_up(spent: list[Any]) -> Any:
-    """The sum of numbers, or of dicts of them, name by name."""
+    """The sum of numbers, or of dicts of them, key by key."""
     if isinstance(spent[0], dict):
         return {name: _added_up([each[name] for each in spent]) for name in spent[0]}
     return sum(spent)
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """A row as it is printed when it is known."""
+    """A row as printed during the run."""
     return (
         f"{row['model']:<12} {row['precision']} {row['case']:<16} n={row['num_sentences']:<4} "
         f"beam={row['beam_size']} ours {row['ours_ms']:8.1f} ms ({row['layout']})  peer {row['peer_ms']:8.1f} ms  "
@@ -176,5 +180,5 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def say(line: str) -> None:
-    """Progress, apart from the result, with the seconds since the start."""
+    """Print progress to stderr, with the seconds since the start."""
     print(f"{time.perf_counter() - STARTED_AT:6.1f} {line}", file=sys.stderr, flush=True)

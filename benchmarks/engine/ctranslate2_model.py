@@ -1,4 +1,4 @@
-"""The same weights as a CTranslate2 model: what this project's engine is measured against.
+"""Converts a model to CTranslate2's format, so that both engines run the same weights.
 
 Tokens are ids written as decimal numbers, so that both sides are given and return the same ids and neither's
 time holds a tokeniser.
@@ -59,7 +59,7 @@ def write_ctranslate2(model: Transformer, folder: Path, quantization: Quantizati
 
 
 class _Weights:
-    """The model's state, put into the places of a specification."""
+    """Copies the model's state into a CTranslate2 specification."""
 
     def __init__(self, model: Transformer) -> None:
         self._state: dict[str, NDArray[np.float32]] = {
@@ -70,7 +70,7 @@ class _Weights:
         return self._state[name]
 
     def set_layer(self, layer: Any, name: str) -> None:
-        """An encoder layer, or a decoder layer, which has attention to the source between the two others."""
+        """An encoder layer, or a decoder layer, which has cross-attention between the two other blocks."""
         own = layer.self_attention
         self._set_linear(own.linear[0], *(f"{name}.self_attention.w_{part}" for part in "qkv"))
         self._set_linear(own.linear[1], f"{name}.self_attention.w_o")
@@ -88,10 +88,10 @@ class _Weights:
             self.set_norm(norm, f"{name}.residuals.{index}.norm")
 
     def set_norm(self, norm: Any, name: str) -> None:
-        """Scale and offset."""
+        """Scale and offset of a norm."""
         norm.gamma, norm.beta = self[f"{name}.weight"], self[f"{name}.bias"]
 
     def _set_linear(self, linear: Any, *names: str) -> None:
-        """One product of one input, its outputs beside each other: weight (outputs, inputs)."""
+        """One product for layers with the same input, their outputs concatenated: weight (outputs, inputs)."""
         linear.weight = np.concatenate([self[f"{name}.weight"] for name in names])
         linear.bias = np.concatenate([self[f"{name}.bias"] for name in names])

@@ -1,4 +1,4 @@
-"""How fast this machine could be: bytes over bandwidth, multiply-adds over the rate of products, both measured.
+"""The machine's limits: memory bandwidth and rate of products, both measured, and the least time of a case.
 
 What is measured is what numpy and ONNX Runtime's own product reach, which is at most what the machine can do: a
 side that uses it better shows a share of the floor above 1.
@@ -24,29 +24,29 @@ from benchmarks.engine.jobs import Done, Job
 
 WEIGHT_BYTES: dict[Precision, int] = {"int8": 1, "fp16": 2, "fp32": 4}
 CACHE_BYTES = {"float32": 4, "float16": 2, "int8": 1}
-# Rows, inputs and outputs of the product that the rate is measured with.
+# Rows, inputs and outputs of the measured product.
 PRODUCT = (512, 2048, 2048)
 MEASURING_S = 0.4
-READ_BYTES = 1 << 28  # in one reading, so that starting the threads is no part of it
+READ_BYTES = 1 << 28  # in one reading, so that starting the threads does not count
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Measured with all threads: bytes/s by size of what is read again and again, multiply-adds/s by precision."""
+    """Measured with all threads: bytes/s by buffer size, multiply-adds/s by precision."""
 
     num_threads: int
     bytes_per_s: dict[str, float]
     products_per_s: dict[str, float]
 
     def bandwidth(self, num_bytes: int) -> float:
-        """Of the measured size that is nearest."""
+        """The bandwidth at the nearest measured size."""
         nearest = min(self.bytes_per_s, key=lambda size: abs(int(size) - num_bytes / 2**20))
         return self.bytes_per_s[nearest]
 
 
 @dataclass(frozen=True)
 class Floor:
-    """The least that a case can take, by what bounds each part; seconds."""
+    """The least time of a case in seconds, by the limit of each part."""
 
     weights_gb: float
     cache_gb: float
@@ -56,7 +56,7 @@ class Floor:
 
 
 def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
-    """A second or two. sizes_mb: of what is read, the weights' own."""
+    """Measure the machine, in a second or two. sizes_mb: of the buffers; the weights' size is added."""
     return Machine(
         num_threads,
         {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mb},
@@ -66,7 +66,7 @@ def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
 
 def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
     """The best of several readings: each thread finds the maximum of its part, which numpy does without its lock."""
-    # Written to: pages that never were are all one page, which stays in the nearest cache.
+    # Written, because pages that never were share one page, which stays in the nearest cache.
     parts = [np.ones(num_bytes // num_threads // 8, np.int64) for _ in range(num_threads)]
     num_turns = max(1, READ_BYTES // num_bytes)
 
@@ -85,7 +85,7 @@ def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
 
 
 def _products_per_s(precision: str, num_threads: int) -> float:
-    """The best of several products by ONNX Runtime's own kernel, weights constant and so packed."""
+    """The best of several products by ONNX Runtime's own kernel, with constant and so packed weights."""
     rows, inputs, outputs = PRODUCT
     rng = np.random.default_rng(0)
     x: NDArray[Any]
@@ -134,7 +134,7 @@ def _products_per_s(precision: str, num_threads: int) -> float:
 
 
 def decoder_bytes(manifest: Manifest, precision: Precision) -> int:
-    """Weights that a decoder step reads: its layers' and the projection's."""
+    """Weights that a decoder step reads: those of its layers and of the output projection."""
     return _decoder_weights(manifest) * WEIGHT_BYTES[precision]
 
 
@@ -183,12 +183,12 @@ def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Jo
 
 
 def _cache_bytes(manifest: Manifest, precision: Precision) -> int:
-    """Of one number in a cache, as the decoder's graph declares it."""
+    """Bytes of one number in a cache, as the decoder's graph declares it."""
     specs = manifest.variants[precision].decoder.inputs
     dtype = next((spec.dtype for spec in specs if "key" in spec.name), "float32")
     return CACHE_BYTES[dtype]
 
 
 def num_usable_threads() -> int:
-    """One a core that this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What the engine is meant to reach, and what the measured cases say to it."""
+"""The engine's goals, and whether the measured cases meet them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure of some of the rows of a result, with its bound: at least `least`, or at most `most`."""
+    """A bound on a figure of some rows of a result: at least `least`, or at most `most`."""
 
     name: str
     rows: str
@@ -98,7 +98,7 @@ GOAL_HEADER = ("", "goal", "lowest", "highest", "cases", "cases that meet it")
 
 
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
-    """A line for each goal that has a case of the precision, with the columns of GOAL_HEADER."""
+    """A line for each goal that has a case in the precision, with the columns of GOAL_HEADER."""
     for goal in GOALS:
         rows = [row for row in result[goal.rows] if goal.is_meant(row) and row["precision"] == precision]
         values = [value for row in rows if (value := goal.figure(row)) is not None]

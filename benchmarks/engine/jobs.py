@@ -1,11 +1,11 @@
-"""What a side is asked to do, and what it answers: plain data, so that each side can be a process of its own."""
+"""Jobs for a side and their results: plain data, so that each side can be a separate process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-# Weighs hypotheses by length^alpha, the one formula that both sides have.
+# Normalises scores by length^alpha, the one formula that both sides have.
 ALPHA = 0.6
 
 
@@ -28,7 +28,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Spent:
-    """Where our side's time went, summed over the calls.
+    """Where our side's time goes, summed over the calls.
 
     Steps, rows and seconds as `StepStats` counts them; encoder_s and decoder_s: inside ONNX Runtime, counted around
     its own call, with how often it was called; blocks_s: of both by kind of block, all threads together, where the
@@ -49,7 +49,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a job. times_s: of each call. ids: of the last call's sentences, group by group."""
+    """A job's result. times_s: of each call. ids: of the last call's sentences, group by group."""
 
     times_s: list[float]
     ids: list[list[int]]
@@ -58,7 +58,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Sentences that arrive at random times: `gaps_s[i]` after the one before comes sentences[i]."""
+    """Sentences that arrive at random times: sentences[i] arrives `gaps_s[i]` after the previous one."""
 
     sentences: list[list[int]]
     gaps_s: list[float]
@@ -68,8 +68,8 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Seconds from when each sentence was due to its answer; of those not answered within the limit, None."""
+class ArrivalResult:
+    """Seconds from when each sentence was due to its answer; None for those without an answer within the limit."""
 
     latencies_s: list[float | None]
     sent_late_s: list[float]
@@ -77,7 +77,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """CTranslate2's own: threads by worker and within one; how it cuts what it is given in one call.
+    """CTranslate2's own settings: its threads, and how it splits the input of one call.
 
     batch_type `tokens` counts max_batch_size in subwords, padding included; 0 is all in one batch.
     """

@@ -1,4 +1,4 @@
-"""Our side's processes: one with all threads, or as many as the server has lanes; which is quicker for a case.
+"""Our side's process layouts: one process with all threads, or several workers; the faster one is chosen.
 
 The other side's workers and threads are chosen in the same way.
 """
@@ -19,21 +19,21 @@ TRIALS = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """Processes, and the threads of each."""
+    """The number of processes, and of threads of each."""
 
     num_lanes: int
     num_threads: int
 
     def describe(self) -> str:
-        """For a table, as the other side's."""
+        """A short form for a table, as the other side's."""
         return f"{self.num_lanes} x {self.num_threads}"
 
 
 class Layouts:
-    """Our side with one model, in a process of its own for each layout."""
+    """Our side with one model, in a separate process for each layout."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        """arguments: of `Ours`, without the number of lanes."""
+        """arguments: of `Ours`, without the number of workers."""
         self._arguments = arguments
         num_threads = arguments["num_threads"]
         self.alone = Layout(1, num_threads)
@@ -48,7 +48,7 @@ class Layouts:
         return self._workers[layout].translate(job)
 
     def search(self, case: Case) -> Layout:
-        """Which is quickest at the whole job; they take turns. Few rows all go to one lane, which has all threads."""
+        """The fastest layout on the whole job; layouts take turns. A few rows go to one worker with all threads."""
         if case.num_sentences * case.beam_size <= FEW_ROWS or len(self._all) == 1:
             return self.alone
         job = replace(case.job, num_calls=1, is_warmed=not case.is_long)

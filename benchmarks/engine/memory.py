@@ -1,7 +1,7 @@
-"""Whether resident memory stays flat: random lengths and beams for some minutes; the slope, and how certain it is.
+"""Measures whether resident memory stays flat under random lengths and beams: the slope and its error.
 
 Pages of the caches and of scratch memory are taken as they are first written. They are bounded, and chance takes half
-an hour to come near the bound. So the most that can be asked for is asked for once, first.
+an hour to come near the bound. So the run begins with the largest requests.
 
 python -m benchmarks.engine.memory --minutes 10
 """
@@ -37,16 +37,16 @@ from benchmarks.machine import commit, describe_machine, versions
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_memory.json"
 BEAM_SIZES = (1, 1, 2, 4, 4, 8)
 LONGEST_TARGET = 60
-FIRST_ID = 4  # those before it have a meaning of their own
+FIRST_ID = 4  # samples before it belong to the warm-up
 NUM_BLOCKS = 10
-# The memory of a run that is flat: what one minute adds is less than what chance explains, or next to nothing.
+# Memory is flat if a minute adds less than chance explains, or next to nothing.
 NUM_ERRORS = 2.0
 NEXT_TO_NOTHING_MB = 0.05
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Megabytes a minute with its standard error, and the differences between blocks' medians that it is judged by."""
+    """Megabytes a minute with its standard error, and the differences between the medians of blocks."""
 
     mb_per_minute: float
     standard_error: float
@@ -54,7 +54,7 @@ class Slope:
 
     @property
     def is_flat(self) -> bool:
-        """0 within noise."""
+        """The slope; 0 if within its noise."""
         return abs(self.mb_per_minute) <= max(NUM_ERRORS * self.standard_error, NEXT_TO_NOTHING_MB)
 
 
@@ -76,7 +76,7 @@ def slope_of(minutes: Sequence[float], megabytes: Sequence[float]) -> Slope:
 
 
 class Load:
-    """Clients that each send a random sentence with a random beam, wait for it, and send the next."""
+    """Clients that each send a random sentence with a random beam, wait for the result, and repeat."""
 
     def __init__(self, engine: Engine, *, num_clients: int, seconds: float) -> None:
         self._engine = engine
@@ -87,12 +87,12 @@ class Load:
         self.num_sentences = 0
 
     async def run(self) -> None:
-        """Until the time is over."""
+        """Run until the time is over."""
         self._until = time.monotonic() + self._seconds
         await asyncio.gather(*(self._client() for _ in range(self._num_clients)))
 
     async def ask_for_all(self, num_rows: int) -> None:
-        """Once whatever can be asked for at most, in as many rows as there are.
+        """Fill all rows once with the largest requests.
 
         The longest sentences, whose targets do not end early, write all columns of all rows. Then short ones, one more
         at once each time: steps of all numbers of rows.
@@ -126,7 +126,7 @@ class Load:
 
 
 async def sample(seconds: float, interval_s: float) -> tuple[list[float], list[float]]:
-    """Minutes since the start, and megabytes resident then."""
+    """Minutes since the start, and resident megabytes at that time."""
     process = psutil.Process()
     minutes, megabytes = [], []
     started_at = time.monotonic()
@@ -138,7 +138,7 @@ async def sample(seconds: float, interval_s: float) -> tuple[list[float], list[f
 
 
 async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
-    """The warm-up is left out: it brings what is bounded to its bound, and the allocators to where they stay."""
+    """Leaves out the warm-up, in which bounded memory reaches its bound."""
     runner = load_runner(
         bundle,
         precision=args.precision,
@@ -174,7 +174,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON, print it; the exit code is 1 where memory is not flat."""
+    """Measure, write JSON, print it; the exit code is 1 if memory is not flat."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

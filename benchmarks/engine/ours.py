@@ -1,4 +1,4 @@
-"""Our side: the engine as the server runs it, over the server's own runner, all of its Python included."""
+"""Our side: the engine as the server runs it, over the server's own runner, with all of its Python."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from app.workers.model_spec import ModelSpec
 from app.workers.thread_worker import ThreadWorker
 from app.workers.worker_proxy import WorkerProxy
 from benchmarks.engine.arrivals import let_arrive
-from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, Spent
 
 FOREVER = 1e18
-# Everything that is given at once waits in the engine: its bounds on that are not what is measured.
+# All sentences wait in the engine at once; its queue limits are not under test.
 LIMITS = EngineLimits(max_pending_sentences=1 << 20, max_pending_tokens=1 << 30)
 
 
 class RuntimeClock:
-    """Seconds inside ONNX Runtime's own call, by graph, and how often it was called.
+    """Seconds inside ONNX Runtime's own call, by graph, and the number of calls.
 
     Stands in the class, so it sees every session of this process; a session's graph is known by its inputs.
     """
@@ -63,7 +63,7 @@ class RuntimeClock:
         onnxruntime.InferenceSession.run_with_iobinding = timed
 
     def _graph_of(self, session: Any) -> str:
-        """The decoder is the graph that is asked for candidates."""
+        """The decoder is the graph with candidates among its outputs."""
         is_decoder = any(value.name == "num_candidates" for value in session.get_inputs())
         graph = self._graphs[id(session)] = "decoder" if is_decoder else "encoder"
         return graph
@@ -75,7 +75,7 @@ class Ours:
     def __init__(
         self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int = 1
     ) -> None:
-        """num_lanes: processes that share the threads; of 1, a thread of this process, `Spent` tells everything."""
+        """num_lanes: worker processes that share the threads. With 1, a thread of this process, `Spent` is complete."""
         self._clock = RuntimeClock()
         self._clock.install()
         self._num_lanes = num_lanes
@@ -101,7 +101,7 @@ class Ours:
         self._asyncio.close()
 
     def translate(self, job: Job) -> Done:
-        """Translate and time: a group's sentences are submitted at once and awaited together."""
+        """Translate and time. All sentences of a group are submitted at once and awaited together."""
         return self._asyncio.run(self._translate(job))
 
     async def _translate(self, job: Job) -> Done:
@@ -132,7 +132,7 @@ class Ours:
         return results
 
     def _counts(self) -> Spent:
-        """Clears the steps: what is counted next is what comes."""
+        """Reset the counters."""
         self._steps.clear()
         return Spent(
             encoder_s=self._clock.seconds["encoder"],
@@ -161,8 +161,8 @@ class Ours:
             },
         )
 
-    def arrive(self, arrivals: Arrivals) -> Answered:
-        """Let sentences arrive: each sentence is submitted when it arrives."""
+    def arrive(self, arrivals: Arrivals) -> ArrivalResult:
+        """Submit each sentence when it is due."""
         options = options_of(arrivals.beam_size, arrivals.max_target_length)
         self._steps.clear()
 
@@ -174,7 +174,7 @@ class Ours:
 
 
 def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int) -> Runner:
-    """Of a bundle's variant, in this process."""
+    """The runner of a bundle's variant, in this process."""
     return load_runner(
         Bundle(Path(bundle), manifest_of(bundle), ()),
         precision=precision,
@@ -187,7 +187,7 @@ def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int
 def processes_of(
     bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int
 ) -> list[WorkerProxy]:
-    """So many workers, as the server starts them."""
+    """Worker processes, as the server starts them."""
     manifest = manifest_of(bundle)
     spec = ModelSpec(
         folder=str(Path(bundle).resolve()),
@@ -207,12 +207,12 @@ def processes_of(
 
 
 def manifest_of(bundle: str) -> Manifest:
-    """What stands in a bundle's folder."""
+    """A bundle's manifest."""
     return Manifest.model_validate_json((Path(bundle) / MANIFEST).read_bytes())
 
 
 def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:
-    """The other side's rules: hypotheses weighed by length^alpha, so many decoder steps at most.
+    """Options with the other side's rules: scores normalised by length^alpha, and the same number of decoder steps.
 
     A step that may only end the hypothesis is one of them, so there is one subword less.
     """
@@ -225,5 +225,5 @@ def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:
 
 
 def num_cores() -> int:
-    """Cores that this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))

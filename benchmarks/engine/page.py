@@ -1,4 +1,4 @@
-"""The figures in docs/performance.md, from the committed results: no figure there is written by hand.
+"""Writes the figures of docs/performance.md from the committed results.
 
 A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of its result.
 
@@ -32,7 +32,7 @@ def _memory(result: dict[str, Any]) -> str:
     )
 
 
-# Name -> the result that it is made of, and how.
+# Name -> the result, and the function that formats it.
 BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "machine": ("engine.json", page_tables.measured_on),
     "goals": ("engine.json", page_tables.goals_tables),
@@ -57,7 +57,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def filled(page: str, results: Path) -> str:
-    """The page with every block made anew. Raises KeyError for a block of an unknown name."""
+    """The page with every block rebuilt. Raises KeyError for an unknown block."""
 
     def text_of(name: str) -> str:
         file, make = BLOCKS[name]

@@ -14,7 +14,7 @@ PRECISIONS = ("int8", "fp32")
 
 def measured_on(result: dict[str, Any]) -> str:
     """The machine, the versions and the command, one fact a line."""
-    machine, plan, measured = result["machine"], result["plan"], result["measured"]
+    machine, options, measured = result["machine"], result["plan"], result["measured"]
     packs = "packs its weights once" if machine["vendor"] == INTEL else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in measured["products_per_s"].items())
     reads = ", ".join(f"{size} MB: {rate / 1e9:.0f}" for size, rate in measured["bytes_per_s"].items())
@@ -22,7 +22,7 @@ def measured_on(result: dict[str, Any]) -> str:
         f"Machine: {machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB.",
         f"System: Linux {machine['kernel']}; load average before the run {machine['load_average_before']}.",
         f"Run: {machine['measured_at']}, {result['seconds']:.0f} s, commit {result['commit']}.",
-        f"Each side: {plan['num_threads']} threads. Transduce: {plan['num_rows']} cache rows.",
+        f"Each side: {options['num_threads']} threads. Transduce: {options['num_rows']} cache rows.",
         f"CTranslate2 {packs} on this processor.",
         f"Multiply-adds of ONNX Runtime's own matrix product, 10^9 a second: {rates}.",
         f"Repeated reads of an array, GB/s by its size: {reads}.",
@@ -33,7 +33,7 @@ def measured_on(result: dict[str, Any]) -> str:
 
 
 def goals_tables(result: dict[str, Any]) -> str:
-    """A table for each precision: the bound, the least and the most of its cases, and how many cases meet it."""
+    """A table for each precision: the bound, the least and greatest figure of its cases, and how many cases meet it."""
     return _by_name(
         (precision, table(GOAL_HEADER, goal_lines(result, precision)))
         for precision in PRECISIONS

@@ -1,4 +1,4 @@
-"""CTranslate2's side of the comparison, in a process of its own: its backends are chosen when it is imported."""
+"""CTranslate2's side of the comparison, in its own process: its backend is chosen at import."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import ctranslate2  # type: ignore[import-untyped]
 
 from benchmarks.engine.arrivals import WindowBatcher, let_arrive
-from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, PeerSettings
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, PeerSettings
 
 WINDOW_S = 0.005
 MAX_BATCH = 32
 
 
 class Peer:
-    """A translator for each number of threads that was asked for, over one model."""
+    """Translators of one model, one for each number of threads."""
 
     def __init__(self, model: str, compute_type: str) -> None:
         self._model = str(Path(model))
@@ -41,11 +41,11 @@ class Peer:
             raise RuntimeError("a sentence of a forced length came out with another one")
         return Done(times, ids)
 
-    def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> Answered:
-        """Let sentences arrive, behind a window batcher."""
+    def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
+        """Translate sentences when they are due, behind a window batcher."""
         return asyncio.run(self._arrive(arrivals, settings))
 
-    async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> Answered:
+    async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
         tokens = [list(map(str, ids)) for ids in arrivals.sentences]
         translator = self._translator(settings)
         job = Job([], arrivals.beam_size, arrivals.max_target_length, is_forced=False)

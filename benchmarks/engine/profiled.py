@@ -1,4 +1,4 @@
-"""Where time goes inside ONNX Runtime: its own profile, by operator, by run and by graph."""
+"""Time inside ONNX Runtime by operator, run and graph, from its own profiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import onnxruntime
 
 # What an operator is counted as. The native kernels are whole stacks, which count their own time
 # (`app.runtime.native.block_times`); the other graphs are made of ONNX Runtime's own operators.
-# Whatever is not named here is `other`: sums, copies, shapes, casts.
+# Operators without an entry count as `other`: sums, copies, shapes, casts.
 CATEGORIES = {
     "native blocks": ("Encoder", "DecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
@@ -36,13 +36,13 @@ _CATEGORY_OF = {name: category for category, names in CATEGORIES.items() for nam
 
 
 def category_of(operator: str) -> str:
-    """The category that an operator's time counts to."""
+    """The category of an operator."""
     return _CATEGORY_OF.get(operator, OTHER)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a graph: seconds inside ONNX Runtime in all, and in kernels by category."""
+    """One run of a graph: seconds inside ONNX Runtime in total, and in kernels by category."""
 
     total_s: float
     kernels_s: dict[str, float]
@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Profiled:
-    """The runs of each graph in the order in which they were made, and the operators that were seen."""
+    """The runs of each graph in order of creation, and the operators that occurred."""
 
     encoder: list[Run]
     decoder: list[Run]
@@ -58,7 +58,7 @@ class Profiled:
 
 
 class Profile:
-    """Has every session that is made from here on profile itself."""
+    """Enables profiling in every session created from here on."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -75,7 +75,7 @@ class Profile:
         onnxruntime.InferenceSession.__init__ = made
 
     def end(self) -> Profiled:
-        """Stop profiling and read what was written. Where a graph was loaded twice, its runs follow one another."""
+        """Stop profiling and read the profiles. The runs of a graph that was loaded twice are joined."""
         runs: dict[str, list[Run]] = {"encoder": [], "decoder": []}
         operators: dict[str, str] = {}
         for session in self._sessions:
@@ -93,7 +93,7 @@ def operators_of(events: list[dict[str, Any]]) -> set[str]:
 
 
 def runs_of(events: list[dict[str, Any]]) -> list[Run]:
-    """The runs in a profile, in their order; a kernel belongs to the run during which it began."""
+    """The runs of a profile in order. A kernel belongs to the run in which it began."""
     whole = sorted((event for event in events if event.get("name") == "model_run"), key=_start)
     kernels = sorted((event for event in events if _is_kernel(event)), key=_start)
     found = []

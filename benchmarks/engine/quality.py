@@ -1,4 +1,4 @@
-"""Whether both sides translate equally well: BLEU on test sets, and how many sentences come out the same.
+"""Compares translation quality: BLEU of both sides on test sets, and the number of equal outputs.
 
 The same weights, the same precision, the same beam, and the same weighing of lengths, so that a difference is the
 engine's: its own way of rounding in int8, its own order of sums in fp32.
@@ -26,7 +26,7 @@ from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
 from app.text.tokenizer import Encoded, Tokenizer
 from benchmarks.engine.cases import BEAM_SIZES, read_pairs
-from benchmarks.engine.compare import Plan, arguments_of, say
+from benchmarks.engine.compare import ComparisonOptions, arguments_of, say
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.jobs import Job, PeerSettings
 from benchmarks.engine.report import quality_table
@@ -43,7 +43,7 @@ NUM_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class TestSet:
-    """Sentences as ids, and what they should become; no targets where there are none."""
+    """Sentences as ids, and their references; None if there are none."""
 
     name: str
     sources: list[Encoded]
@@ -51,7 +51,7 @@ class TestSet:
 
 
 def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
-    """The project's own sentences, and each test set in the folder. Sentences that do not fit are left out."""
+    """The project's own sentences, and each test set in the folder, without sentences that do not fit."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     longest = bundle.manifest.max_source_length
     found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
@@ -67,7 +67,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
     """A row for each precision, test set and beam."""
     tokenizer = Tokenizer(bundle.file("target.spm"))
     test_sets = read_test_sets(bundle, args.data, args.test_sets.split(","), args.num_sentences)
-    plan = Plan(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
+    options = ComparisonOptions(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(
@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
         )
         for each in prepared:
             peer_arguments = {"model": str(each.peer), "compute_type": QUANTIZATION[each.precision]}
-            with Worker("ours", arguments_of(each, plan)) as ours, Worker("peer", peer_arguments) as peer:
+            with Worker("ours", arguments_of(each, options)) as ours, Worker("peer", peer_arguments) as peer:
                 for test_set in test_sets:
                     for beam_size in BEAM_SIZES:
                         longest = bundle.manifest.max_target_length
@@ -86,18 +86,18 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
 
 
 def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
-    """All sentences at once."""
+    """All sentences in one call."""
     sources = [list(source.ids) for source in test_set.sources]
     return Job([sources], beam_size, max_target_length, is_forced=False, is_warmed=False)
 
 
 def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Translate by both; what is equal, subword by subword, and the scores."""
+    """Translate on both sides, and compare outputs and scores."""
     sides = {
         "ours": ours.translate(job).ids,
         "peer": peer.translate(job, PeerSettings(1, num_usable_threads(), 2048, "tokens")).ids,
     }
-    last = job.max_target_length - 1  # subwords that our side gives where a sentence does not end
+    last = job.max_target_length - 1  # subwords that our side returns for a sentence that does not end
     pairs = list(zip(sides["ours"], sides["peer"], strict=True))
     row: dict[str, Any] = {
         "test_set": test_set.name,
@@ -121,7 +121,7 @@ def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: 
 
 
 def p_of_difference(translations: list[str], others: list[str], references: list[str]) -> float:
-    """How likely such a difference in BLEU is by the choice of sentences alone.
+    """The p-value of a difference in BLEU, by the choice of sentences.
 
     Paired bootstrap resampling, Koehn, "Statistical Significance Tests for Machine Translation Evaluation", 2004. 1
     where there is no difference.

@@ -1,4 +1,4 @@
-"""The highest rate of arrivals at which nearly everybody is answered soon: both sides climb in turns."""
+"""The highest arrival rate at which nearly all sentences are answered in time; both sides take turns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.cases import SEED, shuffle
-from benchmarks.engine.compare import REST_S, Plan, arguments_of, say
-from benchmarks.engine.jobs import Answered, Arrivals, PeerSettings
+from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, say
+from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 from benchmarks.engine.worker import Worker
@@ -18,12 +18,12 @@ from benchmarks.engine.worker import Worker
 LIMIT_S = 1.0  # of the 95th percentile
 COARSE, FINE = 1.25, 1.08
 MOST_TRIALS = 12
-# The first rate, as a share of what the side translates a second when it is given everything at once.
+# The first rate, as a share of the side's throughput when it translates a corpus in one call.
 FIRST_SHARE = 0.6
 
 
 class Ladder:
-    """Rates from low to high: in coarse steps until one fails, then in fine steps from the last that held."""
+    """Rates in ascending order: coarse steps until one fails, then fine steps from the last success."""
 
     def __init__(self, first: float) -> None:
         self.rate = first
@@ -34,11 +34,11 @@ class Ladder:
 
     @property
     def is_done(self) -> bool:
-        """The next step would reach a rate that failed, or enough was tried."""
+        """Whether the next rate has already failed, or the trials are used up."""
         return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
-    def tell(self, answered: Answered) -> None:
-        """What became of the arrivals at `rate`; moves on to the next."""
+    def tell(self, answered: ArrivalResult) -> None:
+        """Record the outcome at `rate`, and go to the next rate."""
         p95 = percentile(answered, 0.95)
         self.trials.append({
             "rate": self.rate,
@@ -59,21 +59,21 @@ class Ladder:
             self.rate = self.highest * FINE
 
 
-def percentile(answered: Answered, share: float) -> float:
-    """Of the latencies; infinite where it falls among those that were not answered."""
+def percentile(answered: ArrivalResult, share: float) -> float:
+    """A percentile of the latencies; infinite if it falls among unanswered sentences."""
     latencies = sorted(math.inf if each is None else each for each in answered.latencies_s)
     return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
 
 
 def finite(value: float) -> float | None:
-    """JSON has no infinity."""
+    """None for infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def arrivals_at(
     rate: float, sentences: list[list[int]], *, beam_size: int, max_target_length: int, seconds: float
 ) -> Arrivals:
-    """So many seconds of Poisson arrivals; at every rate the same numbers, stretched."""
+    """Poisson arrivals for `seconds` seconds; the gaps of all rates are the same, scaled."""
     count = max(20, round(rate * seconds))
     gaps = np.random.default_rng(SEED).exponential(1.0, count) / rate
     repeated = sentences * -(-count // len(sentences))
@@ -84,27 +84,27 @@ def climb(
     prepared: Prepared,
     sentences: list[list[int]],
     corpus_rows: list[dict[str, Any]],
-    plan: Plan,
+    options: ComparisonOptions,
     *,
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """For each beam: the highest rate of each side. corpus_rows: what each side did when given everything at once."""
+    """For each beam: the highest rate of each side. corpus_rows: both sides' results on whole corpora."""
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
-        num_threads=plan.num_threads,
-        is_quick=plan.is_quick,
+        num_threads=options.num_threads,
+        is_quick=options.is_quick,
     )
     found = []
     try:
-        with Worker("ours", arguments_of(prepared, plan)) as ours:
+        with Worker("ours", arguments_of(prepared, options)) as ours:
             for row in corpus_rows:
                 shared = {
                     "sentences": shuffle(sentences),
                     "beam_size": row["beam_size"],
                     "max_target_length": row["max_target_length"],
                 }
-                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=plan.num_threads)
+                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=options.num_threads)
                 ladders = {
                     "ours": Ladder(row["sentences_per_s"] * FIRST_SHARE),
                     "peer": Ladder(row["peer_sentences_per_s"] * FIRST_SHARE),
@@ -127,7 +127,7 @@ def climb(
 def _choose(
     pool: PeerPool, row: dict[str, Any], shared: dict[str, Any], *, seconds: float, num_threads: int
 ) -> Choice:
-    """The corpus' backend, with the threads that answer sooner at a rate near the most that it can do."""
+    """The backend of the corpus, with the number of threads that is faster near the highest rate."""
     best = row["peer_tried"][0]["backend"]
     found = []
     for inter, intra in sorted({(1, num_threads), (num_threads, 1)}):

@@ -1,4 +1,4 @@
-"""The result of `benchmarks.engine` as Markdown."""
+"""Formats the result of `benchmarks.engine` as Markdown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ profiled run of its own; at most the measured run's time inside ONNX Runtime."""
 
 
 def render(result: dict[str, Any]) -> str:
-    """Tables of every figure, with what they were measured on."""
+    """Tables of every figure, with the machine and versions."""
     cases = result["cases"]
     parts = [
         "# Engine",
@@ -48,8 +48,8 @@ def render(result: dict[str, Any]) -> str:
 
 
 def measured_on(result: dict[str, Any]) -> str:
-    """Machine, versions, and what CTranslate2 does on it."""
-    machine, plan, measured = result["machine"], result["plan"], result["measured"]
+    """Machine, versions, and how CTranslate2 runs on it."""
+    machine, options, measured = result["machine"], result["plan"], result["measured"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     is_intel = machine["vendor"] == INTEL
     packing = "which this one is" if is_intel else "which this one is not, so it packs them in every product"
@@ -58,8 +58,8 @@ def measured_on(result: dict[str, Any]) -> str:
     return (
         f"{machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux "
         f"{machine['kernel']}; commit {result['commit']}; {packages}; {machine['measured_at']}, load before "
-        f"{machine['load_average_before']}, {result['seconds']} s in all; {plan['num_threads']} threads a side, "
-        f"{plan['num_rows']} cache rows.\n\n"
+        f"{machine['load_average_before']}, {result['seconds']} s in all; {options['num_threads']} threads a side, "
+        f"{options['num_rows']} cache rows.\n\n"
         f"CTranslate2 packs its weights on Intel's processors only, {packing}. Its backend, threads and batch sizes "
         f"are the best of those tried for each case.\n\n"
         f"Multiply-adds by ONNX Runtime's own product: {rates}. Reading again and again: {reads}."

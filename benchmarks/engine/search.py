@@ -1,4 +1,4 @@
-"""CTranslate2's best settings for a case: all tried on a shorter job, the quickest of these on the whole one."""
+"""Finds CTranslate2's best settings for a case: all on a shorter job, the fastest on the whole job."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from benchmarks.engine.cases import Case, shorter
 from benchmarks.engine.jobs import Done, Job, PeerSettings
 from benchmarks.engine.worker import Worker
 
-# Chosen from the environment when CTranslate2 is imported, so each is a process of its own.
+# CTranslate2 chooses its backend from the environment at import, so each backend is a separate process.
 BACKENDS: dict[str, dict[str, str]] = {
     "default": {},
     "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
     "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
 }
-# Which threads are quickest depends on the group while it is small; from here on only the quickest MOST_HOPEFUL are
+# For small groups the best number of threads depends on the group. From this size on, only the MOST_HOPEFUL fastest
 # tried for a larger group, and of these none that took more than HOPELESS times the best one's time.
 SETTLED_FROM = 8
 HOPELESS = 1.4
 MOST_HOPEFUL = 3
-# Of the quickest at the shorter job, so many meet at the whole one.
+# The number of settings that are compared on the whole job.
 MOST_FINALISTS = 4
 FINAL_ROUNDS = 2
 CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
@@ -36,7 +36,7 @@ class Choice:
     settings: PeerSettings
 
     def describe(self) -> str:
-        """In a few words, for a table."""
+        """A short form for a table."""
         own = self.settings
         batch = f", {own.max_batch_size} {own.batch_type}" if own.max_batch_size else ""
         return f"{self.backend}: {own.inter_threads} x {own.intra_threads}{batch}"
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Found:
-    """The choice for a case, and what was tried, best first: seconds of the shorter job."""
+    """The choice for a case, and all trials, best first: seconds on the shorter job."""
 
     choice: Choice
     tried: list[dict[str, Any]]
@@ -61,7 +61,7 @@ class PeerPool:
         self._hopeful: dict[int, set[tuple[str, int]]] = {}
 
     def worker(self, backend: str) -> Worker:
-        """The process of a backend, started when it is first asked for."""
+        """The process of a backend, started on first use."""
         if backend not in self._workers:
             self._workers[backend] = Worker("peer", self._arguments, BACKENDS[backend])
         return self._workers[backend]
@@ -76,7 +76,7 @@ class PeerPool:
             worker.close()
 
     def search(self, case: Case) -> Found:
-        """Try every choice that is not hopeless. Cases come in the order of their size, by beam."""
+        """Try every choice that is not far behind. Cases are in order of size, by beam."""
         job = shorter(case)
         found = [(min(self.translate(job, choice).times_s), choice) for choice in self._choices(case)]
         found.sort(key=lambda each: each[0])
@@ -96,7 +96,7 @@ class PeerPool:
         return Found(self._final(case, finalists[: 2 if case.is_long else MOST_FINALISTS]), tried)
 
     def _final(self, case: Case, finalists: list[Choice]) -> Choice:
-        """Which is quickest at the whole job: the shorter one gives its encoder more weight. They take turns."""
+        """The fastest on the whole job, where choices take turns. The shorter job overweights the encoder."""
         if len(finalists) == 1:
             return finalists[0]
         job = replace(case.job, num_calls=1, is_warmed=not case.is_long)
@@ -116,7 +116,7 @@ class PeerPool:
 
 
 def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
-    """Ways to cut a group: so that all workers have a part, and smaller ones of a large group."""
+    """Ways to split a group: so that all workers have a part, and smaller parts of a large group."""
     if case.is_corpus:
         return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
     even = -(-case.num_sentences // inter_threads)

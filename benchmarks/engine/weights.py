@@ -1,4 +1,4 @@
-"""The models that both sides run: the same weights as a bundle and as a CTranslate2 model, in a folder."""
+"""Writes the same weights for both sides: as a bundle and as a CTranslate2 model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from model.config import preset
 from model.transformer import Transformer
 
 QUANTIZATION: dict[Precision, Quantization] = {"int8": "int8", "fp32": "float32"}
-# An id that no vocabulary has, so that no sentence of random weights ever ends by itself.
+# An id outside every vocabulary, so that no sentence with random weights ends by itself.
 NO_END = -1
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Where the same weights stand for both sides: `ours` a folder with a manifest, `peer` one of CTranslate2."""
+    """Folders with the same weights. ours: with a manifest. peer: a CTranslate2 model."""
 
     name: str
     precision: Precision
@@ -40,14 +40,14 @@ def random_model(preset_name: str, vocab_size: int) -> Transformer:
 
 
 def trained_model(bundle: Bundle) -> Transformer:
-    """The weights that a bundle brings with it."""
+    """The bundle's own weights."""
     return load_model(bundle.path / "weights").eval()
 
 
 def prepare(
     model: Transformer, name: str, precisions: list[Precision], folder: Path, *, is_endless: bool
 ) -> list[Prepared]:
-    """Write both forms into `folder`, once a precision. is_endless: leave our side without an end token.
+    """Write both forms into `folder`, for each precision. is_endless: our side gets no end token.
 
     Both sides quantise the same fp32 weights, each in its own way.
     """
@@ -68,7 +68,7 @@ def prepare(
 
 
 def discard(prepared: list[Prepared]) -> None:
-    """Remove what was written."""
+    """Remove the folder."""
     for each in prepared:
         shutil.rmtree(each.ours)
         shutil.rmtree(each.peer)

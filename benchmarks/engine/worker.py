@@ -1,7 +1,7 @@
-"""Each side in a process of its own, that answers one JSON line for each that it is sent.
+"""Runs each side in a separate process that answers JSON lines.
 
 A process of its own, because CTranslate2 chooses its backend from the environment when it is imported, and so that
-neither side's threads and memory are the other's. The one that is not asked sleeps.
+the sides share no threads and no memory. The idle side sleeps.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from benchmarks.engine.jobs import Answered, Arrivals, Done, Job, PeerSettings, Spent
+from benchmarks.engine.jobs import ArrivalResult, Arrivals, Done, Job, PeerSettings, Spent
 from benchmarks.machine import ROOT
 
 
 class WorkerError(Exception):
-    """A worker that died; its error output stands in the terminal."""
+    """A worker process ended; its error output is on the terminal."""
 
 
 class Worker:
@@ -45,17 +45,17 @@ class Worker:
         self.close()
 
     def translate(self, job: Job, settings: PeerSettings | None = None) -> Done:
-        """Translate and time. settings: where this is the peer."""
+        """Translate and time. settings: for the peer only."""
         answer = self._ask({"do": "translate", "job": asdict(job), "settings": _plain(settings)})
         return Done(answer["times_s"], answer["ids"], Spent(**answer["spent"]))
 
-    def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> Answered:
-        """Let sentences arrive. settings: where this is the peer."""
+    def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> ArrivalResult:
+        """Translate arriving sentences. settings: for the peer only."""
         request = {"do": "arrive", "arrivals": asdict(arrivals), "settings": _plain(settings)}
-        return Answered(**self._ask(request))
+        return ArrivalResult(**self._ask(request))
 
     def ask(self, do: str) -> Any:
-        """Anything else that the worker can tell."""
+        """Call another method of the side."""
         return self._ask({"do": do})
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Worker:
         self._process.stdout.close()
 
     def _ask(self, request: dict[str, Any] | None) -> Any:
-        """Send a request, or None where the first answer is only waited for."""
+        """Send a request and return the answer; None only waits for the first answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if request is not None:

@@ -1,4 +1,4 @@
-"""Everything that has to be known of a GPU, part by part, each in a process of its own with a limit of its own.
+"""Measures a GPU part by part, each in a separate process with its own time limit.
 
 A part that cannot be measured is skipped with the reason; one that breaks says how. Writes JSON after every part
 and prints a short table last. None of it needs a network.
@@ -22,16 +22,16 @@ from typing import Any
 
 from benchmarks.gpu import accuracy, speed
 from benchmarks.gpu.report import render
-from benchmarks.gpu.subject import Given, SkipError
+from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
 from benchmarks.machine import ROOT, commit, describe_machine, versions
 
-# In this order, with the most seconds of each: what is known first is what the others need.
-PARTS: dict[str, tuple[Callable[[Given], dict[str, Any]], float]] = {
+# In this order, with each part's time limit in seconds; later parts use results of earlier ones.
+PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
     "placement": (accuracy.placement, 60.0),
     "steps": (speed.steps, 90.0),
     "agreement": (accuracy.agreement, 90.0),
     "throughput": (speed.throughput, 75.0),
-    "company": (accuracy.company, 60.0),
+    "company": (accuracy.batch_agreement, 60.0),
     "memory": (speed.memory, 60.0),
     "http": (speed.http, 75.0),
 }
@@ -61,11 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--work", type=Path, help=argparse.SUPPRESS)
 
 
-def run_part(given: Given, name: str, arguments: list[str], left_s: float) -> dict[str, Any]:
-    """Run a part in a process of its own. Returns its result with its status: ok, skipped, failed."""
-    limit_s = min(PARTS[name][1] + max(0.0, given.memory_s - 30.0) * (name == "memory"), left_s)
-    output = given.work / f"{name}.json"
-    command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(given.work)]
+def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left_s: float) -> dict[str, Any]:
+    """Run a part in a separate process. Returns its result with its status: ok, skipped, failed."""
+    limit_s = min(PARTS[name][1] + max(0.0, options.memory_s - 30.0) * (name == "memory"), left_s)
+    output = options.work / f"{name}.json"
+    command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(options.work)]
     started_at = time.perf_counter()
     try:
         done = subprocess.run(command, cwd=ROOT, check=False, timeout=limit_s, capture_output=True, text=True)
@@ -78,19 +78,19 @@ def run_part(given: Given, name: str, arguments: list[str], left_s: float) -> di
     return {**found, "took_s": round(time.perf_counter() - started_at, 1)}
 
 
-def run_here(given: Given, name: str) -> None:
-    """Run a part in this process and leave its result in the folder for that."""
+def run_here(options: GpuBenchmarkOptions, name: str) -> None:
+    """Run a part in this process and write its result to the work folder."""
     try:
-        found = {"status": "ok", **PARTS[name][0](given)}
+        found = {"status": "ok", **PARTS[name][0](options)}
     except SkipError as error:
         found = {"status": "skipped", "reason": str(error)}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        (given.work / f"{name}.json").write_text(
+        (options.work / f"{name}.json").write_text(
             json.dumps({"status": "failed", "reason": reason[:2000]}), "utf-8"
         )
         raise
-    (given.work / f"{name}.json").write_text(json.dumps(found), "utf-8")
+    (options.work / f"{name}.json").write_text(json.dumps(found), "utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     started_at = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        given = Given(
+        options = GpuBenchmarkOptions(
             device=args.device,
             bundle=args.bundle,
             data=args.data,
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             memory_s=2.0 if args.quick else args.memory_s,
         )
         if args.one:
-            run_here(given, args.one)
+            run_here(options, args.one)
             return 0
         result: dict[str, Any] = {
             "command": shlex.join(["python", "-m", "benchmarks.gpu", *own]),
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in names:
             left_s = args.budget - (time.perf_counter() - started_at)
             result["parts"][name] = (
-                run_part(given, name, own, left_s)
+                run_part(options, name, own, left_s)
                 if left_s > 0
                 else {"status": "skipped", "reason": f"the budget of {args.budget:.0f} s was spent"}
             )
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def gpu_facts() -> dict[str, str]:
-    """Name, driver and memory as nvidia-smi tells them; empty where there is none."""
+    """Name, driver and memory by nvidia-smi; empty without it."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)

@@ -1,4 +1,4 @@
-"""It runs: every node on the GPU, numbers as PyTorch's in fp32, the same answer in any company."""
+"""Accuracy on a GPU: every node placed on it, PyTorch's fp32 numbers, the same answer in any batch."""
 
 from __future__ import annotations
 
@@ -14,29 +14,38 @@ from app.bundle import Bundle
 from app.graphs import GraphSpec
 from app.runtime.interface import Floats, Runner, StepInput
 from app.runtime.session import PROVIDERS, choose_device
-from benchmarks.gpu.subject import Given, SkipError, Translated, bundled, encode, load, read_text, translate
+from benchmarks.gpu.subject import (
+    GpuBenchmarkOptions,
+    SkipError,
+    Translated,
+    bundled,
+    encode,
+    load,
+    read_text,
+    translate,
+)
 
-# In natural logarithms: what two candidates may be apart where the other one is taken in other company.
+# In natural logarithms: the largest gap between two candidates of which another is chosen in another batch.
 NEAR_TIE = 2e-2
 BATCH_ROWS = 64
 
 
-def placement(given: Given) -> dict[str, Any]:
-    """Which provider takes how many nodes of which graph, and whether the server's own runner loads."""
-    choose_device(given.device)
-    bundle = bundled(given)
+def placement(options: GpuBenchmarkOptions) -> dict[str, Any]:
+    """The number of nodes by provider and graph, and whether the server's own runner loads."""
+    choose_device(options.device)
+    bundle = bundled(options)
     variant = bundle.manifest.variants["fp16"]
     found: dict[str, Any] = {}
     for name, spec in (("encoder", variant.encoder), ("decoder", variant.decoder)):
-        found[name] = _nodes(given, bundle, spec)
-    provider = PROVIDERS[given.device]
+        found[name] = _nodes(options, bundle, spec)
+    provider = PROVIDERS[options.device]
     found["elsewhere"] = sum(
         number
         for graph in ("encoder", "decoder")
         for where, number in found[graph].items()
         if where != provider
     )
-    runner = load(given, bundle, num_rows=8)
+    runner = load(options, bundle, num_rows=8)
     found["buckets_run"] = len([_first_step(runner, rows) for rows in (1, 2, 3, 8)])
     return found
 
@@ -51,20 +60,20 @@ def _first_step(runner: Runner, num_rows: int) -> Floats:
     return first
 
 
-def _nodes(given: Given, bundle: Bundle, spec: GraphSpec) -> dict[str, int]:
+def _nodes(options: GpuBenchmarkOptions, bundle: Bundle, spec: GraphSpec) -> dict[str, int]:
     """Nodes by provider, of a session that may use the CPU too."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    providers = list(dict.fromkeys([PROVIDERS[given.device], PROVIDERS["cpu"]]))
-    session = onnxruntime.InferenceSession(str(bundle.file(spec.file)), options, providers=providers)
+    session_options = onnxruntime.SessionOptions()
+    session_options.log_severity_level = 3
+    session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    providers = list(dict.fromkeys([PROVIDERS[options.device], PROVIDERS["cpu"]]))
+    session = onnxruntime.InferenceSession(str(bundle.file(spec.file)), session_options, providers=providers)
     nodes: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())
     return dict(nodes)
 
 
-def agreement(given: Given) -> dict[str, Any]:
+def agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Log-probabilities along PyTorch's own greedy targets, ids of whole translations, BLEU."""
     try:
         import torch
@@ -73,13 +82,13 @@ def agreement(given: Given) -> dict[str, Any]:
         from model.evaluate import greedy_batch, score
     except ImportError as error:
         raise SkipError(f"there is no {error.name}") from error
-    bundle = bundled(given)
+    bundle = bundled(options)
     weights: Path = bundle.path / "weights"
     if not weights.is_dir():
         raise SkipError("the bundle has no weights")
     torch.backends.cuda.matmul.allow_tf32 = False
-    model = load_model(weights).to(given.device)
-    tokenizer, sources, text = encode(bundle, read_text(given, given.pick(1000, 8)))
+    model = load_model(weights).to(options.device)
+    tokenizer, sources, text = encode(bundle, read_text(options, options.pick(1000, 8)))
     targets: list[list[int]] = [[] for _ in sources]
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     for first in range(0, len(order), BATCH_ROWS):
@@ -90,13 +99,13 @@ def agreement(given: Given) -> dict[str, Any]:
             chosen, greedy_batch(model, [sources[i] for i in chosen], max_target_length=limit), strict=True
         ):
             targets[index] = ids
-    runner = load(given, bundle, num_rows=BATCH_ROWS)
+    runner = load(options, bundle, num_rows=BATCH_ROWS)
     found = translate(runner, sources, beam_size=1)
     num_equal = sum(tuple(mine) == theirs for mine, theirs in zip(targets, found.ids, strict=True))
     result: dict[str, Any] = {
         "sentences": len(sources),
         "ids_equal_share": num_equal / len(sources),
-        **_distances(given, model, runner, sources, targets),
+        **_distances(options, model, runner, sources, targets),
     }
     if text.targets:
         decode = [[tokenizer.decode(ids).text for ids in each] for each in (targets, found.ids)]
@@ -106,7 +115,11 @@ def agreement(given: Given) -> dict[str, Any]:
 
 
 def _distances(
-    given: Given, model: Any, runner: Runner, sources: list[list[int]], targets: list[list[int]]
+    options: GpuBenchmarkOptions,
+    model: Any,
+    runner: Runner,
+    sources: list[list[int]],
+    targets: list[list[int]],
 ) -> dict[str, float]:
     """How far log-probabilities are from PyTorch's: of the targets' subwords, and of all that are likely."""
     import torch
@@ -114,13 +127,15 @@ def _distances(
     of_targets: list[Floats] = []
     of_likely: list[Floats] = []
     eos, bos = runner.limits.eos_id, runner.limits.bos_id
-    for index in range(given.pick(256, 4)):
+    for index in range(options.pick(256, 4)):
         if index >= len(sources):
             break
         ids = targets[index][: runner.limits.max_target_length - 1]
         mine = follow(runner, sources[index], ids)
         with torch.no_grad():
-            given_ids = (torch.tensor([each], device=given.device) for each in (sources[index], [bos, *ids]))
+            given_ids = (
+                torch.tensor([each], device=options.device) for each in (sources[index], [bos, *ids])
+            )
             theirs = model(*given_ids).float().log_softmax(-1)[0].cpu().numpy()
         columns = np.array([*ids, eos])
         places = np.arange(len(columns))
@@ -150,11 +165,11 @@ def follow(runner: Runner, source: Sequence[int], ids: Sequence[int]) -> Floats:
     return np.stack(found)
 
 
-def company(given: Given) -> dict[str, Any]:
+def batch_agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """The same sentences together and alone: how many differ, and by how little where they part."""
-    bundle = bundled(given)
-    _, sources, _ = encode(bundle, read_text(given, given.pick(1000, 8)))
-    runner = load(given, bundle, num_rows=256)
+    bundle = bundled(options)
+    _, sources, _ = encode(bundle, read_text(options, options.pick(1000, 8)))
+    runner = load(options, bundle, num_rows=256)
     result: dict[str, Any] = {"sentences": len(sources)}
     for beam_size, number in ((1, len(sources)), (4, len(sources) // 4)):
         chosen = sources[:number]

@@ -1,4 +1,4 @@
-"""The results of all parts as one short table: what was measured, and what it should have been."""
+"""Formats the results of all parts as one short table with the goals."""
 
 from __future__ import annotations
 

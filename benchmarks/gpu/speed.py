@@ -1,4 +1,4 @@
-"""It is fast: steps with and without CUDA graphs, whole translations, HTTP, memory over time."""
+"""Speed on a GPU: steps with and without CUDA graphs, translations, HTTP, memory over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from app.bundle import Manifest
 from app.runtime.interface import Runner, StepInput
 from benchmarks.gpu.subject import (
-    Given,
+    GpuBenchmarkOptions,
     SkipError,
     bundled,
     encode,
@@ -28,27 +28,27 @@ from benchmarks.gpu.subject import (
 # Measured on an H200: a copy in its memory, and a large bf16 product.
 BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
-# What a row of a step attends to: target and source of an everyday sentence, in subwords.
+# Lengths of target and source that a row attends to: an everyday sentence, in subwords.
 TARGET_LENGTH, SOURCE_LENGTH = 30, 25
 SERVER_NEEDS = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "sentencex")
 
 
-def steps(given: Given) -> dict[str, Any]:
-    """Milliseconds of a decoder step as the engine sees it, by rows and by what a beam asks for."""
-    bundle = make_random_bundle(given)
-    sizes = (1, 8) if given.is_quick else (1, 8, 32, 128, 512)
+def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
+    """Milliseconds of a decoder step as the engine measures it, by rows and beam size."""
+    bundle = make_random_bundle(options)
+    sizes = (1, 8) if options.is_quick else (1, 8, 32, 128, 512)
     rows: list[dict[str, Any]] = []
-    for has_graphs in (True, False) if given.device == "cuda" else (True,):
-        runner = load(given, bundle, num_rows=max(sizes), has_graphs=has_graphs)
+    for has_graphs in (True, False) if options.device == "cuda" else (True,):
+        runner = load(options, bundle, num_rows=max(sizes), has_graphs=has_graphs)
         for beam_size in (1, 4):
             for num_rows in sizes:
                 if num_rows < beam_size:
                     continue
-                seconds = _time(_step_of(runner, num_rows, beam_size), given.pick(200, 3))
+                seconds = _time(_step_of(runner, num_rows, beam_size), options.pick(200, 3))
                 rows.append({
                     "rows": num_rows,
                     "beam": beam_size,
-                    "graphs": has_graphs and given.device == "cuda",
+                    "graphs": has_graphs and options.device == "cuda",
                     "step_ms": seconds * 1e3,
                     **_shares(bundle.manifest, num_rows, seconds),
                 })  # fmt: skip
@@ -104,16 +104,16 @@ def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, floa
     }
 
 
-def throughput(given: Given) -> dict[str, Any]:
+def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Target tokens a second of the base size, 25 source and 30 forced target tokens, by rows and beam."""
-    bundle = make_random_bundle(given)
+    bundle = make_random_bundle(options)
     random_numbers = np.random.default_rng(1)
     vocab_size = bundle.manifest.dimensions.vocab_size
     found: dict[str, Any] = {}
-    for num_rows in (16,) if given.is_quick else (256, 512, 1024):
-        runner = load(given, bundle, num_rows=num_rows)
+    for num_rows in (16,) if options.is_quick else (256, 512, 1024):
+        runner = load(options, bundle, num_rows=num_rows)
         for beam_size in (1, 4):
-            number = given.pick(4 * num_rows // beam_size, 8)
+            number = options.pick(4 * num_rows // beam_size, 8)
             sources = random_numbers.integers(8, vocab_size, (number, SOURCE_LENGTH))
             sources[:, -1] = runner.limits.eos_id
             as_lists: list[list[int]] = sources.tolist()
@@ -128,7 +128,7 @@ def throughput(given: Given) -> dict[str, Any]:
     return found
 
 
-def http(given: Given) -> dict[str, Any]:
+def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """The bundle behind the server: sentences a second and target tokens a second, from many clients."""
     missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
@@ -137,19 +137,19 @@ def http(given: Given) -> dict[str, Any]:
     from benchmarks.passes import measure_load
     from benchmarks.server_process import Served, ServerProcess
 
-    bundle = bundled(given)
+    bundle = bundled(options)
     pair = bundle.manifest.language_pairs[0]
-    texts = read_text(given, given.pick(500, 6)).sources
+    texts = read_text(options, options.pick(500, 6)).sources
     found: dict[str, Any] = {}
-    with ServerProcess(Served(sys.executable, given.bundle, precision="fp16")) as server:
+    with ServerProcess(Served(sys.executable, options.bundle, precision="fp16")) as server:
         for beam_size in (1, 4):
             requests = [
                 make_request(number, text, pair=(pair.source, pair.target), beam_size=beam_size)
                 for number, text in enumerate(texts)
             ]
-            clients = given.pick(64, 2)
+            clients = options.pick(64, 2)
             loaded, answers = measure_load(server, requests, num_clients=clients, limit_s=20.0)
-            tokens = statistics.mean(answer.said[1] for answer in answers)
+            tokens = statistics.mean(answer.comparison_key[1] for answer in answers)
             found[f"beam_{beam_size}"] = {
                 "clients": clients,
                 "sentences_per_s": loaded.sentences_per_s,
@@ -163,23 +163,23 @@ def http(given: Given) -> dict[str, Any]:
     return found
 
 
-def memory(given: Given) -> dict[str, Any]:
+def memory(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Free memory of the device while sentences of random lengths and beams come: its slope after the first third."""
-    bundle = bundled(given)
-    runner = load(given, bundle, num_rows=128)
+    bundle = bundled(options)
+    runner = load(options, bundle, num_rows=128)
     random_numbers = np.random.default_rng(2)
-    _, sentences, _ = encode(bundle, read_text(given, 100))
+    _, sentences, _ = encode(bundle, read_text(options, 100))
     taken: list[tuple[float, float]] = []
     started_at = time.perf_counter()
-    while (now := time.perf_counter() - started_at) < given.memory_s or len(taken) < 4:
-        number = int(random_numbers.integers(1, given.pick(200, 4)))
+    while (now := time.perf_counter() - started_at) < options.memory_s or len(taken) < 4:
+        number = int(random_numbers.integers(1, options.pick(200, 4)))
         pool = [token for sentence in sentences for token in sentence[:-1]]
         sources = [
             [*random_numbers.choice(pool, length).tolist(), runner.limits.eos_id]
-            for length in random_numbers.integers(1, given.pick(60, 8), number)
+            for length in random_numbers.integers(1, options.pick(60, 8), number)
         ]
         translate(runner, sources, beam_size=int(random_numbers.choice([1, 4])), num_target_tokens=40)
-        taken.append((now, -free_mb(given)))
+        taken.append((now, -free_mb(options)))
     steady = taken[len(taken) // 3 :]
     seconds, megabytes = (np.array(column) for column in zip(*steady, strict=True))
     return {

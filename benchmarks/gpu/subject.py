@@ -1,4 +1,4 @@
-"""What is measured: a bundle, a runner on the device that was asked for, sentences, and the engine without a server."""
+"""What the GPU benchmark runs on: a bundle, a runner, sentences, and the engine without a server."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ FOREVER = 1e18
 
 
 class SkipError(Exception):
-    """Why something cannot be measured here."""
+    """The part cannot be measured here."""
 
 
 @dataclass(frozen=True)
-class Given:
-    """What was asked for.
+class GpuBenchmarkOptions:
+    """Options of the GPU benchmark.
 
     bundle: with fp16 and with the weights that it was made from. data: lines of source and target, or None.
     work: a folder for what parts leave one another. is_quick: a few of everything, to see that it works.
@@ -55,11 +55,11 @@ class Given:
     memory_s: float
 
     def pick(self, whole: int, quick: int) -> int:
-        """One of two numbers."""
+        """The first number, or the second in a quick run."""
         return quick if self.is_quick else whole
 
     def to_json(self) -> dict[str, object]:
-        """For the result, and for the process of a part."""
+        """The options as arguments of a part's process."""
         return {
             name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()
         }
@@ -67,7 +67,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences and, where there are any, their reference translations."""
+    """Sentences, and their references if there are any."""
 
     sources: list[str]
     targets: list[str] | None
@@ -75,7 +75,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Translated:
-    """What the engine made of sentences, in their order; ids without start and end tokens."""
+    """The engine's results in order; ids without start and end tokens."""
 
     ids: list[tuple[int, ...]]
     scores: list[float]
@@ -88,20 +88,20 @@ class Translated:
         return sum(map(len, self.ids))
 
 
-def read_text(given: Given, number: int) -> Text:
-    """The first sentences of the data; without any, the project's own, which have no references."""
-    if given.data is None:
+def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
+    """The first sentences of the data; without data, the project's own, which have no references."""
+    if options.data is None:
         lines = SENTENCES.read_text("utf-8").splitlines()
         return Text([line.split("\t")[1] for line in lines][:number], None)
-    content = given.data.read_bytes()
-    if given.data.suffix == ".xz":
+    content = options.data.read_bytes()
+    if options.data.suffix == ".xz":
         content = lzma.decompress(content)
     pairs = [line.split("\t") for line in content.decode().split("\n") if line][:number]
     return Text([pair[-2] for pair in pairs], [pair[-1] for pair in pairs])
 
 
 def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text]:
-    """The tokenizer, ids with their end tokens, and the text, of those that the model takes."""
+    """The tokenizer, ids with end tokens, and the texts of the sentences that fit the model."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     ids = [list(tokenizer.encode(source).ids) for source in text.sources]
     fits = [index for index, each in enumerate(ids) if len(each) <= bundle.manifest.max_source_length]
@@ -109,30 +109,30 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
     return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)
 
 
-def make_random_bundle(given: Given) -> Bundle:
-    """The base size with random weights, in fp16: made once, kept for other parts. Quick: the tiny size."""
-    folder = given.work / "random"
+def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
+    """The base size with random weights in fp16, created once for all parts. Quick: the tiny size."""
+    folder = options.work / "random"
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True)
-        name, vocab_size = ("tiny", 1000) if given.is_quick else ("base", 8000)
+        name, vocab_size = ("tiny", 1000) if options.is_quick else ("base", 8000)
         bundle = random_bundle(name, vocab_size, ("fp16",), folder)
         (folder / MANIFEST).write_text(bundle.manifest.model_dump_json(), "utf-8")
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     return Bundle(folder, manifest, ())
 
 
-def bundled(given: Given) -> Bundle:
-    """The bundle that was asked for, checked."""
-    return load_bundle(given.bundle)
+def bundled(options: GpuBenchmarkOptions) -> Bundle:
+    """The bundle of the options, checked."""
+    return load_bundle(options.bundle)
 
 
-def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
-    """The fp16 variant on the device, as the server loads it; without graphs, on a GPU, for comparison."""
-    if given.device == "cpu" or has_graphs:
+def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
+    """The fp16 variant on the device, as the server loads it; on a GPU without graphs for comparison."""
+    if options.device == "cpu" or has_graphs:
         return load_runner(
             bundle,
             precision="fp16",
-            device=given.device,
+            device=options.device,
             num_rows=num_rows,
             num_threads=2,
             kernels="standard",
@@ -147,7 +147,7 @@ def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True
 def translate(
     runner: Runner, sources: Sequence[Sequence[int]], *, beam_size: int, num_target_tokens: int | None = None
 ) -> Translated:
-    """All sentences through the engine's own loop, in this thread. Raises the first error that a sentence ended with.
+    """Translate all sentences in the engine's own loop, in this thread. Raises the first error of a sentence.
 
     num_target_tokens: most subwords of a target; the source's length + 50 where it is None.
     """
@@ -185,13 +185,13 @@ def translate(
 
 @cache
 def _observer() -> Cuda:
-    """Made once: what watches the memory must not take any."""
+    """Created once, because measuring memory must not use any."""
     return Cuda(num_upload_bytes=256)
 
 
-def free_mb(given: Given) -> float:
-    """Memory of the GPU that nobody has taken, in 10^6 bytes; on a CPU what this process has not, up to a sign."""
-    if given.device == "cuda":
+def free_mb(options: GpuBenchmarkOptions) -> float:
+    """Free memory of the GPU in 10^6 bytes; on a CPU the negative memory of this process."""
+    if options.device == "cuda":
         return _observer().free_bytes()[0] / 1e6
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return -pages * 4096 / 1e6

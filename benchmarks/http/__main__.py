@@ -1,4 +1,4 @@
-"""Our server against CTranslate2, Hugging Face and LibreTranslate over HTTP: same machine, same run, same weights.
+"""Compares our server with CTranslate2, Hugging Face and LibreTranslate over HTTP: same machine, same weights.
 
 Parts that the result file already has from this commit are not measured again, so that an interrupted run goes on; nor
 are the best settings of a peer searched again.
@@ -36,7 +36,7 @@ from benchmarks.server_process import compile_sources
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
-# Euro or dollar, it does not matter which: the figures scale with it.
+# In any currency: the figures scale with it.
 PRICE_PER_HOUR = 0.10
 PEERS = ("ctranslate2", "torch", "transformers")
 LIBRETRANSLATE = dict([REQUIREMENT.split("==")])
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def measure_part(
     measure: Callable[[Context], dict[str, Any]], context: Context, command: str
 ) -> dict[str, Any]:
-    """One part with what it was measured on."""
+    """One part's result, with the machine and versions."""
     started_at = time.perf_counter()
     before = {"commit": commit(), "machine": describe_machine()}
     found = measure(context)
@@ -89,16 +89,16 @@ def measure_part(
 
 
 def read_parts(path: Path) -> dict[str, Any]:
-    """What was measured before; nothing where there is no result."""
+    """The earlier result; empty without a result file."""
     parts: dict[str, Any] = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     return parts
 
 
 def is_measured(part: dict[str, Any] | None, args: argparse.Namespace) -> bool:
-    """Whether a part stands there from this commit and with as much effort."""
+    """Whether the result has the part from this commit with the same effort."""
     if part is None or part["effort"]["is_quick"] != args.quick:
         return False
-    # The result file itself may be what differs from the commit since.
+    # The result file may differ from the commit without effect.
     return str(part["commit"]).rstrip("+") == commit().rstrip("+")
 
 
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compile_sources(args.python)
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.http", *given])
-    # So that the servers end with this process, whoever ends it.
+    # A signal raises an exception, so that the servers end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts = read_parts(args.output)
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def context_of(args: argparse.Namespace, bundle: Bundle, folder: Path) -> Context:
-    """What the parts share."""
+    """Create what the parts share."""
     return Context(
         bundle=bundle,
         folder=folder,
@@ -151,7 +151,7 @@ def context_of(args: argparse.Namespace, bundle: Bundle, folder: Path) -> Contex
 
 
 def write(result: dict[str, Any], path: Path) -> None:
-    """JSON, and Markdown beside it."""
+    """Write JSON, and Markdown beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
     path.with_suffix(".md").write_text(render(result), "utf-8")

@@ -1,4 +1,4 @@
-"""What every part of the measurement has: the model, the cores, how long things may take; and servers side by side."""
+"""The state that all parts share: model, cores, durations, and servers that run side by side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.http.subjects import Subject
 from benchmarks.server_process import ALL_CORES
 
 T = TypeVar("T")
-# Of our own server: sentences that were answered from its cache or with another request's answer; and all of them.
+# Metrics of our server: sentences answered from its cache or with another request's answer; and all sentences.
 KEPT = re.compile(
     r'^transduce_(?:sentence_cache_lookups_total\{result="hit"\}|coalesced_sentences_total) (\S+)$',
     re.MULTILINE,
@@ -29,7 +29,7 @@ SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MU
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured. Times in seconds of one run; search_s: after so many no new round of trials begins."""
+    """How much to measure. Times in seconds of one run; after search_s no new round of trials begins."""
 
     num_starts: int
     num_rounds: int
@@ -74,7 +74,7 @@ class Context:
     _made: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What parts of one run share: made by the first that asks for it."""
+        """Values that the parts of one run share, created on first use."""
         if name not in self._made:
             self._made[name] = make()
         found: T = self._made[name]
@@ -83,31 +83,31 @@ class Context:
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where. is_pinned: the server and the tester have a core each, otherwise they share all there are."""
+    """The cores of server and tester. is_pinned: they have a core each; otherwise they share all cores."""
 
     server: frozenset[int]
     tester: frozenset[int]
 
     @property
     def is_pinned(self) -> bool:
-        """Whether they are apart."""
+        """Whether server and tester have separate cores."""
         return self.server.isdisjoint(self.tester)
 
 
 def apart() -> Cores:
-    """A core each; where there is but one they share it, which the result says."""
+    """A core each. On a machine with one core they share it, and the result says so."""
     first, *others = sorted(ALL_CORES)
     return Cores(frozenset({first}), frozenset(others[:1] or {first}))
 
 
 def shared() -> Cores:
-    """As a user runs it who tests on the server's own machine."""
+    """All cores for both, as when a user tests on the server's own machine."""
     return Cores(ALL_CORES, ALL_CORES)
 
 
 @contextmanager
 def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ProcessTree]]]:
-    """All servers, started and ready; those that are not asked sleep. This process goes to the tester's cores."""
+    """All servers, started and ready; idle ones sleep. This process moves to the tester's cores."""
     with ExitStack() as stack:
         stack.callback(os.sched_setaffinity, 0, ALL_CORES)
         os.sched_setaffinity(0, cores.tester)
@@ -119,22 +119,22 @@ def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Su
 
 
 def turned(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tuple[Subject, ProcessTree]]:
-    """The same in the order of round `number`: everybody is once after everybody else."""
+    """The servers, rotated by round `number`, so that each is once after each other."""
     place = number % len(servers)
     return [*servers[place:], *servers[:place]]
 
 
 class NotPlainError(Exception):
-    """A run of ours whose answers came from elsewhere than the model: its figures are not to be compared."""
+    """Our server answered sentences without its model, so its figures cannot be compared."""
 
 
 def kept_share(server: ProcessTree) -> float:
-    """Of our server's sentences, what share did not come from the model: 0, or NotPlainError is raised."""
+    """The share of our server's sentences without the model: 0, or NotPlainError is raised."""
     metrics = server.get("/metrics").decode()
-    told = KEPT.findall(metrics)
-    if len(told) != NUM_KEPT:
+    values = KEPT.findall(metrics)
+    if len(values) != NUM_KEPT:
         raise NotPlainError("the server does not tell how many sentences were answered from a store")
-    kept = sum(map(float, told))
+    kept = sum(map(float, values))
     share = kept / max(1.0, sum(float(value) for value in SENTENCES.findall(metrics)))
     if kept:
         raise NotPlainError(
@@ -144,5 +144,5 @@ def kept_share(server: ProcessTree) -> float:
 
 
 def say(line: str) -> None:
-    """Progress, beside the result."""
+    """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)

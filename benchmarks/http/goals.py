@@ -1,4 +1,4 @@
-"""What our server is meant to reach over HTTP, what was measured, and everything in which a peer is ahead."""
+"""The server's goals over HTTP, the measured figures, and every figure in which a peer is ahead."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from benchmarks.http.subjects import ECHO, OURS, TITLES, WINDOW
 
 Parts = dict[str, Any]
-# Of a request of ten words: of its time with the base size, and milliseconds with the bundled model.
+# For a request of ten words: a share of its time with the base size, and milliseconds with the bundled model.
 MOST_SHARE, MOST_MS = 0.15, 2.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A goal and what was found. is_met: None where it was not measured."""
+    """A goal and its figure. is_met: None if it was not measured."""
 
     name: str
     goal: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that our server shares with the peers. of: its value by server; is_less_better as it says."""
+    """A figure that our server and the peers have. of: its value by server. is_less_better: whether less is better."""
 
     name: str
     of: dict[str, float]
@@ -33,13 +33,13 @@ class Figure:
 
 
 def title_of(name: str) -> str:
-    """In words; what stands behind `@` is the layout of threads, workers x threads of each."""
+    """A label; behind `@` is the thread layout, workers x threads of each."""
     kind, _, layout = name.partition("@")
     return TITLES[kind] + (f", {layout} threads" if layout else "")
 
 
 def findings(parts: Parts) -> Iterator[Finding]:
-    """Each goal in turn."""
+    """The goals in order."""
     for part, where in (("goodput", "a core each"), ("together", "all cores shared")):
         yield _goodput(parts.get(part), where)
     yield _bimodal(parts.get("bimodal"))
@@ -91,7 +91,7 @@ def _alone(part: Parts | None, where: str) -> Finding:
 
 
 def _overhead(part: Parts | None) -> Iterator[Finding]:
-    """Each goal twice: of what stands around the engine, and of everything that is not the network."""
+    """Each goal twice: for the time around the engine, and for all time outside the network."""
     rows = {} if part is None else {row["model"]: row for row in part["models"]}
     for kind, words in (
         ("around_engine", "overhead without scheduling and search"),
@@ -108,7 +108,7 @@ def _overhead(part: Parts | None) -> Iterator[Finding]:
 
 
 def figures(parts: Parts) -> Iterator[Figure]:
-    """All that ours and the peers have in common; the echo is no peer."""
+    """All figures that our server and the peers have; the echo server is no peer."""
     for part, where in (("latency", "a core each"), ("together", "all cores shared")):
         if part in parts:
             yield from _common(parts[part], where)
@@ -152,7 +152,7 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
 
 
 def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
-    """Every figure in which a peer is ahead of ours: its name, ours, the best peer's, and that peer."""
+    """Each figure in which a peer is ahead: its name, ours, the best peer's, and that peer."""
     found = []
     for figure in figures(parts):
         own = figure.of[OURS]

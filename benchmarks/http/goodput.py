@@ -1,4 +1,4 @@
-"""The highest rate of mixed-length traffic at which nearly everybody is answered in time, servers in turns."""
+"""The highest rate of mixed-length traffic at which nearly all requests are in time; servers take turns."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from benchmarks.http.traffic import (
 )
 from transduce.loadtest.arrivals import Arrivals
 
-# Of what clients that wait get, where the search begins.
+# The search's first rate, as a share of the closed-loop throughput.
 FIRST_SHARE = 0.85
-# Requests/s: below it a trial is a handful of requests.
+# Requests/s. At a lower rate a trial has only a handful of requests.
 LEAST_RATE = 0.5
-# Of what the window batcher does at most with short and long sentences mixed: it is busy, and not too busy.
+# The load of the mixed test, as a share of the window batcher's greatest throughput.
 BIMODAL_SHARE = 0.5
 
 
 def measure_goodput(
     servers: Sequence[tuple[Subject, ProcessTree]], saturated: Mapping[str, float], context: Context
 ) -> dict[str, Any]:
-    """For each server its trials and the highest rate that held. saturated: answers a second of clients that wait.
+    """For each server its trials and its highest successful rate. saturated: closed-loop answers a second.
 
     Everybody has a trial in every round, until the searches are done or the time for them is over.
     """
@@ -84,7 +84,7 @@ def measure_slo(
     context: Context,
     saturated: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The search, and saturation first where it is not known."""
+    """Search each rate, after the closed-loop throughput if it is not known."""
     with running(subjects, cores) as servers:
         known = saturated or {
             subject.name: closed(
@@ -108,7 +108,7 @@ def measure_slo(
 def measure_bimodal(
     subjects: Sequence[Subject], cores: Cores, context: Context, *, window: str
 ) -> dict[str, Any]:
-    """Short sentences while long ones run, at one rate for all: so much of what `window`, a subject, does at most."""
+    """Short sentences beside long ones, at one rate for all: a share of what the server `window` does at most."""
     effort = context.effort
     workload = bimodal()
     num_short = len(workload.requests) * 4 // 5
@@ -124,7 +124,7 @@ def measure_bimodal(
             for subject, server in servers
         }
         rate = BIMODAL_SHARE * most[window]
-        # One that is swamped would still be at work on the old requests when it is asked the next time.
+        # An overloaded server would still process old requests in its next turn.
         able = [each for each in servers if most[each[0].name] > rate]
         rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in able}
         for number in range(effort.num_bimodal):
@@ -132,7 +132,7 @@ def measure_bimodal(
                 load = Arrivals.at(rate, effort.bimodal_s)
                 samples = samples_of(plan_of(server, subject.dialect, workload, load, seed=SEED + number))
                 settle(server, subject.dialect)
-                # One that was not answered in time counts as long as it was waited for.
+                # An unanswered request counts with the time until the end of its wait.
                 short, long = (
                     [each.latency_s if each.is_ok else TIMEOUT_S for each in own]
                     for own in (

@@ -1,4 +1,4 @@
-"""One stream and saturation, starts, memory, and how good translations are under load; in rounds, servers in turns."""
+"""Measures one stream, saturation, starts, memory, and quality under load; servers take turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Servers = list[tuple[Subject, ProcessTree]]
 
 
 def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -> dict[str, dict[str, float]]:
-    """Seconds from a process' start until it says ready, and until it has answered its first sentence: medians."""
+    """Seconds from a process's start until it is ready, and until its first answer: medians."""
     found: dict[str, list[tuple[float, float]]] = {subject.name: [] for subject in subjects}
     for _ in range(num_starts):
         for subject in subjects:
@@ -56,7 +56,7 @@ def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -
 def measure_flows(
     servers: Servers, *, num_clients: int, seconds: float, num_rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """Clients that wait, each server in its turn, round after round: the rounds and their medians."""
+    """Closed-loop clients, each server in its turn, in several rounds: the rounds and their medians."""
     found: dict[str, list[Flow]] = {subject.name: [] for subject, _ in servers}
     for number in range(num_rounds):
         for subject, server in turned(servers, number):
@@ -76,13 +76,13 @@ def measure_flows(
 
 
 def median_flow(flows: list[Flow]) -> dict[str, float]:
-    """Field by field."""
+    """The median of each field."""
     rows = [asdict(flow) for flow in flows]
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 
 def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
-    """BLEU and chrF of the same sentences at saturation. Empty without a table of pairs."""
+    """BLEU and chrF of the sentences at saturation. Empty without a table of pairs."""
     if context.data is None:
         return {}
     import sacrebleu
@@ -94,11 +94,13 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
     rows = {}
     for subject, server in servers:
         plan = replace(plan_of(server, subject.dialect, workload, load), keeps_texts=True)
-        told = {each.number: each.response.texts[0] for each in samples_of(plan) if each.response is not None}
-        answers = [told.get(number, "") for number in range(len(pairs))]
+        texts = {
+            each.number: each.response.texts[0] for each in samples_of(plan) if each.response is not None
+        }
+        answers = [texts.get(number, "") for number in range(len(pairs))]
         references = [[target for _, target in pairs]]
         rows[subject.name] = {
-            "num_answers": len(told),
+            "num_answers": len(texts),
             "bleu": bleu.corpus_score(answers, references).score,
             "chrf": chrf.corpus_score(answers, references).score,
         }
@@ -114,7 +116,7 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
 def measure_latency(
     subjects: Sequence[Subject], cores: Cores, context: Context, *, with_starts: bool
 ) -> dict[str, Any]:
-    """All of it on these cores."""
+    """All measurements of this file on these cores."""
     effort = context.effort
     starts = measure_starts(subjects, cores, effort.num_starts) if with_starts else {}
     with running(subjects, cores) as servers:

@@ -1,4 +1,4 @@
-"""LibreTranslate's own server, run by the Python of the environment it is installed in; its arguments are its own.
+"""LibreTranslate's own server, with the Python and the arguments of its environment.
 
 One thing is replaced. Its sentence splitter is a network that it downloads at the first request; here texts are single
 sentences and the splitter returns them whole, which costs it less than its own.

@@ -1,4 +1,4 @@
-"""LibreTranslate in an environment of its own, and this project's weights as one of its packages.
+"""Installs LibreTranslate in a separate environment, with this project's weights as its package.
 
 Its package is a folder: a CTranslate2 model whose vocabulary is pieces, a SentencePiece model, `metadata.json`.
 """
@@ -20,7 +20,7 @@ from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.machine import ROOT
 from benchmarks.server_process import Command
 
-# AGPL: installed where it is measured, never among this project's requirements.
+# AGPL: installed only for the measurement, never a requirement of this project.
 REQUIREMENT = "libretranslate==1.9.6"
 ENVIRONMENT = ROOT / ".venv-libretranslate"
 SERVER = Path(__file__).with_name("libretranslate_server.py")
@@ -29,11 +29,11 @@ LANGUAGES = {"en": "English", "de": "German"}
 
 
 class UnavailableError(Exception):
-    """Why it cannot be measured."""
+    """LibreTranslate cannot be measured."""
 
 
 def ensure_environment(folder: Path = ENVIRONMENT) -> Path:
-    """Its Python; installed from the package index where it is not there yet. Raises UnavailableError."""
+    """Its Python, installed from the package index if missing. Raises UnavailableError."""
     python = folder / "bin" / "python"
     if _version(python) != REQUIREMENT.partition("==")[2]:
         for command in (
@@ -63,10 +63,10 @@ def _run(command: list[str]) -> None:
 
 
 def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
-    """Make `folder`, its folder of packages. converted: the weights as `benchmarks.engine` converts them.
+    """Create `folder` with its packages. converted: the weights as `benchmarks.engine` converts them.
 
     It asks its index for packages where it has fewer than two, so the same weights stand there for the way back too,
-    which is never asked for and never loaded.
+    which is never requested and never loaded.
     """
     pair = bundle.manifest.language_pairs[0]
     for source, target in ((pair.source, pair.target), (pair.target, pair.source)):
@@ -86,7 +86,7 @@ def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
 
 
 def _name_pieces(model: Path, tokenizer: Path) -> None:
-    """Its tokens are SentencePiece's pieces, and the end of a source is CTranslate2's to add: ours are ids."""
+    """Its tokens are SentencePiece pieces, and CTranslate2 adds the source's end token; our tokens are ids."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
     pieces = [processor.id_to_piece(identity) for identity in range(processor.vocab_size())]
     vocabularies = list(model.glob("*vocabulary.json"))
@@ -107,7 +107,7 @@ def _name_pieces(model: Path, tokenizer: Path) -> None:
 
 
 def command_of(python: Path, packages: Path, home: Path, *, choice: Choice, beam_size: int) -> Command:
-    """How it is started. home: where it writes. choice: of CTranslate2's settings. Threads of HTTP are its default."""
+    """The server's command. home: the folder that it writes to. choice: CTranslate2's settings."""
     return Command(
         lambda port: [
             str(python),

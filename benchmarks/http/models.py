@@ -1,4 +1,4 @@
-"""What is served: the bundled weights in every form that a server of the comparison loads, and a model of base size."""
+"""The models under test: the bundled weights in each server's format, and a model of the base size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from export.model_card import Facts
 from model.checkpoint import Saved, save
 
 BASE_VOCABULARY = 8000
-# Sentences in a batch that CTranslate2 cuts out of a call with more; it sorts them by length before.
+# Batch sizes into which CTranslate2 splits larger calls, after sorting by length.
 BATCHES = (8, 16)
 NUM_ROUNDS = 2
 
@@ -39,7 +39,7 @@ class LibreTranslate:
 
 @dataclass(frozen=True)
 class Served:
-    """The same weights in every form. libretranslate: or why it is not measured."""
+    """The same weights in every format. libretranslate: or the reason why it is not measured."""
 
     bundle: Bundle
     converted: Path
@@ -61,7 +61,7 @@ def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -
 
 
 def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
-    """CTranslate2's best settings by sentences in a call, 1 and 32, found on the cores that this process may use.
+    """CTranslate2's best settings for calls of 1 and 32 sentences, on the cores that this process may use.
 
     Of a call with 32 it may make smaller batches of much the same length each, as many at a time as it has workers.
     """
@@ -84,7 +84,7 @@ def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[in
 
 
 def _best_cut(pool: PeerPool, case: Case, choice: Choice) -> Choice:
-    """The same with the best of BATCHES besides its own; they take turns."""
+    """The settings with the best batch size of BATCHES and their own; they take turns."""
     sizes = sorted({choice.settings.max_batch_size, *BATCHES})
     choices = [replace(choice, settings=replace(choice.settings, max_batch_size=size)) for size in sizes]
     job = replace(case.job, num_calls=1)
@@ -94,7 +94,7 @@ def _best_cut(pool: PeerPool, case: Case, choice: Choice) -> Choice:
 
 
 def choices_as_json(choices: dict[int, dict[int, Choice]]) -> list[dict[str, Any]]:
-    """By threads and sentences in a call."""
+    """The choices by threads and sentences in a call."""
     return [
         {"num_threads": threads, "num_sentences": size, **asdict(choice)}
         for threads, by_size in choices.items()
@@ -103,7 +103,7 @@ def choices_as_json(choices: dict[int, dict[int, Choice]]) -> list[dict[str, Any
 
 
 def read_choices(rows: Iterable[dict[str, Any]]) -> dict[int, dict[int, Choice]]:
-    """What `choices_as_json` wrote."""
+    """The inverse of `choices_as_json`."""
     found: dict[int, dict[int, Choice]] = {}
     for row in rows:
         choice = Choice(row["backend"], PeerSettings(**row["settings"]))
@@ -112,7 +112,7 @@ def read_choices(rows: Iterable[dict[str, Any]]) -> dict[int, dict[int, Choice]]
 
 
 def base_bundle(bundle: Bundle, folder: Path) -> Path:
-    """A bundle of the paper's base size with random weights and this bundle's tokeniser, int8, in `folder`."""
+    """A bundle of the paper's base size with random weights and this bundle's tokenizer, int8, in `folder`."""
     checkpoint = folder / "checkpoint"
     model = random_model("base", BASE_VOCABULARY)
     save(
@@ -133,5 +133,5 @@ def base_bundle(bundle: Bundle, folder: Path) -> Path:
 
 
 def pin(cores: Sequence[int] | frozenset[int]) -> None:
-    """Keep this process, and the children that it starts from here on, to these cores."""
+    """Pin this process and its later children to these cores."""
     os.sched_setaffinity(0, cores)

@@ -1,4 +1,4 @@
-"""What a request of ten words costs beside the network: HTTP, JSON, text, waiting, and the engine's own Python.
+"""The overhead of a request of ten words: all time outside the network.
 
 A request's time is the client's, from before it writes to after it has read the answer's last byte (`wire`): both ways
 over the loopback are in it, and what these are at most is shown by a server that answers the text itself.
@@ -38,7 +38,7 @@ from transduce.loadtest.dialects import DIALECTS, Dialect, ParsedResponse
 from transduce.loadtest.sample import read_server_timing
 from transduce.loadtest.workload import Workload, from_texts
 
-# Random weights never end a sentence; a trained model makes about so many subwords of ten words.
+# Random weights never end a sentence; a trained model returns about this many subwords for ten words.
 BASE_TARGET_LENGTH = 16
 NUM_ROWS = 64
 NUM_ROUNDS = 15
@@ -48,7 +48,7 @@ STEPS = re.compile(r"^transduce_decode_steps_total (\S+)$", re.MULTILINE)
 
 
 def requests(texts: list[str], beam_size: int, target_length: int | None) -> Workload:
-    """Each text once, in a request of its own."""
+    """Each text once, in its own request."""
     options: dict[str, Any] = {"beam_size": beam_size}
     if target_length is not None:
         options["max_target_length"] = target_length
@@ -57,7 +57,7 @@ def requests(texts: list[str], beam_size: int, target_length: int | None) -> Wor
 
 
 def counted(pattern: re.Pattern[str], server: ProcessTree) -> float:
-    """A sample of the server's metrics. Raises ValueError where it is not there."""
+    """A sample of the server's metrics. Raises ValueError if it is missing."""
     found = pattern.search(server.get("/metrics").decode())
     if found is None:
         raise ValueError(f"the server's metrics lack {pattern.pattern}")
@@ -65,7 +65,7 @@ def counted(pattern: re.Pattern[str], server: ProcessTree) -> float:
 
 
 def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest: int | None) -> list[str]:
-    """Those of the texts, each one sentence, that the server gives to its engine once."""
+    """The texts of one sentence that the server decodes exactly once."""
     load = ClosedLoop(1, PATIENCE_S, num_requests=1)
     kept = []
     for text in texts:
@@ -77,13 +77,13 @@ def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest:
 
 
 def bodies_of(dialect: Dialect, workload: Workload) -> list[bytes]:
-    """Of its requests in order."""
+    """The client's times of the requests, in order."""
     return [dialect.body(spec, "en", "de", None) for spec in workload.requests]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Of one round, mean milliseconds a request or sentence.
+    """Mean milliseconds per request or sentence of one round.
 
     total_ms: through HTTP; of that in_engine_ms between admission and the end of the search. engine_ms: in the engine
     alone, without a server; of that network_ms inside ONNX Runtime.
@@ -96,7 +96,7 @@ class Split:
 
 
 def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
-    """For the bundled model and one of base size."""
+    """The overhead of the bundled model and of one of the base size."""
     base = base_bundle(context.bundle, context.folder)
     return {
         "is_pinned": cores.is_pinned,
@@ -111,7 +111,7 @@ def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
 def _model(
     context: Context, cores: Cores, name: str, path: Path, target_length: int | None
 ) -> dict[str, Any]:
-    """Requests one after another, and the same ids straight through the engine, in turns."""
+    """Send requests one after another, and decode the same ids in the engine alone, in turns."""
     bundle = load_bundle(path)
     beam_size = bundle.manifest.decoding.beam_size
     texts = ten_words()[: context.effort.num_ten_words]
@@ -128,7 +128,7 @@ def _model(
         job = Job([[list(tokenizer.encode(text).ids)] for text in texts], beam_size, longest, is_forced=False)
         dialect, workload = DIALECTS["native"], requests(texts, beam_size, target_length)
         bodies = bodies_of(dialect, workload)
-        exchange(server.port, dialect.path, bodies)  # the first requests of a server find nothing warm
+        exchange(server.port, dialect.path, bodies)  # a server's first requests warm it up
         steps_before = counted(STEPS, server)
         for _ in range(NUM_ROUNDS):
             latest = exchange(server.port, dialect.path, bodies)
@@ -136,16 +136,16 @@ def _model(
                 raise ValueError("a request of ten words was not answered")
             done = engine.translate(job)
             inside_s = done.spent.encoder_s + done.spent.decoder_s
-            told = [read_server_timing(each.headers["server-timing"]) for each in latest]
+            phases_of_round = [read_server_timing(each.headers["server-timing"]) for each in latest]
             splits.append(
                 Split(
                     total_ms=statistics.mean(each.seconds for each in latest) * 1e3,
-                    in_engine_ms=statistics.mean(each["encode"] + each["decode"] for each in told),
+                    in_engine_ms=statistics.mean(each["encode"] + each["decode"] for each in phases_of_round),
                     engine_ms=done.times_s[0] * 1e3 / len(texts),
                     network_ms=inside_s * 1e3 / len(texts),
                 )
             )
-            phases += told
+            phases += phases_of_round
             answers += [dialect.read(each.body) for each in latest]
         server_steps = counted(STEPS, server) - steps_before
         kept = kept_share(server)
@@ -196,7 +196,7 @@ def _engine(bundle: Path, cores: Cores) -> Worker:
 
 
 def _echo_ms(context: Context, cores: Cores) -> float:
-    """Mean time of the same requests, answered with their own text."""
+    """Mean time of the same requests on a server that returns their text."""
     subject = echo()
     bodies = bodies_of(subject.dialect, from_texts(ten_words()[: context.effort.num_ten_words]))
     with running([subject], cores) as servers:

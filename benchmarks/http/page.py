@@ -1,4 +1,4 @@
-"""The figures in docs/comparison.md, from the committed result: no figure there is written by hand.
+"""Writes the figures of docs/comparison.md from the committed result.
 
 A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of the result's parts.
 
@@ -40,7 +40,7 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with every block made anew from the result at `path`. Raises KeyError for an unknown block."""
+    """The page with every block rebuilt from the result at `path`. Raises KeyError for an unknown block."""
     parts = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     return fill_blocks(page, lambda name: BLOCKS[name](parts))
 

@@ -1,4 +1,4 @@
-"""The parts of the measurement, each a few minutes long: who takes part, and on which cores."""
+"""The parts of the measurement, each a few minutes long: their servers and their cores."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from benchmarks.server_process import ALL_CORES
 
 
 def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:
-    """Everybody but Hugging Face's and the echo, with CTranslate2's best settings on these cores."""
+    """All servers except Hugging Face's and the echo, with CTranslate2's best settings on these cores."""
     num_threads = len(cores.server)
     if num_threads not in context.choices:
         context.choices[num_threads] = _choices(served, context, cores)
     alone, window = context.choices[num_threads][1], context.choices[num_threads][32]
     found = [ours(served.bundle.path, context.python)]
-    # One sentence alone is quickest with all threads, many at once may not be: both are tried in serving.
+    # The best thread layout differs between one sentence and many, so both are tried.
     layouts = (1,) if num_threads == 1 else (1, num_threads)
     for workers in layouts:
         threads = num_threads // workers
@@ -70,7 +70,7 @@ def _prepared(context: Context) -> Served:
 
 
 def _slow(served: Served, context: Context, cores: Cores) -> list[Subject]:
-    """Hugging Face's: it takes most of a part's time, so a quick run has it in one part alone."""
+    """Hugging Face's server. It takes most of a part's time, so a quick run has it in one part only."""
     return [] if context.effort.is_quick else [transformers(served, num_threads=len(cores.server))]
 
 
@@ -80,7 +80,7 @@ def _why_not(served: Served) -> dict[str, Any]:
 
 
 def latency(context: Context) -> dict[str, Any]:
-    """One stream, saturation, starts, memory and quality, the server on a core of its own."""
+    """One stream, saturation, starts, memory and quality, with the server on its own core."""
     served, cores = _prepared(context), apart()
     slow = transformers(served, num_threads=len(cores.server))
     subjects = [*subjects_of(served, context, cores), slow, echo()]
@@ -88,14 +88,14 @@ def latency(context: Context) -> dict[str, Any]:
 
 
 def goodput(context: Context) -> dict[str, Any]:
-    """Mixed-length traffic, the server on a core of its own."""
+    """Mixed-length traffic, with the server on its own core."""
     served, cores = _prepared(context), apart()
     subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
     return {**measure_slo(subjects, cores, context), **_why_not(served)}
 
 
 def bimodal(context: Context) -> dict[str, Any]:
-    """Short sentences while long ones run, the server on a core of its own."""
+    """Short sentences beside long ones, with the server on its own core."""
     served, cores = _prepared(context), apart()
     subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
     return {**measure_bimodal(subjects, cores, context, window=WINDOW), **_why_not(served)}
@@ -122,19 +122,19 @@ def together(context: Context) -> dict[str, Any]:
 
 
 def best_layout(name: str, saturated: dict[str, Any]) -> str:
-    """Of the names that differ from this one in the layout alone, the one with the most answers a second."""
+    """Of the names that differ from this one only in the layout, the one with the highest throughput."""
     kind = name.partition("@")[0]
     rivals = [each for each in saturated if each.partition("@")[0] == kind]
     return max(rivals, key=lambda each: saturated[each]["per_s"])
 
 
 def overhead(context: Context) -> dict[str, Any]:
-    """What a request costs beside the network."""
+    """The overhead of a request."""
     return measure_overhead(context, apart())
 
 
 def scaling(context: Context) -> dict[str, Any]:
-    """Rows, threads, replicas."""
+    """Throughput by rows, threads and replicas."""
     return measure_scaling(context, apart())
 
 

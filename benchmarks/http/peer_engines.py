@@ -1,4 +1,4 @@
-"""The engines that the peers' HTTP server has behind it: each turns a list of texts into their translations.
+"""The engines behind the peers' HTTP server: each translates a list of texts.
 
 Texts are single sentences, so nothing is split. CTranslate2 and Hugging Face's model are given the ids of this
 project's own tokeniser, and have the weights of this project's own model.
@@ -22,14 +22,14 @@ TranslateBatch = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Search:
-    """A hypothesis counts its log-probability over length^alpha, the one formula that both peers have."""
+    """Scores are log-probability over length^alpha, the one formula that both peers have."""
 
     beam_size: int
     alpha: float
 
 
 def search_of(bundle: Path) -> Search:
-    """What the bundle asks for."""
+    """The bundle's search options."""
     decoding = load_bundle(bundle).manifest.decoding
     return Search(decoding.beam_size, decoding.alpha)
 

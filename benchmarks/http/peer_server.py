@@ -1,4 +1,4 @@
-"""A minimal FastAPI server with a peer's engine behind it: what one writes who puts an engine behind HTTP.
+"""A minimal FastAPI server around a peer's engine, as a user would write it.
 
 `POST /v1/translate` takes {"text": ..., "source": ..., "target": ...} and answers {"translations": [{"text": ...}]}.
 A batcher is none (a call a request, at most --num-workers at once) or a window: requests that came within 5 ms,
@@ -42,7 +42,7 @@ Translate = Callable[[str], Awaitable[str]]
 
 
 class Body(BaseModel):
-    """What a request says. Languages are taken, not looked at: there is one pair."""
+    """A request's fields. The languages are not checked, because there is one pair."""
 
     text: str
     source: str
@@ -66,7 +66,7 @@ def create_app(translate: Translate) -> FastAPI:
 
 @asynccontextmanager
 async def called(engine: TranslateBatch, *, num_workers: int, has_window: bool) -> AsyncIterator[Translate]:
-    """How requests come to the engine."""
+    """How requests are batched for the engine."""
     with ThreadPoolExecutor(num_workers) as executor:
         if has_window:
             batcher = WindowBatcher(

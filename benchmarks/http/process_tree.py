@@ -1,4 +1,4 @@
-"""A server with all its children: weighed and ended together, since some of the peers start processes of their own."""
+"""A server with its child processes: measured and ended together."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import psutil
 
 from benchmarks.server_process import Process
 
-# For what a server that has ended leaves behind to end by itself, and to be gone once it was killed.
+# Seconds for a server's children to end by themselves, and to be gone after they were killed.
 CHILDREN_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of a process and its children, in 10^6 bytes. pss_mb: what is shared counts in parts, by who shares it."""
+    """Memory of a process and its children in 10^6 bytes. pss_mb: shared pages count in proportion."""
 
     rss_mb: float
     pss_mb: float
 
 
 class ProcessTree(Process):
-    """As `Process`, with its children."""
+    """A `Process` with its children."""
 
     def memory(self) -> Memory:
-        """Now."""
+        """The current memory."""
         found = [process.memory_full_info() for process in self._tree()]
         return Memory(sum(each.rss for each in found) / 1e6, sum(each.pss for each in found) / 1e6)
 
     def cpu_time_s(self) -> float:
-        """Processor time that the process and its children have used, in user and system mode."""
+        """CPU time of the process and its children, user and system."""
         times = [process.cpu_times() for process in self._tree()]
         return float(sum(each.user + each.system for each in times))
 

@@ -1,4 +1,4 @@
-"""The highest rate that holds, found in few trials: enclosed from one side, then halved."""
+"""Finds the highest successful rate in few trials: bracketed from one side, then halved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ PRECISION = 0.06
 
 
 class RateSearch:
-    """Ask for `rate`, tell whether it held, until `is_done`.
+    """Try `rate` and record the outcome, until `is_done`.
 
     highest: the highest rate that held below every one that did not; 0 where none has.
     """
@@ -21,7 +21,7 @@ class RateSearch:
 
     @property
     def is_done(self) -> bool:
-        """Enough was tried, or the lowest rate that failed is as near above the highest that held as is asked for."""
+        """Whether the trials are used up, or the lowest failed rate is close enough to the highest successful one."""
         if self._left == 0:
             return True
         return (
@@ -30,11 +30,11 @@ class RateSearch:
 
     @property
     def lowest_failed(self) -> float | None:
-        """The lowest rate that did not hold; None: none failed, and `highest` is only what the trials got to."""
+        """The lowest failed rate. None if none failed: then `highest` is only a lower bound."""
         return self._failed
 
     def tell(self, *, holds: bool) -> None:
-        """What came of `rate`; moves on to the next."""
+        """Record the outcome at `rate`, and choose the next rate."""
         self._left -= 1
         if holds:
             self.highest = self.rate

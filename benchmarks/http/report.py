@@ -1,4 +1,4 @@
-"""The result of `benchmarks.http` as Markdown: whole, and table by table for docs/comparison.md."""
+"""Formats the result of `benchmarks.http` as Markdown: whole, and table by table for docs/comparison.md."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def goals_list(parts: Parts) -> str:
 
 
 def losses_table(parts: Parts) -> str:
-    """Every figure in which a peer is ahead, or that there is none."""
+    """Every figure in which a peer is ahead, or a note that there is none."""
     if not parts:
         return NOT_MEASURED
     lines = losses(parts)
@@ -75,7 +75,7 @@ def speed_table(parts: Parts, name: str) -> str:
 
 
 def footprint_table(parts: Parts, name: str) -> str:
-    """Memory after load, and where it was measured the time of a start."""
+    """Memory after load, and the start time where it was measured."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
@@ -112,7 +112,7 @@ def quality_note(part: dict[str, Any]) -> str:
 
 
 def goodput_table(parts: Parts, name: str) -> str:
-    """The highest rate that each server held, and how late its trials' testers were."""
+    """The highest rate of each server, and the tester's lag in its trials."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
@@ -196,12 +196,12 @@ def cost_table(parts: Parts) -> str:
 
 
 def cost_of(characters_per_s: float, price_per_hour: float) -> float:
-    """Of a million characters, in the price's currency."""
+    """The cost of a million characters in the price's currency."""
     return price_per_hour / 3600 / characters_per_s * 1e6
 
 
 def overhead_table(parts: Parts) -> str:
-    """A line a figure, a column a model."""
+    """A line for each figure, a column for each model."""
     if "overhead" not in parts:
         return NOT_MEASURED
     models = parts["overhead"]["models"]
@@ -224,7 +224,7 @@ def overhead_table(parts: Parts) -> str:
 
 
 def scaling_tables(parts: Parts) -> str:
-    """Answers a second by rows, with a fitted model, and by replicas and threads."""
+    """Throughput by rows, with a fitted model, and by replicas and threads."""
     if "scaling" not in parts:
         return NOT_MEASURED
     part = parts["scaling"]
@@ -250,7 +250,7 @@ def scaling_tables(parts: Parts) -> str:
 
 
 def runs_table(parts: Parts) -> str:
-    """What each part was measured on."""
+    """The machine and versions of each part."""
     if not parts:
         return NOT_MEASURED
     places: dict[str, None] = {}
@@ -285,7 +285,7 @@ def _share_from_store(part: dict[str, Any]) -> float:
 
 
 def settings_table(parts: Parts) -> str:
-    """What each server was run with, by part."""
+    """Each server's settings, by part."""
     lines = [
         (name, title_of(server), settings)
         for name, part in parts.items()

@@ -1,4 +1,4 @@
-"""Throughput of our server against its rows, threads and replicas, and the simplest model that says it.
+"""Our server's throughput by rows, threads and replicas, and the simplest model that fits.
 
 Rows: n hypotheses advance together in a step of a + b n milliseconds, so throughput is proportional to n / (a + b n).
 Threads: Amdahl's law, a share of the work runs on all of them. Replicas: each does a share of what one does alone.
@@ -25,21 +25,21 @@ from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.runner import run_async
 
 ROWS = (4, 8, 16, 32, 64, 128)
-# Clients enough for the most rows, at four rows a sentence.
+# Enough clients to fill the most rows, at four rows a sentence.
 CLIENTS_FOR_ROWS = 48
 SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 
 
 @dataclass(frozen=True)
 class RowsModel:
-    """Answers a second = n / (a + b n), n in rows, a and b in seconds. worst: of the relative errors."""
+    """Answers a second = n / (a + b n), n in rows, a and b in seconds. worst: the largest relative error."""
 
     a: float
     b: float
     worst: float
 
     def per_s(self, rows: int) -> float:
-        """What it predicts."""
+        """The predicted throughput."""
         return rows / (self.a + self.b * rows)
 
 
@@ -61,7 +61,7 @@ def parallel_share(one: float, two: float) -> float:
 
 
 def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
-    """All of it; rows with the server on a core of its own, threads and replicas on the whole machine."""
+    """All scaling measurements: rows with the server on its own core, threads and replicas on the whole machine."""
     rounds = 1 if context.effort.is_quick else 2
     rows: dict[int, list[float]] = {number: [] for number in ROWS}
     kept = []
@@ -94,7 +94,7 @@ def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
 
 
 def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
-    """Replicas x threads, each replica on cores of its own; the tester shares them."""
+    """Replicas x threads, each replica on its own cores; the tester shares them."""
     cores = sorted(ALL_CORES)[:2]
     layouts: dict[str, list[frozenset[int]]] = {"1 x 1": [frozenset(cores[:1])]}
     if len(cores) == 2:
@@ -121,7 +121,7 @@ def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
 
 
 def _throughput(servers: Sequence[tuple[Subject, ProcessTree]], num_clients: int, seconds: float) -> float:
-    """Answers a second of all servers together, each with its part of the clients."""
+    """Total throughput of the servers, each with its share of the clients."""
 
     async def all_at_once() -> float:
         load = ClosedLoop(num_clients // len(servers), seconds)

@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is started and asked."""
+"""The compared servers: how to start each and how to send it requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A server. settings: what was chosen for it, in words."""
+    """A server. settings: its chosen settings, as text."""
 
     name: str
     command: Command
@@ -37,7 +37,7 @@ class Subject:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is this project's."""
+        """Whether it is this project's server."""
         return self.name == OURS
 
     @property
@@ -47,7 +47,7 @@ class Subject:
 
 
 def ours(bundle: Path, python: str = sys.executable, settings: Mapping[str, str] | None = None) -> Subject:
-    """Our server with its defaults but for PLAIN and `settings`, by their names in `app.settings`."""
+    """Our server with its defaults except PLAIN and `settings`, by their names in `app.settings`."""
     given = {**PLAIN, **(settings or {})}
 
     words = ", ".join(f"{name} {value}" for name, value in given.items())
@@ -82,7 +82,7 @@ def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int, nam
 
 
 def echo() -> Subject:
-    """The floor of the framework."""
+    """A server that returns the text: the least time of the framework."""
     return Subject(ECHO, _peer(["echo"], {}), TEXTS, "")
 
 

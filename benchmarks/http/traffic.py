@@ -1,4 +1,4 @@
-"""What is sent to every server alike, and runs of the load tester that come back as a few figures."""
+"""The requests that every server gets, and load tester runs summarised as a few figures."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NUM_SEEDS = 2
 WARM_UP_S = 1.0
 NUM_CLIENTS = 32
 SLO = Slo(99, 1.0)
-# An answer that takes longer is given up: what it would have been is out of every bound that is spec for here.
+# Longer answers are cancelled: they would exceed every latency bound that is measured here.
 TIMEOUT_S = 5.0
 PATIENCE_S = 60.0
-# Of one client within a run; with fewer the run takes so many times as long.
+# Seconds of one client in a run; with fewer clients a run is longer in proportion.
 FEW_ANSWERS, LONGER = 4, 3
 SHORT_WORDS, LONG_WORDS = 7, 36
 NUM_SHORT = 100
 
 
 class TextsDialect(NativeDialect):
-    """As native, of whose answers only the texts are read: what a minimal server tells."""
+    """The native API, of whose answers only the texts are read, as minimal servers return no more."""
 
     name = "texts"
 
@@ -50,7 +50,7 @@ TEXTS: Dialect = TextsDialect()
 
 @dataclass(frozen=True)
 class Flow:
-    """What clients that wait got. Latencies in ms, of answers within the time; per_s: answers a second."""
+    """Result of closed-loop clients. Latencies in ms of answers within the limit; per_s: answers a second."""
 
     per_s: float
     num_answers: int
@@ -64,7 +64,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rate of Poisson arrivals. Latencies in ms from when requests were due; share: answered within the bound."""
+    """One rate of Poisson arrivals. Latencies in ms from when requests were due; share: of answers within the bound."""
 
     rate: float
     holds: bool
@@ -88,7 +88,7 @@ def ten_words() -> list[str]:
 
 
 def bimodal() -> Workload:
-    """Four short sentences to each long one; the short ones come first in it."""
+    """Four short sentences for each long one, the short ones first."""
     texts = read_sentences()
     short = [text for text in texts if len(text.split()) <= SHORT_WORDS][:NUM_SHORT]
     long = [text for text in texts if len(text.split()) >= LONG_WORDS][: NUM_SHORT // 4]
@@ -96,7 +96,7 @@ def bimodal() -> Workload:
 
 
 def characters_of(workload: Workload) -> float:
-    """Mean code points of a request."""
+    """Mean number of code points of a request."""
     lengths = [sum(map(len, spec.texts)) for spec in workload.requests]
     return sum(lengths) / len(lengths)
 
@@ -109,7 +109,7 @@ def plan_of(
     *,
     seed: int = SEED,
 ) -> RunPlan:
-    """A run with everything that the runs share.
+    """A run with the options that all runs share.
 
     A server that is counted for a time is at work when that begins, as it still is when it ends: otherwise what is half
     done at the end would be missing, most of all from a server that does much at once.
@@ -136,9 +136,9 @@ def closed(
     seconds: float,
     seed: int = SEED,
 ) -> Flow:
-    """Clients that wait. Raises ValueError where no answer came.
+    """Closed-loop clients. Raises ValueError without any answer.
 
-    A server of which a client gets but few answers in that time is spec anew for longer, and again where all of them
+    A run is repeated with a longer time if a client got only a few answers, and again if all of them
     were of requests from before it.
     """
     for lasting_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
@@ -163,7 +163,7 @@ def closed(
 
 
 def _closed(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, float]:
-    """A run, and the server's processor time in it as a share of one core."""
+    """Execute a run; returns it with the server's CPU time as a share of one core."""
     cpu_s, started_at = server.cpu_time_s(), time.perf_counter()
     result = run(plan)
     return result, (server.cpu_time_s() - cpu_s) / (time.perf_counter() - started_at)
@@ -172,7 +172,7 @@ def _closed(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, float]:
 def arrive(
     server: ProcessTree, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
 ) -> Trial:
-    """Poisson arrivals at one rate; afterwards the server is awaited, so that the next run finds it at rest."""
+    """Poisson arrivals at one rate. Waits until the server is idle, for the next run."""
     result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
     settle(server, dialect)
     return trial_of(rate, result)
@@ -195,23 +195,23 @@ def trial_of(rate: float, result: RunResult) -> Trial:
 
 
 def settle(server: ProcessTree, dialect: Dialect) -> None:
-    """Wait for one answer: a server that works on what nobody waits for any more answers this one after it."""
+    """Wait for one answer: the server answers it after its remaining requests."""
     load = ClosedLoop(1, PATIENCE_S, num_requests=1)
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
 
 
 def samples_of(plan: RunPlan) -> list[Sample]:
-    """Every request of a run, those of its warm-up left out."""
+    """Every request of a run except the warm-up."""
     return [sample for sample in uvloop.run(observe(plan)).samples if sample.scheduled_s >= 0]
 
 
 def as_json(found: Flow | Trial) -> dict[str, object]:
-    """Its fields."""
+    """The answer's fields."""
     return asdict(found)
 
 
 def percentile_ms(seconds: Sequence[float], share: float) -> float | None:
-    """In ms, the nearest rank; None where there is no value."""
+    """A percentile in ms, by nearest rank; None without values."""
     if not seconds:
         return None
     ordered = sorted(seconds)

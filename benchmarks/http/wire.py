@@ -1,4 +1,4 @@
-"""Requests one after another over one connection, by a client that does next to nothing in the time that it takes.
+"""Sends requests one after another over one connection, with next to no client time.
 
 A load tester's own Python takes longer for an answer that it has waited for than the server may; here a request is in
 bytes before its time begins, and its answer is read as JSON after that has ended.
@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Exchanged:
-    """An answer. seconds: from before the request was written until its last byte was read. headers: in lower case."""
+    """An answer. seconds: from before the write until its last byte was read. headers: in lower case."""
 
     seconds: float
     status: int
@@ -28,7 +28,7 @@ class Exchanged:
 
 
 def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
-    """POST each body as JSON. Raises OSError, ValueError for an answer without a length."""
+    """POST each body as JSON. Raises OSError, and ValueError for an answer without a length."""
     found = []
     with socket.create_connection((HOST, port), TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -53,7 +53,7 @@ def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
 
 
 def _length(head: bytes) -> int:
-    """Of the body."""
+    """The length of the body."""
     _, found, rest = head.lower().partition(b"\r\ncontent-length:")
     if not found:
         raise ValueError("an answer without a length")

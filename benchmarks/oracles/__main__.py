@@ -1,4 +1,4 @@
-"""The engine against CTranslate2 and Hugging Face's models: the same weights, the same sentences, the same rules.
+"""Compares the engine with CTranslate2 and Hugging Face's models on the same weights and sentences.
 
 Two models in fp32: a bundle's own, which is pre-norm, and a small post-norm one with a made-up language, trained
 within a minute, for Marian has no other form. Each with beams of 1, 4 and 8, no length penalty, and both of our rules
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = measure(args)
     given = sys.argv[1:] if arguments is None else list(arguments)
     result = {
-        # Data is named without its folder, which is another one on each machine.
+        # Data is named without its folder, which differs between machines.
         "command": shlex.join(
             [
                 "python",

@@ -1,4 +1,4 @@
-"""What an engine says to a sentence, and the seam between the comparison and whoever answers."""
+"""An engine's answer to a sentence, and the interface of the compared engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Answer:
     """The best hypothesis of one sentence.
 
     ids: its subwords, without start and end tokens. log_probability: natural logarithm, summed over its subwords
-    and its end token; None where whoever answers does not say.
+    and its end token; None if the engine does not return it.
     """
 
     ids: Ids
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Task:
-    """What everybody is asked.
+    """A task that every engine gets.
 
     sources: ids, the end token last. beam_size: 1 is greedy. max_target_length: subwords, the end token not counted.
     early_stop: when a beam ends; a beam of one has FIRST. No length penalty, nothing forbidden and nothing forced.
@@ -39,17 +39,17 @@ class Task:
 
 
 def answer_of(ids: Sequence[int], *, log_probability: float | None = None) -> Answer:
-    """What stands before the end token. ids: subwords, the end token if it came, and whatever pads a batch."""
+    """The ids before the end token. ids: subwords, with the end token and padding if there are any."""
     return Answer(tuple(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids), log_probability)
 
 
 class Oracle(Protocol):
-    """Somebody who translates with a model of their own making of the same weights."""
+    """An independent implementation that translates with the same weights."""
 
     name: str
 
     def rule(self, early_stop: EarlyStop) -> str:
-        """Its own words for the rule by which a beam ends."""
+        """The engine's own setting of the rule that ends a beam."""
 
     def answer(self, task: Task) -> list[Answer]:
-        """The best hypothesis of each source, in their order."""
+        """The best hypothesis of each source, in order."""

@@ -1,4 +1,4 @@
-"""Two engines' answers to the same sentences, every difference explained or counted as unexplained."""
+"""Compares two engines' answers; each difference is explained or counted as unexplained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from benchmarks.oracles.answers import Answer, Task
 from benchmarks.oracles.reference import Judge, decision_margin
 
-# Of a summed log-probability. Two engines add fp32 numbers in another order: they agree to about a tenth of it.
+# A difference of summed log-probabilities. fp32 sums in another order agree to about a tenth of it.
 TIE = 1e-4
 Kind = Literal["tie", "tie in the search", "length limit", "unexplained"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Difference:
-    """One sentence that two engines translate otherwise.
+    """A sentence that two engines translate differently.
 
     sentence: its number. ours, theirs: log-probabilities of the answers, both teacher-forced by PyTorch.
     margin: the least change of a sum that would have led our search elsewhere.
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def compare(judge: Judge, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]) -> Comparison:
-    """Theirs against ours, judged by PyTorch with the weights of both."""
+    """Compare their answers with ours, judged by PyTorch with the same weights."""
     different = [
         number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.ids != other.ids
     ]
@@ -68,7 +68,7 @@ def compare(judge: Judge, task: Task, ours: Sequence[Answer], theirs: Sequence[A
 
 
 def kind_of(ours: float, theirs: float, margin: float, *, is_at_limit: bool) -> Kind:
-    """As `Difference.kind` says."""
+    """The kind of a difference, as in `Difference.kind`."""
     if is_at_limit:
         return "length limit"
     if abs(ours - theirs) < TIE:

@@ -1,4 +1,4 @@
-"""Both models put into everybody's form, and every task given to everybody."""
+"""Converts both models for every engine, and runs every task on every engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BEAM_SIZES = (1, 4, 8)
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and everybody who runs it."""
+    """A model, and the engines that run it."""
 
     name: str
     judge: Judge
@@ -56,7 +56,7 @@ class Subject:
 
 
 def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max_length: int) -> list[Ids]:
-    """Distinct sentences of at most max_length subwords, the same ones each time."""
+    """Distinct sentences of at most max_length subwords, the same in each run."""
     texts = list(dict.fromkeys(pair.source for pair in pairs))
     random.Random(1).shuffle(texts)
     sources = (tuple(tokenizer.encode(text).ids) for text in texts)
@@ -67,7 +67,7 @@ def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max
 def make_subject(
     name: str, model: Transformer, sources: Sequence[Ids], folder: Path, num_threads: int
 ) -> Subject:
-    """Put a model's weights into everybody's form."""
+    """Convert a model's weights for every engine."""
     folder.mkdir()
     variants = {PRECISION: write_variant(folder, weights_of(model), PRECISION)}
     request = BundleRequest(name, "0", "en", "de", (PRECISION,), FACTS)
@@ -81,7 +81,7 @@ def make_subject(
 
 
 def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
-    """The bundle's model with sentences of the data, and the toy with its own."""
+    """The bundle's model with sentences of the data, and the toy model with its own."""
     bundle = load_bundle(args.bundle)
     sources = draw_sources(
         [pair for name in args.data for pair in read_data(name)],
@@ -97,14 +97,14 @@ def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
 
 
 def tasks(sources: Sequence[Ids], max_target_length: int) -> Iterator[Task]:
-    """Each beam with each rule for its end; greedy search has no rule."""
+    """Each beam size with each rule for its end; greedy search has no rule."""
     for beam_size in BEAM_SIZES:
         for early_stop in EarlyStop if beam_size > 1 else (EarlyStop.FIRST,):
             yield Task(sources, beam_size, max_target_length, early_stop)
 
 
 def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[dict[str, Any]]:
-    """Every oracle's answers to one task, compared with ours; one row of the result each."""
+    """Every engine's answers to one task, compared with ours; one row of the result each."""
     for oracle in subject.oracles:
         started_at = time.perf_counter()
         found = compare(subject.judge, task, ours, oracle.answer(task))
@@ -145,7 +145,7 @@ def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str
 def compare_rules(
     name: str, answers: Mapping[tuple[int, EarlyStop], Sequence[Answer]]
 ) -> Iterator[dict[str, Any]]:
-    """Our two rules for a beam's end: sentences whose answers differ, and how much is gained by BOUND."""
+    """Our two rules for a beam's end: sentences whose answers differ, and the gain of BOUND."""
     for beam_size in BEAM_SIZES[1:]:
         pairs = zip(answers[beam_size, EarlyStop.FIRST], answers[beam_size, EarlyStop.BOUND], strict=True)
         gains = [
@@ -163,7 +163,7 @@ def compare_rules(
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Both models, every task, every oracle. args: as `benchmarks.oracles.__main__` has them."""
+    """All models, tasks and engines. args: as in `benchmarks.oracles.__main__`."""
     torch.set_num_threads(args.num_threads)
     comparisons: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []

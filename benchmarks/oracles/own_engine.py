@@ -1,4 +1,4 @@
-"""Our own engine, asked as the server asks it: sentences as they come, decoded in one another's company."""
+"""Our own engine, used as the server uses it: sentences arrive one by one and are batched."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class OwnEngine:
         return [Answer(hypothesis.ids, hypothesis.log_probability) for hypothesis in best]
 
     def forced_scores(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-        """Log-probability of each source's given target and its end token, by the option forced_target."""
-        asked = [
+        """Log-probability of each source's forced target and its end token, by the option forced_target."""
+        jobs = [
             (
                 source,
                 DecodingOptions(
@@ -54,16 +54,16 @@ class OwnEngine:
             )
             for source, target in pairs
         ]
-        return [hypothesis.log_probability for hypothesis in asyncio.run(self._decode(asked))]
+        return [hypothesis.log_probability for hypothesis in asyncio.run(self._decode(jobs))]
 
-    async def _decode(self, asked: Sequence[tuple[Ids, DecodingOptions]]) -> list[Hypothesis]:
+    async def _decode(self, jobs: Sequence[tuple[Ids, DecodingOptions]]) -> list[Hypothesis]:
         """The best hypothesis of each source."""
         engine = Engine([ThreadWorker(self._runner)], settings=EngineLimits())
         engine.start()
         deadline = time.monotonic() + DEADLINE_S
         futures = [
             engine.submit(source, options, request_id=str(number), caller="", deadline=deadline)
-            for number, (source, options) in enumerate(asked)
+            for number, (source, options) in enumerate(jobs)
         ]
         try:
             return [(await future).hypotheses[0] for future in futures]

@@ -1,4 +1,4 @@
-"""PyTorch as the judge: what a translation is worth, and how near a search came to deciding otherwise."""
+"""PyTorch as the judge: scores of translations, and the margins of a search's decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_SIZE = 32
 
 
 class Judge:
-    """A model that says what translations are worth; each is computed once."""
+    """A model that scores translations; each is scored once."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -36,7 +36,7 @@ class Judge:
 
 @torch.no_grad()
 def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """As `Judge.worth`, of one batch."""
+    """`Judge.worth` of one batch."""
     labels = pad([(*target, EOS_ID) for _, target in pairs])
     logits = model(pad([source for source, _ in pairs]), pad([(BOS_ID, *target) for _, target in pairs]))
     scores = logits.double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]
@@ -72,7 +72,7 @@ def decision_margin(model: Transformer, source: Ids, task: Task) -> float:
 
 
 def _gap(ranked: Sequence[tuple[float, int, int]], beam_size: int) -> float:
-    """Of one step. ranked: sum, live hypothesis and token of the best continuations, best first."""
+    """The margin of one step. ranked: sum, live hypothesis and token of the best continuations, best first."""
     others = [value for value, _, token in ranked if token != EOS_ID]
     gaps = [others[beam_size - 1] - others[beam_size]]
     for rank, (value, _, token) in enumerate(ranked):
@@ -83,7 +83,7 @@ def _gap(ranked: Sequence[tuple[float, int, int]], beam_size: int) -> float:
 
 
 def _is_done(complete: Sequence[float], best_alive: float, task: Task) -> bool:
-    """Whether a search without a length penalty ends here. complete: sums of what has ended."""
+    """Whether a search without a length penalty ends here. complete: sums of the ended hypotheses."""
     if task.early_stop is EarlyStop.BOUND:
         return bool(complete) and max(complete) >= best_alive
     return len(complete) >= task.beam_size

@@ -1,4 +1,4 @@
-"""The result of a comparison: whether it holds, and its table."""
+"""The verdict of a comparison, and its table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from benchmarks.oracles.comparison import KINDS
 
 LEAST_SAME = 0.99
-# Of a sum of up to --max-target-length logarithms in fp32, each of which is off by a few 1e-6.
+# For a sum of up to --max-target-length fp32 logarithms, each with an error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
 
 
 def has_passed(result: Mapping[str, Any]) -> bool:
-    """Whether the result holds what the command asks."""
+    """Whether the result meets the command's criteria."""
     rows, own = result["comparisons"], result["own_scores"]
     errors = [row["score_error"] for row in rows]
     errors += [row[error] for row in own for error in ("error_to_torch", "error_to_forced_target")]

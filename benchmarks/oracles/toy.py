@@ -1,4 +1,4 @@
-"""A small post-norm model, as the paper's is: Marian has no other form.
+"""A small post-norm model, as in the paper; Marian has no other form.
 
 Its language is made up. A word becomes one of two, or two words; neighbours sometimes change places. A search
 thus has choices to make wherever it stands.
@@ -22,7 +22,7 @@ FIRST_WORD, NUM_WORDS = 10, 40
 VOCAB_SIZE = FIRST_WORD + 3 * NUM_WORDS
 LENGTHS = (3, 16)
 BATCH_SIZE = 48
-# Chances that a word takes its second form, that a pair changes places, and share of words that become two.
+# Probabilities that a word takes its second form and that a pair changes places; share of words that become two.
 SECOND_FORM, SWAP, DOUBLE = 0.3, 0.2, 5
 
 
@@ -69,7 +69,7 @@ def train_toy(num_steps: int) -> Transformer:
 
 
 def toy_sources(count: int) -> list[Ids]:
-    """Distinct sentences that training has not seen but by chance."""
+    """Distinct sentences, hardly any of which are in the training data."""
     stream = sentences(seed=2)
     found: dict[Ids, None] = {}
     while len(found) < count:

@@ -21,10 +21,10 @@ from model.transformer import Transformer
 
 # Rows of a batch, sentences times beam.
 NUM_ROWS = 256
-# False goes on until beam_size hypotheses have ended and nothing alive is more probable than the worst of them.
+# False continues until beam_size hypotheses have ended and no live one is more probable than the worst of them.
 EARLY_STOPPING = {EarlyStop.FIRST: True, EarlyStop.BOUND: False}
 ATTENTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
-# Our residuals' norms, in their order.
+# The norms of our residual blocks, in order.
 NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -32,7 +32,7 @@ NORMS = {
 
 
 class TransformersOracle:
-    """A model of Hugging Face's with our model's weights."""
+    """A Hugging Face model with our model's weights."""
 
     def __init__(self, model: Transformer) -> None:
         import_module("transformers").logging.set_verbosity_error()
@@ -44,7 +44,7 @@ class TransformersOracle:
         return f"early_stopping={EARLY_STOPPING[early_stop]}, length_penalty=0"
 
     def answer(self, task: Task) -> list[Answer]:
-        """As `Oracle.answer`, sentences of like length together; it does not say its scores."""
+        """As `Oracle.answer`, with sentences of similar length together. States no scores."""
         beam = {"early_stopping": EARLY_STOPPING[task.early_stop], "length_penalty": 0.0}
         found: list[Answer] = [Answer(())] * len(task.sources)
         for batch in batches(task.sources, NUM_ROWS // task.beam_size):
@@ -104,7 +104,7 @@ def m2m100(model: Transformer) -> Any:
 
 
 def _sizes(config: ModelConfig) -> dict[str, Any]:
-    """What both configurations call the same."""
+    """The common part of both configurations."""
     return {
         "vocab_size": config.vocab_size,
         "d_model": config.d_model,
@@ -126,7 +126,7 @@ def _sizes(config: ModelConfig) -> dict[str, Any]:
 
 
 def _state(model: Transformer) -> dict[str, Tensor]:
-    """Our state dict by the names that both models share, final norms and positions left out."""
+    """Our state dict under the names of both models, without final norms and positions."""
     own = model.state_dict()
     shared = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     state = {f"{name}.weight": own["embedding.weight"] for name in shared}
@@ -141,7 +141,7 @@ def _state(model: Transformer) -> dict[str, Tensor]:
 
 
 def _layer_names(ours: str, theirs: str, norms: Sequence[str]) -> dict[str, str]:
-    """Their names of one layer's parts, by ours."""
+    """The models' names of one layer's parts, by ours."""
     attentions = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
     names = {
         f"{ours}.{attention}.w_{mine}": f"{theirs}.{attentions[attention]}.{name}"

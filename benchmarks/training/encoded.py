@@ -1,4 +1,4 @@
-"""Encoded pairs in a file that every subject reads, so that all train on the same subwords. NumPy only."""
+"""Encoded pairs in a file that every trainer reads, so that all train on the same subwords. NumPy only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_SENTENCES = 128
 
 @dataclass(frozen=True)
 class Encoded:
-    """ids: sources and targets in turn, end tokens included; starts: (2 * pairs + 1,) where each begins."""
+    """ids: sources and targets alternate, end tokens included. starts: (2 * pairs + 1,), where each begins."""
 
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
@@ -52,7 +52,7 @@ def padded(sentences: list[NDArray[np.int64]], fill: int = PAD_ID) -> NDArray[np
 
 
 def random_batches(encoded: Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Endless (source, labels) of NUM_SENTENCES random sentences, padded, as a plain data loader makes them."""
+    """Endless (source, labels) of NUM_SENTENCES random sentences, padded as by a plain data loader."""
     pairs, numbers = encoded.pairs(), random.Random(1)
     while True:
         numbers.shuffle(pairs)

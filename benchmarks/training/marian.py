@@ -39,7 +39,7 @@ IGNORED = -100  # the label of padding in Hugging Face's losses
 
 
 class Pairs(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Every pair as the trainer wants it."""
+    """Every pair in the trainer's format."""
 
     def __init__(self, encoded: Encoded) -> None:
         self._pairs = encoded.pairs()
@@ -53,7 +53,7 @@ class Pairs(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 class Timed(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Ends the training once the time is over."""
+    """Ends the training when the time is over."""
 
     def __init__(self, counts: Iterator[int], watch: Stopwatch) -> None:
         self._counts = counts

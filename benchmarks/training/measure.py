@@ -32,7 +32,7 @@ class Stopwatch:
         self._num_tokens = 0
 
     def is_running(self, num_tokens: int) -> bool:
-        """Note an update of `num_tokens` real target subwords; False once the time is over."""
+        """Record an update of `num_tokens` real target subwords. Returns False when the time is over."""
         self._num_updates += 1
         if self._num_updates == WARM_UP_UPDATES:
             self._started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A model that repeats its source: the answer shows what was split, copied and joined."""
+"""A fake model that repeats its source, so that responses show how texts are split, copied and joined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_LENGTH = 64
 
 @dataclass(frozen=True)
 class Behaviour:
-    """step_s: how long each decoder step takes. hang_file: while it exists, as many steps return as it has bytes.
+    """step_s: how long each decoder step takes. hang_file: while it exists, only as many steps return as it has bytes.
 
     pairs: source and target of each pair that is served.
     """
@@ -41,7 +41,7 @@ class Behaviour:
 
 
 def let_through(hang_file: Path, num_steps: int) -> None:
-    """Let so many more steps return."""
+    """Let `num_steps` more steps return."""
     with hang_file.open("ab") as file:
         file.write(bytes(num_steps))
 
@@ -74,9 +74,11 @@ class EchoRunner(FakeRunner):
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        # The last pieces of a vocabulary are letters, the first ones are not seen in a text.
+        # The last pieces of a vocabulary are letters; the first ones do not occur in texts.
         scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
-        scores[self.limits.eos_id] = -1000.0  # never early: enough ended hypotheses end a beam search
+        scores[
+            self.limits.eos_id
+        ] = -1000.0  # never early, because a beam search ends with enough ended hypotheses
         scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
         return scores
 

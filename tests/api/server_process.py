@@ -19,14 +19,14 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-# What only a server that hangs exceeds, on however busy a machine.
+# Seconds. Only a hang exceeds it, even on a busy machine.
 PATIENCE_S = 120.0
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HEADERS = {"content-type": "application/json"}
 
 
 class ServerProcess:
-    """Started on entry on a port of its own, killed on exit if it still runs."""
+    """Started on entry on a free port, killed on exit if it still runs."""
 
     def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
         self._command = list(command)
@@ -70,7 +70,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """The next log line with that event."""
+        """The next log line with this event."""
         until = time.monotonic() + PATIENCE_S
         while True:
             line = self._events.get(timeout=max(0.0, until - time.monotonic()))
@@ -91,7 +91,7 @@ class ServerProcess:
         return self
 
     def client(self, **options: Any) -> httpx.Client:
-        # A bare context: reading the machine's certificates takes longer than most tests.
+        # Without certificates, because reading the machine's takes longer than most tests.
         return httpx.Client(
             base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=PATIENCE_S, **options
         )
@@ -104,20 +104,20 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def ended(self) -> int:
-        """Its exit code, after all of its output was read."""
+        """The exit code, after all output was read."""
         code = self._process.wait(PATIENCE_S)
         for reader in self._readers:
             reader.join()
         return code
 
     def metric(self, name: str) -> float:
-        """A sample of /metrics by its whole name with labels; 0 where there is none."""
+        """A sample of /metrics by its full name with labels; 0 if missing."""
         with self.client() as client:
             lines = client.get("/metrics").text.splitlines()
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
     def wait_until(self, name: str, value: float, timeout_s: float = PATIENCE_S) -> None:
-        """Until a metric has that value."""
+        """Wait until a metric has this value."""
         until = time.monotonic() + timeout_s
         while (found := self.metric(name)) != value:
             assert time.monotonic() < until, f"{name} is {found}, not {value}"

@@ -1,4 +1,4 @@
-"""Every token's weight for every subword of the source, on a server with the bundled model."""
+"""Attention weights of each token over the source's subwords, with the bundled model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def segments_of(client: httpx.Client, text: str, **options: Any) -> list[dict[st
 
 
 def check_weights(source_tokens: list[dict[str, int]], tokens: list[dict[str, Any]]) -> None:
-    """One weight each, and the largest of those with characters is what the token says by itself."""
+    """One weight per subword; the largest one with characters equals the token's own alignment."""
     assert tokens[-1]["text"] is None
     for token in tokens:
         if token["text"] is None:
@@ -99,7 +99,7 @@ def test_places_hold_whatever_was_done_to_the_text(
 
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
-    """Segments of their own; those that found no end are halved, again where need be, and no part looks at another."""
+    """Parts of a segment: one without an end is halved, repeatedly if needed, and parts do not attend to each other."""
     text = " ".join(["the old bridge over the river"] * 90) + "."
     segments = segments_of(bundled, text, beam_size=1)
     num_halved = 0
@@ -109,7 +109,7 @@ def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
         check_weights(spans, tokens)
         empty = [index for index, span in enumerate(spans) if span["start"] == span["end"]]
         assert empty[0] == 0, "the language tag"
-        ends = empty[1::2]  # each part is a tag, its subwords, an end token
+        ends = empty[1::2]  # each part has a tag, its subwords and an end token
         assert ends[-1] == len(spans) - 1
         if segment.get("fallbacks") != ["length_split"]:
             assert len(ends) == 1
@@ -154,7 +154,7 @@ def test_attention_without_an_alignment_is_refused(
 
 
 def test_long_sources_count_towards_the_limit(bundled: httpx.Client) -> None:
-    """512 lists: two for a sentence of up to 32 subwords, and three where there are more."""
+    """512 lists: two for a sentence of up to 32 subwords, three for a longer one."""
     sentence = "It is late and the water is cold and nobody is here"
     longer = f"{sentence} and {sentence} and {sentence}."
     num_subwords = ask(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]

@@ -1,4 +1,4 @@
-"""With keys set, every route but the probes wants one."""
+"""With API keys set, every route except the probes requires one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def routes() -> list[tuple[str, str]]:
     app = create_app(load_settings())
     found = [route for route in app.routes if isinstance(route, APIRoute)]
     assert len(found) == len(app.routes), "a kind of route that this test does not know"
-    # Those of the dialects have rules of their own: tests/api/dialects.
+    # The dialects have their own rules: tests/api/dialects.
     found = [route for route in found if DIALECTS.of(route.path) is None]
     return [(method, route.path) for route in found for method in sorted(route.methods or ())]
 

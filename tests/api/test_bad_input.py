@@ -1,4 +1,4 @@
-"""Each wrong request gets a 4xx in the shape of the server's errors, and leaves the server unchanged."""
+"""Each invalid request gets a 4xx in the server's error format and leaves the server unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def body(**changes: Any) -> bytes:
 
 
 def raw(name: str, value: str) -> bytes:
-    """A body whose field is `value` as it stands, which need not be JSON."""
+    """A body whose field is `value` verbatim, which may be invalid JSON."""
     return body()[:-1] + f', "{name}": {value}}}'.encode()
 
 
@@ -33,7 +33,7 @@ def without(name: str) -> bytes:
 
 @dataclass(frozen=True)
 class Case:
-    """A request body, and what has to come back; headers None: those of JSON."""
+    """A request body and the expected response. headers: None for those of JSON."""
 
     name: str
     content: bytes
@@ -253,7 +253,7 @@ def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, 
 @pytest.mark.parametrize("given", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
 def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, given: str) -> None:
     answer = client.get("/nope", headers=[(b"x-request-id", given.encode())])
-    if answer.status_code != 400:  # control characters do not even pass the parser
+    if answer.status_code != 400:  # the HTTP parser rejects control characters
         assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
@@ -262,7 +262,7 @@ def test_a_plain_request_id_is_kept(client: httpx.Client) -> None:
     assert answer.headers["x-request-id"] == answer.json()["error"]["request_id"] == "Ab-1_2.3"
 
 
-def test_every_answer_has_its_headers_and_tells_no_server(client: httpx.Client) -> None:
+def test_every_response_has_its_headers_and_names_no_server(client: httpx.Client) -> None:
     for answer in (client.get("/livez"), client.get("/nope"), client.post("/v1/translate", content=b"{")):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
@@ -270,7 +270,7 @@ def test_every_answer_has_its_headers_and_tells_no_server(client: httpx.Client) 
 
 
 def test_a_body_of_brackets_is_refused_before_it_is_read(client: httpx.Client) -> None:
-    """To read them all would keep the event loop; what they are in does not matter, nor whether it is JSON."""
+    """Reading all fields would block the event loop, whatever holds them, even if it is no JSON."""
     body = b'{"text": [' + b",".join([b"[]"] * 130_000)
     answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413

@@ -1,4 +1,4 @@
-"""Every decoding option refuses what it cannot be: by type, by range, and where two contradict each other.
+"""Every decoding option rejects invalid types, values out of range, and contradictions.
 
 The model here gives no alignment, so that options that need one are refused as well.
 """
@@ -100,7 +100,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
 
 
 def refused(client: httpx.Client, path: str, content: bytes, about: str | None, status: int = 422) -> str:
-    """The message of a refusal that names the field."""
+    """The message of an error that names the field."""
     answer = client.post(path, content=content, headers=HEADERS)
     assert answer.status_code == status, answer.text
     check_error(answer, "invalid_request" if status == 422 else "payload_too_large", about)
@@ -109,7 +109,7 @@ def refused(client: httpx.Client, path: str, content: bytes, about: str | None, 
 
 
 def with_raw(fields: dict[str, Any], name: str, value: str) -> bytes:
-    """The fields with one more, or another one, whose value is JSON as it stands."""
+    """The fields with one added or replaced; its value is verbatim JSON."""
     rest = {key: given for key, given in fields.items() if key != name}
     return json.dumps(rest).encode()[:-1] + f', "{name}": {value}}}'.encode()
 

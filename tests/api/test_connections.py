@@ -1,4 +1,4 @@
-"""Connections that misbehave below HTTP."""
+"""Connections that violate HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait_until_closed(connection: socket.socket, drip: bytes = b"") -> None:
 
 
 def assert_live(connection: socket.socket) -> None:
-    """Read a whole answer of /livez, which may come in two parts."""
+    """Read a complete response of /livez, which may arrive in two parts."""
     assert b"200 OK" in receive_until(connection, lambda received: received.endswith(b"}"))
 
 
@@ -59,7 +59,7 @@ def receive_until(connection: socket.socket, is_enough: Callable[[bytes], bool])
         (HEAD + b"content-length: 1000\r\n\r\n", b""),
         (HEAD + b"content-length: 1000\r\n\r\n", b" "),
         (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),  # after an answer, on the kept connection
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),  # after a response, on the kept connection
     ],
     ids=[
         "silent",

@@ -1,4 +1,4 @@
-"""Pages of other origins: only those that are listed, and none by default."""
+"""Cross-origin requests: allowed for listed origins only, none by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "correct horse"
 
 @pytest.fixture(scope="module")
 def listing(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """Of a server that lists one origin, and wants a key."""
+    """A server that allows one origin and requires a key."""
     keys = hashlib.sha256(KEY.encode()).hexdigest()
     settings: dict[str, object] = {"cors_origins": f"{OURS}, http://localhost:5173", "api_keys": keys}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
@@ -33,7 +33,7 @@ def listing(echo_command: list[str]) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     "path", ["/v1/translate", "/v1/translate/stream", "/v2/translate", "/v2/models/echo/infer"]
 )
-def test_a_browser_asks_first_and_needs_no_key_for_that(listing: httpx.Client, path: str) -> None:
+def test_a_preflight_request_needs_no_key(listing: httpx.Client, path: str) -> None:
     reply = listing.options(path, headers={"origin": OURS, **PREFLIGHT})
     assert reply.status_code == 200
     assert reply.headers["access-control-allow-origin"] == OURS
@@ -58,7 +58,7 @@ def test_a_listed_page_may_read_the_answer(listing: httpx.Client) -> None:
 
 
 def test_and_what_went_wrong(listing: httpx.Client) -> None:
-    """Else the page would only see that its request failed."""
+    """Otherwise the page would see only that its request failed."""
     answer = listing.post("/v1/translate", json=BODY, headers={"origin": OURS})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, OURS)
     assert answer.json()["error"]["code"] == "unauthorized"

@@ -1,4 +1,4 @@
-"""A page of another site cannot change a server without keys through its reader's browser."""
+"""Another site's page cannot change a server without keys through its visitor's browser."""
 
 from __future__ import annotations
 

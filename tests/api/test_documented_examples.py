@@ -24,7 +24,7 @@ HOST = "http://127.0.0.1:8000"
 
 @dataclass(frozen=True)
 class Example:
-    """A command of curl, and the answer that stands behind it; None where only the command does."""
+    """A curl command, and the response after it; None if the page shows none."""
 
     path: str
     headers: dict[str, str]
@@ -33,7 +33,7 @@ class Example:
 
 
 def fences() -> list[tuple[str, str]]:
-    """Language and content of every block of code."""
+    """Language and content of every code block."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
 
 
@@ -76,7 +76,7 @@ def test_an_example(bundled: httpx.Client, example: Example) -> None:
 
 
 def unlike(expected: Any, found: Any, path: str = "") -> list[str]:
-    """Where two answers differ. A request's id is its own."""
+    """The differences of two responses. The request id always differs."""
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
         return [
             line

@@ -1,4 +1,4 @@
-"""A server ends within its limit after a signal, whatever its threads and its event loop do."""
+"""A server ends within its time limit after a signal, even if threads or the event loop hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.api.http.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HUR
 from tests.api.server_process import ServerProcess
 
 SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}
-# What a busy machine may take on top.
+# Seconds that a busy machine may add.
 SLACK_S = 20.0
 
 

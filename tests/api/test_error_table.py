@@ -1,4 +1,4 @@
-"""Every error has one answer, and no answer grows with what was sent."""
+"""Every error has one response, whose size does not depend on the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real server in two workers: what one caller sends does not shut another out, by key and by address."""
+"""The real server in two workers: one caller's load does not block another, by key and by address."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SMALL: dict[str, object] = {
 
 
 class Caller:
-    """Asks with a key, from an address, or through a proxy.
+    """Sends requests with a key, from an address, or through a proxy.
 
-    statuses: of the requests that were answered in the background.
+    statuses: of the background requests.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Caller:
         return self._client.post("/v1/translate", json=body)
 
     def finished(self) -> float:
-        """Sentences that the engine has finished."""
+        """The number of sentences that the engine has finished."""
         lines = self._client.get("/metrics").text.splitlines()
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(FINISHED)), 0.0)
 
@@ -73,7 +73,7 @@ class Caller:
 
     @contextlib.contextmanager
     def flooding(self, num_clients: int, text: list[str], **options: Any) -> Iterator[None]:
-        """Ask in the background, each client again and again, until the end of the scope."""
+        """Send requests in the background, one after another per client, until the scope ends."""
         is_over = threading.Event()
 
         def ask() -> None:
@@ -118,7 +118,7 @@ def test_a_full_queue_of_one_key_refuses_no_line_of_another(server: ServerProces
 
 
 def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
-    """All rows are held for 200 steps: lines of another key are answered before the first of those sentences."""
+    """All rows are occupied for 200 steps; lines of another key are answered before the first of those sentences."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
         alone = [quiet.ask(line).json()["translations"] for line in LINES]
@@ -127,7 +127,7 @@ def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None
         loud.flooding(1, LINES * 4, beam_size=16, min_target_length=200),
     ):
         wait_until_full(quiet, 32)
-        time.sleep(0.5)  # rows are taken
+        time.sleep(0.5)  # rows are occupied
         before = quiet.finished()
         beside = [quiet.ask(line).json()["translations"] for line in LINES]
         num_of_loud = quiet.finished() - before - len(LINES)

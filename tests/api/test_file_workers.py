@@ -1,4 +1,4 @@
-"""Files that take long, much or for ever end themselves and nothing else: over sockets, with real worker processes."""
+"""Files that are slow, large or endless end only themselves, over sockets with real worker processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.api.server_process import PATIENCE_S, ServerProcess
 
 # More than ten seconds of work for Markdown's parser.
 SLOW = b"![" * 400_000
-# More than a worker of 100 MB can hold.
+# More than a worker with 100 MB can hold.
 LARGE = b"# a\n" * 60_000
 
 
@@ -41,7 +41,7 @@ def post(http: httpx.Client, name: str, content: bytes) -> httpx.Response:
 
 
 def upload(name: str, content: bytes, *, num_sent: int | None = None) -> bytes:
-    """The bytes of a request, of its file only the first ones where they are counted."""
+    """The bytes of an upload. num_sent: how many bytes of its file it holds; None for all."""
     form = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
     head = (
         form % (b"source", b"en")
@@ -68,7 +68,7 @@ def workers(server: ServerProcess) -> list[psutil.Process]:
 
 
 def busy_worker(server: ServerProcess) -> psutil.Process:
-    """The worker that has used a moment of its processor."""
+    """The worker that has used some CPU time."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         for worker in workers(server):
@@ -137,7 +137,7 @@ def test_a_killed_server_leaves_no_worker_and_its_files_go_with_the_next_start(
         assert len(list(tmp_path.glob("transduce-files-*"))) == 2
         with ServerProcess(echo_command) as following:
             following.ready()
-            # The one that a server still uses stays.
+            # A folder that a server still uses is kept.
             assert len(list(tmp_path.glob("transduce-files-*"))) == 1
             assert http.get(url).content == b"Anna sees the river today."
 

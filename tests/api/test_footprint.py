@@ -1,4 +1,4 @@
-"""What a server loads, and when: no request waits for what is loaded before it."""
+"""What a server loads at start and what it loads later: no request waits for loading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT = "The children were playing in the garden."
 
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[ServerProcess]:
-    """A server with the bundled model for these tests only; they depend on their order."""
+    """A server with the bundled model for these tests only, which depend on their order."""
     settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "num_threads": 1}
     command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
     with ServerProcess(command, settings) as process:

@@ -1,4 +1,4 @@
-"""A server that has all the connections that it may have: probes are answered, and idle connections make room."""
+"""A server with all its connections in use answers probes, and closes idle connections for new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.api.test_connections import assert_live, receive_until
 MAX_CONNECTIONS, MAX_PER_ADDRESS = 8, 6
 GET = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
 BEGUN = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
-# Every address of 127.0.0.0/8 is this machine's: callers of several addresses are at hand.
+# Every address of 127.0.0.0/8 is local, so tests can use several caller addresses.
 HERE, THERE, ELSEWHERE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 Connect = Callable[..., socket.socket]
 
@@ -41,7 +41,7 @@ def small(echo_command: list[str]) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def connect(small: ServerProcess) -> Iterator[Connect]:
-    """Connects to the small server; all that it has made are closed at the end."""
+    """Connects to the small server; all connections are closed at the end."""
     made: list[socket.socket] = []
 
     def connect(source: str = HERE, *, port: int | None = None) -> socket.socket:
@@ -58,7 +58,7 @@ def connect(small: ServerProcess) -> Iterator[Connect]:
 
 
 def begun(connect: Connect, source: str, number: int) -> None:
-    """Connections with a request under way, whose bodies do not come."""
+    """Connections with an incomplete request, whose body never arrives."""
     for _ in range(number):
         connection = connect(source)
         connection.sendall(BEGUN.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
@@ -66,7 +66,7 @@ def begun(connect: Connect, source: str, number: int) -> None:
 
 
 def idle(connect: Connect, source: str, number: int) -> list[socket.socket]:
-    """Connections that have had an answer."""
+    """Connections that have had a response."""
     connections = [connect(source) for _ in range(number)]
     for connection in connections:
         connection.sendall(GET)
@@ -87,7 +87,7 @@ def status_of(connection: socket.socket, sent: bytes = GET) -> int:
 
 def test_the_longest_idle_connection_of_an_address_makes_room(connect: Connect) -> None:
     old = idle(connect, HERE, MAX_PER_ADDRESS)
-    old[0].sendall(GET)  # so the second one is idle for the longest time
+    old[0].sendall(GET)  # so the second one has been idle longest
     assert_live(old[0])
     others = idle(connect, THERE, 1)
     assert status_of(connect(HERE)) == 200
@@ -154,7 +154,7 @@ def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
     assert silent[0].recv(65_536) == b""
 
 
-class Place:
+class FakeConnection:
     """A connection without a socket."""
 
     def __init__(self, *, has_request: bool = False) -> None:
@@ -170,7 +170,7 @@ class Place:
 
 def test_a_request_that_is_not_read_yet_counts() -> None:
     table = ConnectionTable(2, 2, num_reserved=0)
-    coming, silent, new = Place(has_request=True), Place(), Place()
+    coming, silent, new = FakeConnection(has_request=True), FakeConnection(), FakeConnection()
     for place in (coming, silent):
         table.admit(place, HERE)
     assert table.admit(new, HERE)[0] is Admission.SERVED
@@ -178,17 +178,17 @@ def test_a_request_that_is_not_read_yet_counts() -> None:
     assert not silent.is_open
     table.leave(silent)
     table.leave(new)
-    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+    assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
 def test_a_table_forgets_refused_connections() -> None:
     table = ConnectionTable(1, 1, num_reserved=1)
-    busy = [Place(has_request=True) for _ in range(3)]
+    busy = [FakeConnection(has_request=True) for _ in range(3)]
     admitted = [table.admit(place, HERE)[0] for place in busy]
     assert admitted == [Admission.SERVED, Admission.RESERVED, Admission.REFUSED]
     for place in busy:
         table.leave(place)
-    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+    assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_one_address_may_have_nine_tenths() -> None:
 
 
 def serve_with_open_files(soft: int, hard: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """`transduce serve` under limits of open files; the bundle is none, so that it ends."""
+    """`transduce serve` with a limit on open files; it ends because its bundle does not exist."""
     return subprocess.run(
         [sys.executable, "-m", "transduce", "serve", "--port", "0", "--bundle", str(tmp_path)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""From start to end as a real process: loading, ready, drain, and everything that stops a start."""
+"""A real server process from start to end: loading, ready, drain, and failed starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# The default. A server that ends sooner has not waited for it.
+# The default. A server that ends sooner did not wait for it.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 NUM_TRIALS = 5
 
@@ -91,7 +91,7 @@ def test_a_drain_is_bounded_and_reports_what_it_cuts(echo_command: list[str], ha
 
 
 def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) -> None:
-    """Long before the drain is over, which nothing else ends."""
+    """Only the second signal can end the server before the drain's limit of 1000 s."""
     settings: dict[str, object] = {"drain_timeout_s": 1000}
     with (
         ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
@@ -111,7 +111,7 @@ def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) 
 
 @pytest.mark.alone
 def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], hang_file: Path) -> None:
-    """`make` gives its child the SIGTERM that the whole process group has had already: the drain goes on.
+    """`make` passes its child the SIGTERM that the process group already got; the drain continues.
 
     What a busy machine passes on later than SAME_SIGNAL_S is another signal: that proves nothing.
     """
@@ -126,7 +126,7 @@ def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], 
                 server.signal()
                 server.wait_for("draining")
                 server.signal()
-                server.metric("transduce_inflight_requests")  # what was signalled before has been seen
+                server.metric("transduce_inflight_requests")  # the earlier signals have been handled
                 took_s = time.monotonic() - signalled_at
                 hang_file.unlink()
                 ends = (running.result().status_code, server.ended())
@@ -149,11 +149,11 @@ def test_work_is_taken_for_the_drain_delay(echo_command: list[str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
-    """It waits neither for clients nor for anything that may take as long."""
+    """It does not wait for clients or for anything that may take as long."""
     settings: dict[str, object] = {"read_timeout_s": 1000, "drain_timeout_s": 1000, "keep_alive_s": 1000}
     with ServerProcess(echo_command, settings) as server:
         server.ready()
-        with server.connect(), server.connect() as half:  # a silent client and one with half a body
+        with server.connect(), server.connect() as half:  # an idle client, and one with half a body
             head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             half.sendall(head + b"content-length: 100\r\n\r\n{")
             children = psutil.Process(server.pid).children()
@@ -167,7 +167,7 @@ def test_a_signal_while_the_golden_sentences_are_decoded(echo_command: list[str]
     hang_file.touch()
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         server.listening()
-        time.sleep(1.0)  # nothing tells that the check has begun; before it has, the end is the same
+        time.sleep(1.0)  # nothing shows when the check begins; before it the end is the same
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
         assert server.errors == []
@@ -181,7 +181,7 @@ def test_a_signal_while_loading(echo_command: list[str], load_file: Path) -> Non
 
 
 def test_many_callers_at_the_end(echo_command: list[str]) -> None:
-    """Whoever got an answer got a whole one."""
+    """Every response that a client got is complete."""
     with ServerProcess([*echo_command, "step_s=0.005"]) as server:
         server.ready()
         codes: list[int] = []

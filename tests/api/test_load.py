@@ -1,4 +1,4 @@
-"""Overload, deadlines, callers that leave, and an engine that hangs."""
+"""Overload, deadlines, disconnecting callers, and a hanging engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
     """A server with a short queue, whose steps hang while `hang_file` exists."""
     settings: dict[str, object] = {"max_pending_sentences": 4, "max_request_sentences": 4, "max_items": 4}
     settings |= {"stall_limit_s": 1, "num_rows": 16, "log_level": "debug"}
-    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # every request is work
+    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # no request is answered from the cache
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
         yield process.ready()
 
@@ -127,7 +127,7 @@ def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(
     server: ServerProcess, hang_file: Path
 ) -> None:
     with server.client() as client:
-        time.sleep(1.3)  # longer than the stall limit, with nothing to do
+        time.sleep(1.3)  # longer than the stall limit, without work
         assert client.get("/livez").status_code == 200
         hang_file.touch()
         caller = threading.Thread(target=post, args=(server,))

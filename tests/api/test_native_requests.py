@@ -1,4 +1,4 @@
-"""What a body becomes for the translator: the model's defaults where it does not say, and no other default."""
+"""The translator's arguments from a request body: the model's defaults for absent fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/access.md says truly which routes need no key."""
+"""docs/access.md lists exactly the routes that need no key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def http(echo_command: list[str]) -> Iterator[httpx.Client]:
 
 
 def wants_key(http: httpx.Client, method: str, path: str) -> bool:
-    """Whether a request without a key is refused for that, in the words of its dialect."""
+    """Whether a request without a key is rejected for that, with the error of its dialect."""
     path = re.sub(r"\{\w+\}", "x", path)
     if path == "/translate_file":
         answer = http.post(path, files={"file": ("a.txt", b"It is late.")})

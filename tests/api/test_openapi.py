@@ -1,4 +1,4 @@
-"""The OpenAPI document describes every route, and the answers are of the types that it is made of."""
+"""The OpenAPI document describes every route, and responses match its types."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_schema_is_there_and_used(document: dict[str, Any]) -> None:
 
 
 def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
-    """No example has a field that its body lacks, and none lacks a required one but the file."""
+    """Every example has only known fields and all required ones except the file."""
     num_bodies = 0
     for _, _, operation in operations(document):
         for content in operation.get("requestBody", {}).get("content", {}).values():

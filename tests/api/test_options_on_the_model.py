@@ -22,7 +22,7 @@ def ask(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
 
 
 def translated(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[str, Any]:
-    """The one text's translation."""
+    """The translation of the only text."""
     (translation,) = ask(client, "/v1/translate", text=text, **options)["translations"]
     result: dict[str, Any] = translation
     return result
@@ -170,7 +170,7 @@ def test_what_was_said_is_worth_less(bundled: httpx.Client) -> None:
 
 
 def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
-    """A length that the sentence cannot fill sends the model round in circles."""
+    """A length beyond the sentence's end makes the model repeat itself."""
     circling = {"beam_size": 1, "min_target_length": 100, "loop_guard": True}
     looped = segment_of(bundled, "The old house is near the river.", **circling, token_scores=True)
     assert looped["has_looped"] is True
@@ -196,7 +196,7 @@ def test_a_seed_draws_the_same_again(bundled: httpx.Client) -> None:
 
 
 def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Client) -> None:
-    """In their order; `text` is the first."""
+    """In order; `text` is the first."""
     sampling = {"temperature": 1.3, "top_p": 0.95, "seed": 11}
     one_by_one = [
         ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed})["translations"][0][
@@ -216,7 +216,7 @@ def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Clien
 
 
 def test_several_samples_of_the_last_seed(bundled: httpx.Client) -> None:
-    """The one that follows it is the first."""
+    """The following hypothesis becomes the first."""
     last = 2**63 - 1
     pair = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": last}, num_hypotheses=2)
     first = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": 0})
@@ -230,7 +230,7 @@ def test_without_a_seed_several_samples_can_be_drawn_again(bundled: httpx.Client
 
 
 def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
-    """The first text is streamed while it is made."""
+    """The first text is streamed during decoding."""
     body = {"text": TEXT, "source": "en", "target": "de", "sampling": {"seed": 11}, "num_hypotheses": 3}
     whole = bundled.post("/v1/translate", json=body).json()
     events = bundled.post("/v1/translate/stream", json=body).text
@@ -240,7 +240,7 @@ def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
 
 
 def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
-    """For the limit on a request's sentences, as for the queue's."""
+    """For the limit on a request's sentences and for the queue's."""
     body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
     assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
     refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})

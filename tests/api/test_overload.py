@@ -1,4 +1,4 @@
-"""Three times what the server can do: refused at once, not late, and the work goes on."""
+"""At three times its capacity the server rejects at once, answers in time, and keeps its throughput."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.api.server_process import HEADERS, NO_CERTIFICATES, PATIENCE_S, Serve
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
 STEP_S = 0.02
 NUM_ROWS = 8
-# GOLDEN is some eleven subwords, a step each: so many requests a second fill the rows.
+# GOLDEN has about eleven subwords, one step each: this many requests a second fill the rows.
 OFFERED_S = 6.0
 TIMEOUT_MS = 2000
 NUM_TRIALS = 4
@@ -67,7 +67,7 @@ async def offered(url: str, *, rate: float, seconds: float) -> tuple[Answers, fl
 
 
 def pace(client: httpx.Client) -> float:
-    """Requests a second with all rows at work, by how long one takes alone."""
+    """Requests a second with all rows busy, by the time of a single request."""
     started = time.monotonic()
     assert client.post("/v1/translate", json=BODY).status_code == 200
     return NUM_ROWS / (time.monotonic() - started)
@@ -103,6 +103,6 @@ def check(server: ServerProcess, answers: Answers, *, capacity: float) -> None:
     assert server.metric(f'{reasons}{{reason="would_be_late"}}') == len(refused)
     assert server.metric(f'{reasons}{{reason="deadline"}}') == 0
     assert server.metric("transduce_queue_depth") == 0
-    # Afterwards everybody is served.
+    # Every later request is answered.
     with server.client() as client:
         assert client.post("/v1/translate", json={**BODY, "timeout_ms": TIMEOUT_MS}).status_code == 200

@@ -1,4 +1,4 @@
-"""The protocol itself, over sockets, under applications of a few lines."""
+"""The protocol itself, over sockets, with applications of a few lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 def answer(app: ASGIApp, sent: bytes) -> bytes:
-    """All that comes until the server closes the connection."""
+    """All data until the server closes the connection."""
 
     async def ask() -> bytes:
         async with connected(app) as (reader, writer):
@@ -128,7 +128,7 @@ def test_a_failure_between_head_and_body_closes_the_connection() -> None:
 
 
 @pytest.mark.parametrize("num_bytes", [10, 200_000])
-def test_work_ends_when_its_caller_leaves(num_bytes: int) -> None:
+def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
     async def ask() -> bool:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
 

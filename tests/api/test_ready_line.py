@@ -1,4 +1,4 @@
-"""The line that ends a start on a terminal: where the page is."""
+"""The line that ends a start on a terminal: the page's address."""
 
 from __future__ import annotations
 

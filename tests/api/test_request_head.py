@@ -1,4 +1,4 @@
-"""What RFC 9112 has a server refuse, over bare sockets; and that every answer names its request."""
+"""Requests that RFC 9112 tells servers to reject, over bare sockets; every response has a request id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUEST_ID = re.compile(rb"\r\nx-request-id: ([0-9a-f]{32})\r\n")
 
 
 def answer(server: ServerProcess, sent: bytes) -> bytes:
-    """One whole answer."""
+    """One complete response."""
     with server.connect() as connection:
         connection.sendall(sent)
         return receive_until(connection, lambda received: received.endswith(b"}"))
@@ -90,7 +90,7 @@ def test_what_is_allowed_is_served(server: ServerProcess, sent: bytes) -> None:
 
 
 def test_a_trailer_is_no_header(server: ServerProcess) -> None:
-    """Its request is under way already: what a trailer says comes too late."""
+    """The request is already being processed, so a trailer has no effect."""
     head = POST + CHUNKED + b"\r\n"
     with server.connect() as connection:
         connection.sendall(head + CHUNKS[:-2] + b"content-encoding: gzip\r\nx-request-id: late\r\n\r\n")
@@ -120,7 +120,7 @@ def test_an_endless_chunk_extension_is_refused(server: ServerProcess, begin: byt
         connection.sendall(POST + CHUNKED + b"\r\n" + begin)
         while not select.select([connection], [], [], 0.05)[
             0
-        ]:  # sent at once it could be reset before it is read
+        ]:  # sent at once, it could be reset before it is read
             connection.sendall(b"y" * 8_192)
         received = receive_until(connection, lambda received: received.endswith(b"}"))
     assert received.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))

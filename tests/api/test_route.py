@@ -1,4 +1,4 @@
-"""Requests to the same path are answered alike, whatever form the path has."""
+"""All forms of the same path get the same response."""
 
 from __future__ import annotations
 

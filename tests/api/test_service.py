@@ -1,4 +1,4 @@
-"""What is done for all requests together."""
+"""Work that the server does for all requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.api.server_process import PATIENCE_S
 
 
 class Knot:
-    """Garbage that only a collection of all objects finds: it refers to itself and has grown old."""
+    """Garbage that only a full collection finds: an old reference cycle."""
 
     def __init__(self) -> None:
         self.own = self
@@ -34,7 +34,7 @@ def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.Mon
         gc.collect()
         with service.work():
             del knot
-            gc.collect(1)  # what is young is old now: enough for a look at all
+            gc.collect(1)  # the young generation becomes old, which triggers a full collection
             await asyncio.sleep(0.05)
             assert reply() is not None, "a request is in work"
         await asyncio.wait_for(is_gone.wait(), PATIENCE_S)

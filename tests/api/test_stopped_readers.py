@@ -1,4 +1,4 @@
-"""Who asks and does not read: what the server keeps for such a reader, and for how long."""
+"""Clients that send and do not read: how much the server buffers for them, and for how long."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ROUTE = 'transduce_http_requests_total{code="200",method="GET",route="/openapi.j
 
 
 def memory(server: ServerProcess) -> int:
-    """Bytes of the process in physical memory."""
+    """The process's bytes in physical memory."""
     status = Path(f"/proc/{server.pid}/status").read_text("ascii")
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1])
 
 
 def num_files(server: ServerProcess) -> int:
-    """Open files of the process, connections among them."""
+    """The process's open files, including connections."""
     return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
 
 
@@ -50,30 +50,30 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
     ):
         size = len(client.get("/openapi.json").content)
         assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "else the system takes it all"
-        client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are there
+        client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are loaded
         before, files = memory(server), num_files(server)
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         for _ in range(NUM_READERS):
             opened.enter_context(stopped_reader(server, NUM_PIPELINED * ASK))
         largest = 0
         while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
             largest = max(largest, memory(server))
-            assert time.monotonic() - asked < 20 * STALL_S
+            assert time.monotonic() - sent_at < 20 * STALL_S
             time.sleep(0.05)
-        # What the system took, 64 KiB, and one that waits, of each reader's.
+        # For each reader: the kernel's buffer, 64 KiB, and one waiting response.
         made = server.metric(ROUTE) - 1
         assert made <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
-        # The requests that wait behind one take some kilobytes each.
+        # Requests that wait behind a response take a few kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:
-            assert time.monotonic() - asked < 20 * STALL_S, "their connections are closed"
+            assert time.monotonic() - sent_at < 20 * STALL_S, "their connections are closed"
             time.sleep(0.05)
         assert client.get("/readyz").status_code == 200
 
 
 @pytest.mark.slow
 def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
-    """A little is taken within each span: far too little for the system to ask the server for more."""
+    """The client reads a little within each time limit, too little for the kernel to accept more data."""
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
         stopped_reader(server.ready(), NUM_PIPELINED * ASK) as reader,
@@ -83,4 +83,4 @@ def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
             assert reader.recv(2_000), "cut off"
             time.sleep(STALL_S / 20)
         assert server.metric("transduce_http_stalled_readers_total") == 0
-        server.wait_until("transduce_http_stalled_readers_total", 1, timeout_s=20.0)  # it reads no more
+        server.wait_until("transduce_http_stalled_readers_total", 1, timeout_s=20.0)  # it stops reading

@@ -56,7 +56,7 @@ def streamed(client: httpx.Client, **changes: Any) -> Events:
 
 
 def screen_of(events: Events) -> dict[tuple[int, int], str]:
-    """The text of a reader that applies only `delta` and `replace`."""
+    """The text of a client that applies only `delta` and `replace`."""
     shown: dict[tuple[int, int], str] = {}
     for name, data in events:
         if name in {"delta", "replace"}:
@@ -147,7 +147,7 @@ REPLACED: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("reason", REPLACED)
 def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: str) -> None:
-    """Shown as it comes, void once it is decoded again, and the reader is left with the answer's text."""
+    """The first attempt is shown, then replaced after a retry; the client ends with the final text."""
     text, kept = REPLACED[reason]
     events = streamed(bundled, text=text)
     check_order(events)
@@ -163,13 +163,13 @@ def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: st
 
 
 def test_tokens_are_shown_one_after_another(echo_command: list[str], hang_file: Path) -> None:
-    """As they come: no step is made before what the one before it found has been read."""
+    """Events are sent as they occur: the next step starts after the client has read the previous event."""
     with (
         ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server,
         server.ready().client() as client,
     ):
         hang_file.touch()
-        let_through(hang_file, 2)  # a word is shown once it is known that no subword of it follows
+        let_through(hang_file, 2)  # a word is shown when the next subword cannot continue it
         num_deltas = 0
         with client.stream("POST", ROUTE, json=BODY) as answer:
             for line in answer.iter_lines():
@@ -198,7 +198,7 @@ def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Cli
 
 @pytest.fixture
 def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
-    """A server whose steps hang while `hang_file` exists, with a short queue and short patience."""
+    """A server whose steps hang while `hang_file` exists, with a short queue and short time limits."""
     settings: dict[str, object] = {"max_pending_sentences": 2, "max_request_sentences": 2, "max_items": 2}
     settings |= {"stream_keep_alive_s": 0.2, "sentence_cache_bytes": 0, "num_rows": 16}
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
@@ -246,10 +246,10 @@ def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
     hanging.wait_until("transduce_inflight_requests", 0)
 
 
-def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str], hang_file: Path) -> None:
+def test_an_error_after_the_start_of_a_stream_is_an_event(echo_command: list[str], hang_file: Path) -> None:
     command = [*echo_command, f"hang_file={hang_file}"]
     with ServerProcess(command) as slow, slow.ready().client() as client:
-        for timeout_ms in (400, 4000, 40_000):  # the first that is enough for three steps on this machine
+        for timeout_ms in (400, 4000, 40_000):  # the first that suffices for three steps on this machine
             let_through(hang_file, 3)
             answer = client.post(ROUTE, json={**BODY, "text": LONG, "timeout_ms": timeout_ms})
             if "event: delta" in answer.text:
@@ -265,7 +265,7 @@ def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str], 
         slow.wait_until('transduce_stream_events_total{event="error"}', 1)
         slow.wait_until("transduce_inflight_requests", 0)
         assert not any("without completing" in line for line in slow.log)
-        # The connection is whole, and the server too.
+        # The connection and the server still work.
         check_order(streamed(client, text=GOLDEN))
         assert slow.metric('transduce_rejected_total{reason="deadline"}') >= 1
 
@@ -292,7 +292,7 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
         server.wait_until("transduce_queue_depth", 0)
         hang_file.unlink()
         with server.client() as client:
-            streamed(client)  # meanwhile as many steps of what was left would have been made
+            streamed(client)  # in this time as many steps of the remaining work would have run
         assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
         assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2  # of the start
@@ -323,7 +323,7 @@ def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], 
 
 
 def is_cut_off(connection: socket.socket) -> bool:
-    """Whether it ends before its last event."""
+    """Whether the stream ends before its last event."""
     received = b""
     try:
         while part := connection.recv(65_536):
@@ -335,10 +335,10 @@ def is_cut_off(connection: socket.socket) -> bool:
 
 @pytest.mark.slow
 def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[str]) -> None:
-    """Its events are kept as text, not as events, and its connection ends when its time is over."""
+    """Its events are buffered as text, and its connection ends at its time limit."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
-    # Of 250 sentences, decoded once, the 16 alternatives of each token: more than a system takes for such a reader.
+    # 250 sentences, decoded once, with 16 alternatives a token: more than the kernel buffers.
     text = " ".join([LONG] * 250)
     reply = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
@@ -364,7 +364,7 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
 
 
 def test_a_stopped_reader_is_sent_one_chunk() -> None:
-    """What the server has let go of, however long the event is; the rest is never copied into its buffers."""
+    """What the server has handed over, however long the event; the rest is never copied into its buffers."""
     handed: list[int] = []
 
     async def cut_off(message: dict[str, Any]) -> None:

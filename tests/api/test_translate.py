@@ -1,4 +1,4 @@
-"""POST /v1/translate answers as documented. The echo model says what it hears, so the text comes back whole."""
+"""POST /v1/translate responds as documented, with the echo model, which returns its input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def translated(client: httpx.Client, text: object, **options: object) -> dict[st
     return result
 
 
-def test_the_whole_answer(client: httpx.Client) -> None:
+def test_a_response_has_all_fields(client: httpx.Client) -> None:
     answer = translated(client, ["Anna draws. Nobody sees 42 cats!"])
     score = answer["translations"][0]["segments"][0].pop("score")
     other = answer["translations"][0]["segments"][1].pop("score")
@@ -96,7 +96,7 @@ def test_a_text_without_words_does_not_reach_the_model(
     ],
 )
 def test_text_that_the_model_repeats_is_unchanged(client: httpx.Client, text: str) -> None:
-    """Composed, as the tokenizer composes what it translates."""
+    """Composed (NFC), as the tokenizer composes its input."""
     import unicodedata
 
     found = translated(client, text)["translations"][0]["text"]

@@ -1,4 +1,4 @@
-"""A request that ends without an answer has a status all the same, in the metrics and in the log."""
+"""A request that ends without a response still has a status, in metrics and log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_cancelled_request_has_a_status(
 
 
 @pytest.mark.parametrize("path", [b"/v1/translate", b"/v1/translate/stream", b"/v2/translate", b"/translate"])
-def test_a_caller_that_leaves_is_a_499(server: ServerProcess, path: bytes) -> None:
+def test_a_disconnected_caller_is_a_499(server: ServerProcess, path: bytes) -> None:
     with server.connect() as connection:
         head = HEAD.replace(b"/v1/translate", path)
         connection.sendall(head + b'x-request-id: gone\r\ncontent-length: 100\r\n\r\n{"text":')

@@ -1,4 +1,4 @@
-"""An unread log loses lines, and delays no answer, probe or end of the process."""
+"""If its log is not read, the server drops lines and delays no response, probe or shutdown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_requests_are_answered_and_a_signal_ends_it(kind: str, echo_command: lis
             wait_until_ready(client, process)
             for _ in range(num_requests):
                 assert client.post("/v1/translate", json=BODY).status_code == 200
-            # Of probes too: at this level each is a line.
+            # Probes too: at this level each one logs a line.
             for _ in range(NUM_REQUESTS):
                 assert client.get("/livez").status_code == 200
         process.send_signal(signal.SIGTERM)

@@ -43,7 +43,7 @@ POSTS = {
 
 
 def answers(server: ServerProcess, *sent: bytes, num_answers: int = 1) -> bytes:
-    """What comes for requests of which each part is sent by itself."""
+    """The response to a request whose parts are sent separately."""
     with server.connect() as connection:
         for part in sent:
             connection.sendall(part)

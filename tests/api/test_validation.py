@@ -89,7 +89,7 @@ def test_lengths_are_refused_as_too_large() -> None:
     ids=["items", "fields", "inner fields", "terms", "characters"],
 )
 def test_a_large_body_is_refused_at_its_first_fault(changes: dict[str, Any]) -> None:
-    """To list every fault would block the event loop for hundreds of milliseconds."""
+    """Listing every error would block the event loop for hundreds of milliseconds."""
     with pytest.raises(ValidationError) as error:
         TranslateBody.model_validate({**BASE, **changes}, context=CONTEXT)
     assert error.value.error_count() == 1

@@ -1,4 +1,4 @@
-"""Words, numbers and lengths of answers of a server with the bundled model: properties, no translations."""
+"""Properties of the bundled model's responses: words, numbers and lengths, no exact translations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real server with the bundled model in two workers: the same answers, and an end that leaves no process behind."""
+"""The bundled model in two workers: same answers as in one, and no process left behind."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 6, "num_hypotheses": 3},
     {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
 ]
-# Which test runs, as pytest tells it and every process inherits.
+# The current test's name, which pytest sets and every child process inherits.
 TEST = "PYTEST_CURRENT_TEST"
 # Of a worker whose weights, libraries and Python are shared, after a few answers: less than those take.
 MOST_PRIVATE_MB = 30.0
-# In which the workers end once the server was killed; a busy machine takes some of it.
+# Seconds until the workers end after the server was killed; a busy machine takes some of it.
 GONE_S = 2.0 + 28.0
 
 
@@ -75,7 +75,7 @@ def awaited_children(server: ServerProcess) -> list[psutil.Process]:
 
 
 def workers_left() -> list[psutil.Process]:
-    """Workers, and what they come of, of the servers that this test has started: those that have not ended."""
+    """Live workers and their child processes of the servers that this test started."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -86,14 +86,14 @@ def workers_left() -> list[psutil.Process]:
 
 
 def private_mb(process: psutil.Process) -> float:
-    """Memory that a process shares with no other, in 10^6 bytes."""
+    """Private memory of a process, in 10^6 bytes."""
     found = process.memory_full_info().uss / 1e6
     assert isinstance(found, float)
     return found
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:
-    """Also a worker that has ended and one without requests."""
+    """Also a worker that has ended, and one without requests."""
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
@@ -105,7 +105,7 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None
 
 
 def priorities(process: psutil.Process) -> set[int]:
-    """Of all its threads; the larger, the later is it served."""
+    """Of all its threads; a larger value has lower priority."""
     return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
 
 
@@ -115,7 +115,7 @@ def hypotheses(answer: httpx.Response) -> Any:
 
 
 def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Client) -> None:
-    """The work that is under way when the signal comes is done, by workers that the signal reached as well."""
+    """Running work completes after the signal, in workers that also got the signal."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -138,7 +138,7 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
 
 
 def test_a_terminals_interrupt_drains() -> None:
-    """It goes to every process of the group."""
+    """The signal goes to every process of the group."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -169,7 +169,7 @@ def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
                 hypotheses(running.result())
                 wait_until(lambda: probe.get("/livez").status_code == 200)
                 send(signal.SIGSTOP, *workers)
-                running = pool.submit(post, client, beam_size=3)  # not what was answered before
+                running = pool.submit(post, client, beam_size=3)  # not the earlier answers
                 server.wait_until("transduce_inflight_requests", 1)
                 send(signal.SIGKILL, workers[1])
             assert running.result().status_code == 503
@@ -180,8 +180,8 @@ def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
-def test_a_server_that_is_killed_leaves_no_lane() -> None:
-    """One in the midst of its work, and one that has nothing to do."""
+def test_a_killed_server_leaves_no_worker() -> None:
+    """One in the middle of its work, and an idle one."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -199,7 +199,7 @@ def test_a_server_that_is_killed_leaves_no_lane() -> None:
 
 @pytest.mark.parametrize("kernels", ["native", "standard"])
 def test_workers_share_what_was_loaded_before_they_parted(kernels: str) -> None:
-    """A forked process lacks ONNX Runtime's threads, so with its operators each worker loads the model itself."""
+    """A forked process lacks ONNX Runtime's threads, so with its operators each worker loads the model."""
     with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
         server.ready()
         with server.client() as client:
@@ -210,7 +210,7 @@ def test_workers_share_what_was_loaded_before_they_parted(kernels: str) -> None:
 
 
 def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the start could not see without reading the settings: their names are of any case."""
+    """The early start does not read the settings, whose names may be in any case."""
     settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
     monkeypatch.setenv("Transduce_Num_Lanes", "1")
     with ServerProcess(COMMAND, settings) as server:
@@ -223,7 +223,7 @@ def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: py
 @pytest.mark.parametrize(
     ("settings", "says"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
 )
-def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], says: str) -> None:
+def test_a_failed_start_leaves_no_process(settings: dict[str, object], says: str) -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
         awaited_children(server)
         assert server.ended() == 78
@@ -231,7 +231,7 @@ def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], 
         assert workers_left() == []
 
 
-def test_a_signal_while_it_loads_leaves_no_process() -> None:
+def test_a_signal_during_loading_leaves_no_process() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
         (fork_server,) = awaited_children(server)
         send(signal.SIGSTOP, fork_server)

@@ -1,4 +1,4 @@
-"""Two testers in turns: what they measure is told apart from what the machine does meanwhile."""
+"""Alternating load testers: their difference is separated from the machine's changes of speed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.loadtest_alternation import beside, control, median_of
 
-# The machine's pace, which drifts, at the times of eleven passes: ours, the other's, ours, ...
+# The machine's drifting speed at the times of eleven passes: ours, the other's, ours, ...
 PACE = (1.0, 1.1, 1.2, 1.4, 1.5, 1.6, 1.5, 1.3, 1.2, 1.0, 0.9)
 
 
@@ -20,7 +20,7 @@ def test_testers_that_agree_do_so_while_the_machine_drifts() -> None:
     assert compared.agrees
     assert compared.ratios["p50"] == pytest.approx(1.0, abs=0.03)
     assert control(own).agrees
-    # Medians of all passes alone would not show that: the machine was a third slower for half of the time.
+    # Medians over all passes would hide it: the machine was a third slower for half of the time.
     assert median_of(own)["p50"] == pytest.approx(24.0)
 
 
@@ -32,7 +32,7 @@ def test_one_that_measures_something_else_is_found_out() -> None:
     assert low < compared.ratios["p99"] < high
 
 
-def test_a_machine_that_jumps_from_pass_to_pass_tells_nothing() -> None:
+def test_an_unsteady_machine_gives_no_verdict() -> None:
     jumping = passes(1.0, (1.0, 1.5, 1.5, 1.0, 1.5, 1.5))
     assert not control(jumping).agrees
 

@@ -1,4 +1,4 @@
-"""The table of testers: made from the committed result, and from sentences that put no percentile upon a step."""
+"""The table of testers comes from the committed result, and its workload keeps percentiles stable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_figure_of_the_page_is_the_committed_results() -> None:
     assert all(f"<!-- figures: {name} -->" in text for name in BLOCKS)
 
 
-def test_a_tester_that_disagrees_is_told() -> None:
+def test_a_tester_that_disagrees_is_reported() -> None:
     latency_ms = {"p50": 20.0, "p75": 30.0, "p90": 40.0, "p99": 50.0}
     result: Any = {
         "translation": {
@@ -40,7 +40,7 @@ def test_agreement_is_a_tenth_or_a_millisecond(other: float, own: float, *, same
 
 
 def test_the_sentences_go_from_short_to_long_in_small_steps() -> None:
-    texts = [asked.texts[0] for asked in workload().requests]
+    texts = [request_spec.texts[0] for request_spec in workload().requests]
     lengths = [len(text) for text in texts]
     low, high = CHARACTERS
     assert len(set(texts)) == NUM_TEXTS

@@ -1,4 +1,4 @@
-"""What the comparison with another engine counts: arrivals, rates, where time goes, and how flat memory is."""
+"""The engine comparison: arrivals, rates, time breakdown, and memory slope."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import pytest
 from benchmarks.engine.arrivals import WindowBatcher, let_arrive
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
 from benchmarks.engine.cases import Case
-from benchmarks.engine.jobs import Answered, Done, Job
+from benchmarks.engine.jobs import ArrivalResult, Done, Job
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
 from benchmarks.engine.profiled import OTHER, category_of, runs_of
 from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, Ladder, percentile
 
 TIMEOUT_S = 20.0
-NEVER_S = 3600.0  # a window that does not pass while a test runs
+NEVER_S = 3600.0  # seconds; a window that does not end during a test
 
 
-def answered(latency_s: float | None) -> Answered:
-    return Answered([latency_s] * 20, [0.0] * 20)
+def answered(latency_s: float | None) -> ArrivalResult:
+    return ArrivalResult([latency_s] * 20, [0.0] * 20)
 
 
 def climbed(ladder: Ladder, *, holds: float) -> Ladder:
-    """A side that answers in time up to a rate of `holds`, and not at all beyond it."""
+    """A side that answers in time up to a rate of `holds`, and never above it."""
     while not ladder.is_done:
         ladder.tell(answered(0.5 if ladder.rate <= holds else None))
     return ladder
@@ -56,14 +56,14 @@ def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
     assert ladder.highest == 10.0
 
 
-def test_who_was_not_answered_counts_as_late() -> None:
+def test_an_unanswered_sentence_counts_as_late() -> None:
     latencies: list[float | None] = [0.1] * 94 + [None] * 6
-    assert percentile(Answered(latencies, []), 0.95) == float("inf")
-    assert percentile(Answered(latencies, []), 0.94) == 0.1
+    assert percentile(ArrivalResult(latencies, []), 0.95) == float("inf")
+    assert percentile(ArrivalResult(latencies, []), 0.94) == 0.1
 
 
 def test_latency_counts_from_when_a_sentence_was_due() -> None:
-    """A loop that is held up sends late; the time that it held back is part of the latency."""
+    """A blocked loop sends late; the delay is part of the latency."""
 
     async def translate(index: int) -> None:
         if index == 0:
@@ -86,7 +86,7 @@ def test_what_is_not_answered_within_the_limit_is_none() -> None:
 
 
 class TimedWorker:
-    """Stands for our side's process: each layout takes the next of its times."""
+    """A fake of our process: each layout takes the next of its times."""
 
     times_s: dict[int, list[float]]
 
@@ -121,7 +121,7 @@ def test_our_processes_are_those_that_were_once_quickest(
 
 
 def test_few_rows_and_one_thread_are_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is run to find that out."""
+    """No job is run for it."""
     nothing: dict[int, list[float]] = {1: [], 2: []}
     assert layouts_of(monkeypatch, 2, nothing).search(given_at_once(8, beam_size=4)).describe() == "1 x 2"
     assert layouts_of(monkeypatch, 1, nothing).search(given_at_once(128)).describe() == "1 x 1"
@@ -135,7 +135,7 @@ def test_there_are_no_more_processes_than_the_server_has_lanes(monkeypatch: pyte
 def batches(
     count: int, *, window_s: float, max_size: int, num_workers: int, hold: Callable[[int], None]
 ) -> list[list[int]]:
-    """The batches that `count` sentences, submitted at once, leave in; hold(n) is called within the n-th."""
+    """The batches of `count` sentences that are submitted at once; hold(n) is called within the n-th."""
     seen: list[list[int]] = []
     lock = threading.Lock()
 
@@ -178,7 +178,7 @@ def wait(barrier: threading.Barrier) -> None:
     barrier.wait()
 
 
-def test_an_error_reaches_everybody_in_the_batch() -> None:
+def test_an_error_reaches_every_sentence_of_the_batch() -> None:
     def broken(sentences: list[Any]) -> list[Any]:
         raise RuntimeError("no")
 
@@ -263,7 +263,7 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
 
 
 def test_native_kernels_take_what_they_counted_in_the_measured_run() -> None:
-    """The profiled run may have been the first to write to its caches."""
+    """The profiled run may be the first to write to its caches."""
     shares = Shares({"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0)
     measured = row(blocks_s={"encoder": {"cross keys and values": 0.04}, "decoder": {"attention": 1.0}})
     parts = where_time_goes(measured, shares, num_threads=2)["parts_ms"]

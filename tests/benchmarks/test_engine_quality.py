@@ -1,4 +1,4 @@
-"""How likely a difference in BLEU is by the choice of sentences alone."""
+"""The p-value of a difference in BLEU, by the choice of sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFERENCES = [
 
 
 def changed(every: int, *, beginning: int = 0) -> list[str]:
-    """The references, every so many of them with two words less."""
+    """The references, with two words less in every `every`-th of them."""
     return [
         text.replace(" was sold", "") if number % every == beginning else text
         for number, text in enumerate(REFERENCES)

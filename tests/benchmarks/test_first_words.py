@@ -1,4 +1,4 @@
-"""The list of what newcomers type, and the rules that judge the answers."""
+"""The list of first inputs, and the rules that judge the answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.first_words import Answered, main, tallies
+from benchmarks.first_words import ScoredAnswer, main, tallies
 from benchmarks.first_words_score import (
     FILE,
     MIN_CHRF,
@@ -75,7 +75,7 @@ def test_the_file_is_plain() -> None:
 
 
 def all_answers(entry: Entry) -> list[str]:
-    """Of a paragraph, all sentences."""
+    """For a paragraph, all sentences."""
     return list(itertools.chain(*entry.sentences) if entry.kind == PARAGRAPH else entry.acceptable)
 
 
@@ -238,7 +238,7 @@ def test_a_line_without_all_columns_is_named(tmp_path: Path) -> None:
 def test_the_counts_are_by_direction_and_by_kind() -> None:
     yes, number = entry_of("Ja", kind="word"), entry_of("3 kg", kind="quantity", must=(("3",),))
     answers = [(yes, "Ja."), (yes, ""), (number, "kg")]
-    groups = tallies(Answered(entry, answer, judge(entry, answer)) for entry, answer in answers)
+    groups = tallies(ScoredAnswer(entry, answer, judge(entry, answer)) for entry, answer in answers)
     assert list(groups) == ["all", "en-de", "word", "quantity"]
     assert (groups["all"].num_entries, groups["all"].num_acceptable) == (3, 1)
     assert (groups["all"].num_empty, groups["all"].num_dropping_a_number) == (1, 1)
@@ -247,7 +247,7 @@ def test_the_counts_are_by_direction_and_by_kind() -> None:
 
 @pytest.mark.slow
 def test_a_server_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All entries of the pairs that the bundled model has, over HTTP."""
+    """All entries of the bundled model's pairs, over HTTP."""
     path = tmp_path / "result.json"
     with ServerProcess(Served(sys.executable, None)) as server:
         assert main(["--url", server.url, "--json", str(path)]) == 0

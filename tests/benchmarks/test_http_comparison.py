@@ -1,4 +1,4 @@
-"""The comparison over HTTP: the search for a rate, the goals, the figures, the page, and real servers of the peers."""
+"""The HTTP comparison: rate search, goals, figures, page, and real servers of the peers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BOTH = Cores(ALL_CORES, ALL_CORES)
 
 
 def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
-    """A server that keeps its objective up to a rate of `holds`."""
+    """A server that meets its objective up to a rate of `holds`."""
     search = RateSearch(first, most=most)
     while not search.is_done:
         search.tell(holds=search.rate <= holds)
@@ -77,25 +77,25 @@ def test_a_search_ends_after_its_trials_and_says_what_it_saw() -> None:
 
 
 def test_the_traffic_is_what_it_is_called() -> None:
-    words = [len(asked.texts[0].split()) for asked in mixed().requests]
+    words = [len(request_spec.texts[0].split()) for request_spec in mixed().requests]
     assert len(words) == 500
     assert (min(words), max(words)) == (2, 58)
     two = bimodal().requests
     num_short = len(two) * 4 // 5
-    assert all(len(asked.texts[0].split()) <= SHORT_WORDS for asked in two[:num_short])
-    assert all(len(asked.texts[0].split()) >= LONG_WORDS for asked in two[num_short:])
+    assert all(len(request_spec.texts[0].split()) <= SHORT_WORDS for request_spec in two[:num_short])
+    assert all(len(request_spec.texts[0].split()) >= LONG_WORDS for request_spec in two[num_short:])
     assert len(ten_words()) >= 10
     for seed in range(SEED, SEED + NUM_SEEDS):
         sequence = mixed().sequence(seed)
         lengths = [sequence(index).num_words for index in range(len(words))]
         means = [sum(lengths[:number]) / number for number in range(60, len(lengths))]
         assert max(abs(mean / (sum(words) / len(words)) - 1) for mean in means) < 0.1, seed
-    asked = requests(ten_words(), 4, 16).requests[0]
-    assert asked.options == {"beam_size": 4, "max_target_length": 16}
+    request_spec = requests(ten_words(), 4, 16).requests[0]
+    assert request_spec.options == {"beam_size": 4, "max_target_length": 16}
 
 
-def test_what_is_counted_for_a_time_is_warm_before_and_what_is_counted_in_requests_is_whole() -> None:
-    """A run over `num_requests` would miss those of its warm-up."""
+def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
+    """A run of `num_requests` requests would leave out those of its warm-up."""
     server: Any = ProcessTree(echo().command)
     server.port = 1
     for load, is_warmed in (
@@ -106,8 +106,8 @@ def test_what_is_counted_for_a_time_is_warm_before_and_what_is_counted_in_reques
         assert (plan_of(server, TEXTS, mixed(), load).warm_up_s > 0) is is_warmed
 
 
-def test_a_server_slower_than_the_run_is_asked_for_longer() -> None:
-    """At first every client's one request was sent before the time that counts."""
+def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
+    """Each client's first request was sent before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:
         server: Any = Known(slow.url)
         flow = closed(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
@@ -117,7 +117,7 @@ def test_a_server_slower_than_the_run_is_asked_for_longer() -> None:
 
 
 class Known:
-    """A server that somebody else has started."""
+    """A server that an outer scope has started."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -193,7 +193,7 @@ def test_ours_is_measured_with_nothing_kept() -> None:
 
 
 class Metrics:
-    """A server that tells these."""
+    """A server with these metrics."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -203,15 +203,15 @@ class Metrics:
 
 
 def test_an_answer_from_a_store_spoils_a_run() -> None:
-    told = (
+    metrics_format = (
         'transduce_sentence_cache_lookups_total{{result="hit"}} {hits}\n'
         'transduce_sentence_cache_lookups_total{{result="miss"}} 5.0\n'
         "transduce_coalesced_sentences_total {shared}\ntransduce_sentences_total 10.0\n"
     )
-    server: Any = Metrics(told.format(hits=0.0, shared=0.0))
+    server: Any = Metrics(metrics_format.format(hits=0.0, shared=0.0))
     assert kept_share(server) == 0.0
     for hits, shared in ((1.0, 0.0), (0.0, 1.0)):
-        server.text = told.format(hits=hits, shared=shared)
+        server.text = metrics_format.format(hits=hits, shared=shared)
         with pytest.raises(NotPlainError, match=r"10\.00%"):
             kept_share(server)
     server.text = "transduce_sentences_total 10.0\n"
@@ -245,7 +245,7 @@ def answer(server: ProcessTree, text: str) -> str:
 
 
 def test_ctranslate2_says_the_same_alone_and_in_a_window(served: Served) -> None:
-    texts = [asked.texts[0] for asked in mixed().requests[:40]]
+    texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("default", PeerSettings(1, 1))
     subjects = [
         ctranslate2(served, choice, has_window=has_window, name=name)
@@ -267,7 +267,7 @@ def test_the_echo_answers_the_text() -> None:
 
 
 def test_a_package_of_libretranslate_says_what_the_weights_say(served: Served, tmp_path: Path) -> None:
-    """CTranslate2 reads the package as Argos Translate gives it to it: pieces in, no end token, pieces out."""
+    """CTranslate2 reads the package as Argos Translate does: pieces in, no end token, pieces out."""
     import ctranslate2 as library  # type: ignore[import-untyped]
     import sentencepiece
 

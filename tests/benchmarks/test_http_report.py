@@ -1,4 +1,4 @@
-"""The comparison over HTTP in tables: goals, what peers are ahead in, and that the page follows its result."""
+"""The HTTP comparison's tables: goals, figures in which peers are ahead, and a page that matches its result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trial(rate: float, *, holds: bool) -> dict[str, Any]:
 
 @pytest.fixture
 def parts() -> dict[str, Any]:
-    """Two servers and the echo: ours is quicker and larger."""
+    """Two servers and the echo; ours is faster and larger."""
     common = {
         "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,
         "machine": {

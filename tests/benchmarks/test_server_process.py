@@ -1,4 +1,4 @@
-"""Servers that are measured, as processes of their own: where they run, what they are told, how they end."""
+"""Measured servers as processes: their cores, settings and end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.machine import ROOT
 from benchmarks.server_process import ALL_CORES, Command, Process, Served, ServerProcess, StartError
 
 BUNDLE = ROOT / "bundles" / "en-de"
-# Ends at SIGTERM and leaves a child behind, which does not.
+# Ends at SIGTERM and leaves a child that does not.
 WITH_CHILD = """
 import subprocess, sys, signal, http.server
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -37,7 +37,7 @@ def test_it_runs_where_only_the_standard_library_is() -> None:
     assert not done.returncode, done.stderr.decode()
 
 
-def test_our_server_tells_its_metrics_and_its_memory() -> None:
+def test_our_server_reports_its_metrics_and_its_memory() -> None:
     with ServerProcess(Served(sys.executable, BUNDLE)) as server:
         assert 0 < server.ready_s < 60
         assert server.metric("transduce_ready") == 1
@@ -54,7 +54,7 @@ def test_children_are_weighed_and_ended_with_their_server() -> None:
         child = psutil.Process(int(tree.get("/")))
         own = psutil.Process(tree.pid)
         alone_mb, child_mb = (each.memory_full_info().pss / 1e6 for each in (own, child))
-        # Shares change while other processes with the same pages come and go, by less than half of the child's.
+        # Proportional shares change with other processes that map the same pages, by less than half of the child's.
         assert tree.memory().pss_mb == pytest.approx(alone_mb + child_mb, abs=child_mb / 2)
     assert not own.is_running()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

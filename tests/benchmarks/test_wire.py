@@ -1,4 +1,4 @@
-"""The client of the overhead's measurement: what it times, and what it takes for an answer."""
+"""The client of the overhead measurement: what it times, and which answers it accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAUSE_S = 0.05
 
 @contextmanager
 def server(parts: list[bytes], *, times: int = 1) -> Iterator[int]:
-    """Answers a request with the parts, PAUSE_S before each; its port."""
+    """Answers a request in parts, PAUSE_S before each; yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

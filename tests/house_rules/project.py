@@ -1,4 +1,4 @@
-"""The project's files as the house rules look at them."""
+"""The project's files for the house rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("app", "model", "export", "transduce")
 
 @cache
 def project_files() -> tuple[Path, ...]:
-    """Every file that is, or would be, committed; relative to ROOT. Without git: all that no ignored folder holds."""
+    """Every file that is, or would be, committed, relative to ROOT. Without git: all outside ignored folders."""
     if shutil.which("git") and (ROOT / ".git").exists():
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
@@ -29,7 +29,7 @@ def project_files() -> tuple[Path, ...]:
 
 
 def is_output(path: Path) -> bool:
-    """Whether a build, a cache or an environment made the file."""
+    """Whether a build, a cache or an environment created the file."""
     return any(
         part.startswith((".venv", ".mypy", ".ruff", ".pytest", ".hypothesis", ".import_linter"))
         or part.endswith(".egg-info")
@@ -39,7 +39,7 @@ def is_output(path: Path) -> bool:
 
 
 def python_files(*packages: str) -> Iterator[Path]:
-    """The Python files below the given top-level folders; all of them without one."""
+    """The Python files in the named top-level folders; without names, all Python files."""
     for path in project_files():
         if path.suffix == ".py" and (not packages or path.parts[0] in packages):
             yield path

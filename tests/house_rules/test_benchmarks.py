@@ -1,4 +1,4 @@
-"""What figures are measured on, and what measures them."""
+"""The benchmarks' sentences and their load generators."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from collections import Counter
 import pytest
 
 from app.text.segmentation import sentence_spans
+from benchmarks.batch_consistency import AnswerLog, compare
 from benchmarks.carried_sentences import SENTENCES as CARRIED
-from benchmarks.company import Company, compare
-from benchmarks.load import Answered, LoadError, Request, closed_loop, make_request, random_arrivals, rate_of
+from benchmarks.load import (
+    LoadError,
+    Request,
+    TimedAnswer,
+    closed_loop,
+    make_request,
+    random_arrivals,
+    rate_of,
+)
 from benchmarks.serving import SENTENCES, read_sentences
 
 NUM_SENTENCES = 500
-# Share of the sentences by number of words, bounds included.
+# Share of the sentences by number of words, bounds inclusive.
 LENGTHS = {(2, 7): 0.30, (8, 18): 0.45, (19, 35): 0.20, (36, 60): 0.05}
 ANSWER = b'{"translations": [{"text": "Ja.", "segments": [{"score": -0.5}]}], "usage": {"target_tokens": 3}}'
 
@@ -75,7 +83,7 @@ def test_there_are_more_than_60_sentences_with_strange_characters() -> None:
 
 
 class Answering:
-    """An HTTP server that answers ANSWER after a while, and counts what is under way."""
+    """An HTTP server that sends ANSWER after a pause, and counts open requests."""
 
     def __init__(self, *, pause_s: float = 0.0, status: str = "200 OK") -> None:
         self.pause_s = pause_s
@@ -107,7 +115,7 @@ class Answering:
                 self.num_under_way -= 1
                 head = f"HTTP/1.1 {self.status}\r\ncontent-length: {len(ANSWER)}\r\n".encode()
                 writer.write(head + b"server-timing: queue;dur=0.50, decode;dur=2.00\r\n\r\n" + ANSWER)
-        except asyncio.IncompleteReadError:  # the client has closed
+        except asyncio.IncompleteReadError:  # the client has disconnected
             writer.close()
             await writer.wait_closed()
 
@@ -117,7 +125,7 @@ def requests(count: int) -> list[Request]:
 
 
 def test_clients_wait_for_their_answers() -> None:
-    async def run() -> tuple[list[Answered], Answering]:
+    async def run() -> tuple[list[TimedAnswer], Answering]:
         async with Answering(pause_s=0.002) as server:
             found = await closed_loop(server.port, requests(10), num_clients=3, num_answers=25, limit_s=20.0)
             return found, server
@@ -128,22 +136,22 @@ def test_clients_wait_for_their_answers() -> None:
     assert set(Counter(answer.request.number for answer in answers).values()) <= {2, 3}
     assert [answer.ended_at for answer in answers] == sorted(answer.ended_at for answer in answers)
     assert answers[0].phases_ms == {"queue": 0.5, "decode": 2.0}
-    assert answers[0].said == ("Ja.", 3, (-0.5,))
+    assert answers[0].comparison_key == ("Ja.", 3, (-0.5,))
 
 
 def test_a_pass_ends_at_its_limit() -> None:
-    async def run(limit_s: float) -> list[Answered]:
+    async def run(limit_s: float) -> list[TimedAnswer]:
         async with Answering(pause_s=limit_s / 5) as server:
             return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10, limit_s=limit_s)
 
-    # The first in which this machine answers at all.
+    # The first at which this machine answers at all.
     assert 0 < next(filter(None, (len(asyncio.run(run(limit_s))) for limit_s in (0.1, 1.0, 10.0)))) < 10
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
     """60 requests in 60 ms, each answered after 300 ms: most are under way at once (a busy machine: later)."""
 
-    async def run(pause_s: float) -> tuple[list[Answered], Answering]:
+    async def run(pause_s: float) -> tuple[list[TimedAnswer], Answering]:
         async with Answering(pause_s=pause_s) as server:
             return await random_arrivals(server.port, requests(60), rate=1000.0, seed=1), server
 
@@ -160,9 +168,9 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
 
 def test_what_is_sent_late_counts_from_when_it_was_due() -> None:
-    """60 requests in 60 microseconds, which no client keeps up with."""
+    """60 requests in 60 microseconds, which is faster than any client."""
 
-    async def run() -> list[Answered]:
+    async def run() -> list[TimedAnswer]:
         async with Answering() as server:
             return await random_arrivals(server.port, requests(60), rate=1e6, seed=1)
 
@@ -189,16 +197,16 @@ def test_the_rate_leaves_the_warm_up_out() -> None:
         rate_of([1.0, 2.0], num_warm_up=2)
 
 
-def answered(number: int, text: str, score: float) -> Answered:
+def answered(number: int, text: str, score: float) -> TimedAnswer:
     body = ANSWER.replace(b"Ja.", text.encode()).replace(b"-0.5", str(score).encode())
-    return Answered(requests(number + 1)[number], 0.0, 0.0, 1.0, b"", body)
+    return TimedAnswer(requests(number + 1)[number], 0.0, 0.0, 1.0, b"", body)
 
 
-def test_company_is_compared_with_the_first_answer_alone() -> None:
-    company = Company()
-    company.alone([answered(0, "Ja.", -0.5), answered(1, "Nein.", -1.0), answered(0, "Doch.", -0.5)])
-    company.together("others", [answered(1, "Nein.", -1.5), answered(0, "Ja.", -0.5), answered(2, "Wo?", -1)])
-    found = compare(company)
+def test_batched_answers_are_compared_with_the_first_answer_alone() -> None:
+    log = AnswerLog()
+    log.add_alone([answered(0, "Ja.", -0.5), answered(1, "Nein.", -1.0), answered(0, "Doch.", -0.5)])
+    log.add_batched("others", [answered(1, "Nein.", -1.5), answered(0, "Ja.", -0.5), answered(2, "Wo?", -1)])
+    found = compare(log)
     assert found["alone again"]["num_different"] == 1
     assert found["others"] == {
         "num_compared": 2,

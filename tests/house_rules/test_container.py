@@ -1,4 +1,4 @@
-"""The container recipe, read as text: what a build would do is known before any engine runs it."""
+"""The container recipe, checked as text without a container engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def stages() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Stage name -> (what it is built from, its instructions)."""
+    """Stage name -> (base, instructions)."""
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     name = ""
     for instruction, rest in instructions():
@@ -36,7 +36,7 @@ def stages() -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 
 def inherited(stage: str) -> list[tuple[str, str]]:
-    """The instructions of `stage` and of every stage that it is built from, base first."""
+    """The instructions of `stage` and of all its base stages, base first."""
     base, own = stages()[stage]
     return (inherited(base) if base in stages() else []) + own
 
@@ -52,7 +52,7 @@ class TestImage:
         assert (user, group) == ("65532", "65532")
 
     def test_the_server_is_process_one(self, stage: str) -> None:
-        """Exec form: a shell in between would keep SIGTERM from the server."""
+        """Exec form, because a shell would not pass SIGTERM to the server."""
         entry = json.loads(last(stage, "ENTRYPOINT"))
         assert entry[0].startswith("/")
         assert entry[-1] == "serve"
@@ -167,7 +167,7 @@ def test_the_services_are_these() -> None:
     assert tuple(compose()["services"]) == SERVICES
 
 
-def test_the_gpu_service_waits_for_its_profile_and_asks_for_a_gpu() -> None:
+def test_the_gpu_service_has_a_profile_and_reserves_a_gpu() -> None:
     services = compose()["services"]
     assert "profiles" not in services["transduce"]
     assert services["transduce-gpu"]["profiles"] == ["gpu"]

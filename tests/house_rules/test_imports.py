@@ -1,4 +1,4 @@
-"""Who may import what, beyond the import contracts in pyproject.toml."""
+"""Import rules beyond the import contracts in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_IN_THE_SERVER = {
 
 
 def modules_after(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter holds after `statement`."""
+    """Top-level modules that a fresh interpreter has loaded after `statement`."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.partition('.')[0] for m in sys.modules}})))"
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -77,7 +77,7 @@ def test_exactly_one_onnxruntime_is_installed() -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module that the file at `path` imports, wherever the statement stands."""
+    """Every module that the file at `path` imports, at any level."""
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -86,7 +86,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def modules_below(folder: str) -> list[Path]:
-    """The Python files below `folder`, such as app/decoding."""
+    """The Python files in `folder`, such as app/decoding."""
     return [path for path in python_files("app") if path.as_posix().startswith(f"{folder}/")]
 
 
@@ -113,7 +113,7 @@ def test_only_the_runtime_imports_onnxruntime(folder: str) -> None:
 
 
 def test_no_middleware_that_hides_disconnects() -> None:
-    """Starlette's BaseHTTPMiddleware, also as @app.middleware("http"), keeps a handler from seeing its caller leave."""
+    """Starlette's BaseHTTPMiddleware, also as @app.middleware("http"), hides a client's disconnect from the handler."""
     used = [
         str(path)
         for path in python_files("app")

@@ -1,4 +1,4 @@
-"""Every link from one page of the project to another leads to a file and a heading that exist."""
+"""Every link between pages of the project leads to an existing file and heading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = [path for path in project_files() if path.suffix == ".md"]
 
 
 def anchor_of(heading: str) -> str:
-    """The fragment that GitHub gives a heading: lower case, no punctuation, spaces as hyphens."""
+    """GitHub's fragment of a heading: lower case, no punctuation, hyphens for spaces."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -31,7 +31,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def broken_links(path: Path) -> list[str]:
-    """The links of a page that lead nowhere; addresses of other sites are not visited."""
+    """The broken links of a page; links to other sites are not checked."""
     text = CODE.sub("", FENCE.sub("", path.read_text("utf-8")))
     broken = []
     for link in LINK.findall(text):

@@ -1,4 +1,4 @@
-"""The lock files: complete, pinned, and free of this machine's surroundings."""
+"""The lock files are complete, pinned, and independent of this machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pins(name: str, python: str) -> dict[str, str]:
 
 
 def direct(*extras: str) -> list[Requirement]:
-    """What pyproject.toml asks for itself."""
+    """The requirements in pyproject.toml."""
     table = project()
     named = [
         *table["dependencies"],

@@ -1,4 +1,4 @@
-"""How `make` finds its Python, and that its targets are what the documentation says."""
+"""`make` finds its Python, and its targets are those of the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIND_PYTHON = str(ROOT / ".ci" / "find-python")
 
 
 def find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run .ci/find-python with nothing on the PATH but `path` and the system's plain tools."""
+    """Run .ci/find-python with only `path` and the system's basic tools on the PATH."""
     tools = path / "tools"
     tools.mkdir(exist_ok=True)
     if not (tools / "tail").exists():
@@ -31,14 +31,14 @@ def find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def put(path: Path, name: str, *, program: str = f'exec {sys.executable} "$@"') -> None:
-    """Put an executable `name` into the folder `path`."""
+    """Write an executable `name` into the folder `path`."""
     file = path / name
     file.write_text(f"#!/bin/sh\n{program}\n")
     file.chmod(0o755)
 
 
 def announcing(name: str) -> str:
-    """A Python that works, and calls itself by `name`."""
+    """A working Python called `name`."""
     return f'[ "$1" = -c ] && echo {name} || exec {sys.executable} "$@"'
 
 
@@ -82,7 +82,7 @@ def test_none_at_all(tmp_path: Path) -> None:
 
 
 def make(*arguments: str, **environment: str) -> str:
-    """What `make -n` would run."""
+    """The commands that `make -n` prints."""
     done = subprocess.run(
         ["make", "--dry-run", *arguments],
         check=True,
@@ -103,15 +103,15 @@ def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
     assert "rm -rf .venv;" in commands, "an environment with the other runtime would leave both in it"
 
 
-def test_serve_listens_on_loopback_unless_told(tmp_path: Path) -> None:
-    """HOST is a common variable of shells: only make's own command line sets it here."""
+def test_serve_listens_on_loopback_by_default(tmp_path: Path) -> None:
+    """HOST is a common shell variable: only make's command line sets it here."""
     assert "exec .venv/bin/transduce serve --host 127.0.0.1 --port 8000" in make(
         "serve", HOST="0.0.0.0", PORT="1"
     )
     assert "--host 0.0.0.0 --port 9" in make("serve", "HOST=0.0.0.0", "PORT=9")
 
 
-def test_tests_run_in_as_many_workers_as_told() -> None:
+def test_the_number_of_test_workers_is_an_option() -> None:
     assert "-m pytest -n 2 " in make("test", MAKEFLAGS="")
     assert "-m pytest -n 0 --dist loadfile --no-loadscope-reorder -x" in make(
         "test", "WORKERS=0", "PYTEST_ARGS=-x"
@@ -125,7 +125,7 @@ def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
         "make",
         program='echo "$1" >>"$LOG"; [ "$1" = test ] && { echo "1 passed"; exit 0; }; exit 2',
     )
-    put(tmp_path, "apt-get", program="exit 100")  # a browser that cannot be had stops nothing
+    put(tmp_path, "apt-get", program="exit 100")  # the tests run without a browser
     log = tmp_path / "log"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]

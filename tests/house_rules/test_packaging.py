@@ -1,4 +1,4 @@
-"""What travels in the wheel, and what the build environment is."""
+"""The contents of the wheel, and the build environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     (tree / PAGE).touch()
     project = (tree / "pyproject.toml").read_text("utf-8")
     assert '"-O3"' in project
-    # What is compiled is looked for, and never run; Python's own options would have it written for a debugger.
+    # The compiler is looked for and not run; Python's own options would compile for a debugger.
     (tree / "pyproject.toml").write_text(project.replace('"-O3"', '"-O0", "-g0"'), "utf-8")
     command = [
         sys.executable,
@@ -53,7 +53,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package: str) -> None:
-    """Pages and markers as well as code: nothing of a package is left behind."""
+    """Pages and markers as well as code: every file of a package is included."""
     expected = {path.as_posix() for path in project_files() if path.parts[0] == package}
     assert f"{package}/py.typed" in expected
     assert expected - wheel_names == set()
@@ -64,7 +64,7 @@ def test_the_servers_pages_travel(wheel_names: set[str]) -> None:
 
 
 def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
-    """They are optional where there is no compiler."""
+    """Without a compiler the kernels are left out."""
     if shutil.which("g++") is None or platform.machine() != "x86_64":
         pytest.skip("no compiler for them here")
     assert [name for name in wheel_names if re.fullmatch(r"app/runtime/native/_kernels\..*so", name)]
@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
 
 @pytest.fixture
 def broken_kernels(tmp_path: Path) -> Path:
-    """The project with a single C++ source, which does not compile."""
+    """The project with a single C++ source that does not compile."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     project = tmp_path / "pyproject.toml"
@@ -86,7 +86,7 @@ def broken_kernels(tmp_path: Path) -> Path:
 
 
 def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the build of the kernels as on a processor that can run them, or cannot."""
+    """Run the kernels' build as on a processor with or without the required instructions."""
     cpu = tree / "app" / "runtime" / "native" / "cpu.py"
     cpu.write_text(f"def is_supported():\n    return {is_supported}\n", "utf-8")
     environment = {**os.environ, **environment}

@@ -1,4 +1,4 @@
-"""docs/performance.md: its figures are those of the committed results."""
+"""The figures of docs/performance.md are those of the committed results."""
 
 from __future__ import annotations
 

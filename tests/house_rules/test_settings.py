@@ -1,4 +1,4 @@
-"""Every setting of the server stands in docs/configuration.md, and nothing there is a setting that is gone."""
+"""docs/configuration.md has every setting of the server, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about the source that no linter of ours knows."""
+"""Source rules that no linter checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TOP_LEVEL = {
     "app", "benchmarks", "bundles", "deploy", "docker-compose.yml", "docs", "export", "model", "pyproject.toml",
     "requirements", "setup.py", "tests", "training", "transduce",
 }  # fmt: skip
-# Written with character classes, so that this file does not hold what it forbids.
+# With character classes, so that this file does not match its own rules.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
-# Call or import -> why not.
+# Call or import -> why it is forbidden.
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",
     "exec": "runs text as code",
@@ -48,7 +48,7 @@ def test_no_module_is_a_dumping_ground() -> None:
     assert named == []
 
 
-def test_complexity_limits_stand_and_nobody_steps_around_them() -> None:
+def test_complexity_limits_are_set_and_not_disabled() -> None:
     lint = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]["lint"]
     assert lint["mccabe"]["max-complexity"] <= 10
     assert lint["pylint"]["max-statements"] <= 40
@@ -79,7 +79,7 @@ def test_top_level_layout() -> None:
 
 @pytest.mark.parametrize("pattern", [MACHINE_PATH, INDEX_HOST], ids=["path of a machine", "host of an index"])
 def test_no_file_names(pattern: re.Pattern[bytes]) -> None:
-    """Weights and tokenizers are read too: SentencePiece writes the paths of its training files into its model."""
+    """Weights and tokenizers too: SentencePiece writes the paths of its training files into its model."""
     found = {
         str(path): match[0]
         for path in project_files()

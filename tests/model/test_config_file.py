@@ -1,4 +1,4 @@
-"""Training options from a file: what it may hold, and one clear line for what it may not."""
+"""Training options from a file: valid content, and a one-line error for invalid content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoded corpus beside a run: read where nothing has changed, made anew where anything has."""
+"""The encoded corpus beside a run is reused if nothing has changed, and rebuilt otherwise."""
 
 from __future__ import annotations
 

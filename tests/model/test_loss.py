@@ -1,4 +1,4 @@
-"""The joined loss and the quick dropout against PyTorch's."""
+"""The fused loss and the fast dropout equal PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training in several processes gives the losses of one process with the same batches; a signal ends a run tidily."""
+"""Training in several processes gives the losses of one process with the same batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCHES = ("--accumulate", 4, "--batch-tokens", 300, "--dropout", 0)
 
 
 def arguments(folder: Path, tokenizer: Path, run: str, *more: object) -> list[str]:
-    """Of a short run: two evaluations, a checkpoint at each."""
+    """Options of a short run with two evaluations and a checkpoint at each."""
     data = write_tsv(folder / "train.tsv", pairs())
     dev = write_tsv(folder / "dev.tsv", pairs()[:16])
     where = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)

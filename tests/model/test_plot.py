@@ -1,4 +1,4 @@
-"""`transduce plot`: the attention weights are the model's own, and each kind of figure becomes a PNG and an SVG."""
+"""`transduce plot` shows the model's own attention weights, and writes a PNG and an SVG of each figure."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_a_bundles_weights_find_their_tokenizer() -> None:
 
 
 def program_of(notebook: Path) -> str:
-    """The cells' code as one program that prints, for each cell, the kind of what Jupyter would show."""
+    """The cells' code as one program that prints the kind of each cell's output, as Jupyter would show it."""
     lines = ["shown = []"]
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
         if cell["cell_type"] != "code":

@@ -44,7 +44,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Pe
     )
     words = [token for token in range(vocab_size) if token != EOS_ID]
     every = [ids for length in range(1, longest + 1) for ids in product(words, repeat=length)]
-    # At the limit a hypothesis ends as it stands unless the very next token is the end token.
+    # At the limit a hypothesis ends as it is unless the next token is the end token.
     best = max(score_of(model, ids, formula, is_complete=True) for ids in every)
     complete = [hypothesis for hypothesis in found if hypothesis.is_complete]
     assert complete[0].score == pytest.approx(best, abs=1e-4)
@@ -82,14 +82,14 @@ def test_length_penalties_by_hand() -> None:
     assert length_penalty(9, 0.0, "wu") == length_penalty(9, 0.0, "power") == 1.0
 
 
-# With seed 50 one hypothesis ends with the very token after the limit, beside one that does not.
+# With seed 50 one hypothesis ends with the token after the limit, beside one that does not.
 @pytest.mark.parametrize("seed", [*range(12), 50])
 def test_it_is_the_reference_search_over_whole_prefixes(seed: int) -> None:
     beam_size, longest = 2 + seed % 4, 2 + seed % 5
     model = random_model(12, seed)
     with torch.no_grad():
         model.embedding.weight[EOS_ID] *= (
-            1.5  # ends compete with words, among the first ranks and behind them
+            1.5  # end tokens compete with words, among the best candidates and behind them
         )
     options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=longest)
     expected = reference_search(

@@ -1,4 +1,4 @@
-"""The tokenizer keeps what SentencePiece's default normalisation alters, and carries what training never saw."""
+"""The tokenizer keeps characters that SentencePiece alters by default, and copies those outside its vocabulary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALTERED_BY_THE_DEFAULT = {
 
 
 @pytest.mark.parametrize("text", ALTERED_BY_THE_DEFAULT.values(), ids=ALTERED_BY_THE_DEFAULT.keys())
-def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_characters_that_the_default_normalisation_alters_are_kept(tokenizer: Tokenizer, text: str) -> None:
     encoded = tokenizer.encode(text)
     decoded = tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans)
     assert (decoded.text, decoded.num_appended) == (text, 0)
@@ -44,7 +44,7 @@ def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, 
         "\u05d0\u05d1 \ue000 \ue007",
     ],
 )
-def test_unknown_characters_are_carried_whole(tokenizer: Tokenizer, text: str) -> None:
+def test_unknown_characters_are_copied(tokenizer: Tokenizer, text: str) -> None:
     encoded = tokenizer.encode(text)
     assert encoded.verbatim_spans
     assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == text

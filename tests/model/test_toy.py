@@ -1,4 +1,4 @@
-"""The whole of training on a task whose answers are known: copy a sequence, or reverse it."""
+"""Training as a whole on a task with known answers: copy a sequence, or reverse it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VOCAB_SIZE = FIRST + 10
 
 
 def examples(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Sources of 1-6 symbols whose first says whether to copy or to reverse them; no source comes twice."""
+    """Sources of 1-6 symbols whose first symbol selects copy or reverse; no source occurs twice."""
     random_numbers = random.Random(seed)
     made: dict[tuple[int, ...], list[int]] = {}
     while len(made) < count:

@@ -1,4 +1,4 @@
-"""Training: it learns, it stops, and after SIGKILL it goes on as if nothing had happened."""
+"""Training: the loss falls, it stops, and after SIGKILL it resumes exactly."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: Path, optimizer: str) -> None:
+def test_after_sigkill_training_resumes_exactly(tmp_path: Path, tokenizer_path: Path, optimizer: str) -> None:
     chosen = ["--optimizer", optimizer, "--cooldown-steps", "10"]
     whole = subprocess.run(
         [*train_arguments(tmp_path, tokenizer_path, "whole"), *chosen],

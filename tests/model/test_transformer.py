@@ -1,4 +1,4 @@
-"""The paper's model: against PyTorch's own layers, against itself, and against arithmetic done by hand."""
+"""The paper's model equals PyTorch's layers, itself in other batches, and arithmetic by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOCAB_SIZE = 50
 
 
 def model_of(**changes: Any) -> Transformer:
-    """A tiny random model whose norms and biases are random too, in evaluation mode."""
+    """A tiny random model with random norms and biases, in evaluation mode."""
     torch.manual_seed(7)
     model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
     with torch.no_grad():

@@ -14,13 +14,13 @@ from app.text.tokenizer import Tokenizer
 from benchmarks.same_answer import (
     BUNDLE,
     NUM_ROWS,
-    Asked,
+    BeamRequest,
     Comparison,
     Decoding,
     Difference,
     Found,
     decode_alone,
-    decode_in_company,
+    decode_batched,
 )
 
 SENTENCES = (
@@ -40,11 +40,12 @@ SENTENCES = (
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[Asked]:
+def requests() -> list[BeamRequest]:
     """Beams of 1 to 8, some widths twice."""
     tokenizer = Tokenizer(load_bundle(BUNDLE).file("source.spm"))
     return [
-        Asked(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8) for number, text in enumerate(SENTENCES)
+        BeamRequest(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8)
+        for number, text in enumerate(SENTENCES)
     ]
 
 
@@ -54,35 +55,35 @@ def runner() -> Runner:
 
 
 @pytest.fixture(scope="module")
-def alone(runner: Runner, asked: list[Asked]) -> list[Found]:
+def alone(runner: Runner, requests: list[BeamRequest]) -> list[Found]:
     async def decode() -> list[Found]:
         async with Decoding(runner) as decoding:
-            return await decode_alone(decoding, asked)
+            return await decode_alone(decoding, requests)
 
     return asyncio.run(decode())
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_int8_hypotheses_and_scores_in_a_batch(
-    seed: int, runner: Runner, asked: list[Asked], alone: list[Found]
+    seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Found]
 ) -> None:
     """In another order, with other beam sizes and cancelled sentences in the batch, all within a few steps."""
 
     async def decode() -> tuple[list[Found], int]:
         async with Decoding(runner) as decoding:
-            found = await decode_in_company(decoding, asked, rate=2000.0, seed=seed)
+            found = await decode_batched(decoding, requests, rate=2000.0, seed=seed)
             return found, decoding.most_running
 
-    company, most_running = asyncio.run(decode())
-    assert most_running > max(one.beam_size for one in asked)
-    assert company == alone
+    batched, most_running = asyncio.run(decode())
+    assert most_running > max(one.beam_size for one in requests)
+    assert batched == alone
     assert len({found[0].ids for found in alone}) == len(SENTENCES)
 
 
-def test_cancelled_sentences_end(runner: Runner, asked: list[Asked]) -> None:
+def test_cancelled_sentences_end(runner: Runner, requests: list[BeamRequest]) -> None:
     async def decode() -> int:
         async with Decoding(runner) as decoding:
-            await decoding.visit(asked[0], stay_s=0.0)
+            await decoding.submit_and_cancel(requests[0], stay_s=0.0)
             return decoding.num_cancelled
 
     assert asyncio.run(decode()) == 1

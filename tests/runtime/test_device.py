@@ -107,8 +107,8 @@ def test_auto_uses_a_usable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (onnxruntime, "preload_dlls", nothing),
         (onnxruntime.OrtValue, "ortvalue_from_shape_and_type", lambda *_: None),
     ]
-    for owner, name, stand_in in replaced:
-        monkeypatch.setattr(owner, name, stand_in)
+    for owner, name, replacement in replaced:
+        monkeypatch.setattr(owner, name, replacement)
     monkeypatch.setattr(session, "DRIVER", "libc.so.6")
     monkeypatch.setattr(session, "CUDNN", "libc.so.6")
     assert choose_device("auto") == choose_device("cuda") == "cuda"

@@ -1,4 +1,4 @@
-"""A text in no language that is translated, its source left to detection: refused by its name in every dialect."""
+"""A text whose detected language is not served is rejected, with the language's name, in every dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossaries' file over sockets: its owner's alone, and 503 while it cannot be used."""
+"""The glossaries' file over sockets: each owner sees its own, and a broken file gives 503."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def make(client: httpx.Client) -> httpx.Response:
 def test_no_other_user_may_read_it(server: ServerProcess, folder: Path) -> None:
     with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
         assert make(client).status_code == 201
-        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (
-            1,
-        )  # so that its journals are there
+        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (1,)  # the journals exist after this
         modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
     assert "glossaries.sqlite-wal" in modes
     assert set(modes.values()) == {0o600}
@@ -60,7 +58,7 @@ def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path
 
 
 def test_where_there_is_no_room(server: ServerProcess) -> None:
-    """The process may not make any file larger: what a full disk is to SQLite."""
+    """The process may not grow any file, as on a full disk."""
     with server.client() as client:
         before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, before[1]))

@@ -62,7 +62,7 @@ def test_texts(client: Any, sends_bytes: bool, asks_bytes: bool) -> None:
 
 
 def test_without_outputs_and_with_parameters(client: Any) -> None:
-    """It then asks for bytes; its timeout is in microseconds."""
+    """The client then requests bytes; its timeout is in microseconds."""
     parameters = {"source": "auto", "target": "de"}
     result = client.infer(MODEL, inputs(is_binary=True), parameters=parameters, priority=1, timeout=5_000_000)
     assert "Haus" in said(result, "translation")[0]

@@ -1,4 +1,4 @@
-"""Codes of languages as callers write them."""
+"""Language codes in the forms that callers use."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ PAIRS = [("en", "de"), ("en", "pt-BR"), ("fr", "pt-PT"), ("fr", "pt-BR")]
         (("EN", "DE"), ("en", "de")),
         (("en-US", "de_AT"), ("en", "de")),
         (("en", "pt"), ("en", "pt-BR")),
-        (("fr", "pt"), ("fr", "pt")),  # two are served: it is ambiguous
+        (("fr", "pt"), ("fr", "pt")),  # ambiguous: two are served
         (("fr", "pt-AO"), ("fr", "pt-AO")),
-        (("en-Latn", "de"), ("en-Latn", "de")),  # a script is another writing
+        (("en-Latn", "de"), ("en-Latn", "de")),  # another script
         (("xx", "de"), ("xx", "de")),
         (("de", "en"), ("de", "en")),
     ],

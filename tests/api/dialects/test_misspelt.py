@@ -1,4 +1,4 @@
-"""A misspelt field is named, with the nearest one that there is, in every dialect; languages by the pair they mean."""
+"""An error for a misspelt field names the nearest known field, in every dialect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_misspelt_field_is_named(
 
 @pytest.mark.parametrize("name", ["secret", "priority", "x" * 1000, "Anna sees the river.", ""])
 def test_an_unknown_field_is_ignored_unless_misspelt(http: httpx.Client, name: str) -> None:
-    """By the APIs whose clients send fields of their own; /v1 refuses it, and does not repeat it."""
+    """For the APIs whose clients send extra fields. /v1 rejects the field without repeating it."""
     assert http.post("/translate", json={**SIMPLE, name: 1}).status_code == 200
     assert http.post("/v2/translate", json={**V2, name: 1}).status_code == 200
     refused = http.post("/v1/translate", json={**NATIVE, name: 1})
@@ -74,7 +74,7 @@ def test_an_unknown_field_is_ignored_unless_misspelt(http: httpx.Client, name: s
 
 
 def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
-    """Only the first few are compared: a body may hold a hundred thousand."""
+    """Only the first few fields are compared, because a body may hold a hundred thousand."""
     many: dict[str, object] = {f"{index} of many": 1 for index in range(100_000)}
     body = {"q": "Anna.", "source": "en"}
     limits = request_limits(load_settings())
@@ -85,7 +85,7 @@ def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
 
 
 def test_a_misspelt_field_beside_the_right_one_is_ignored(http: httpx.Client) -> None:
-    """Where the field itself is there, one like it is a client's own."""
+    """If the known field is present too, a similar field is an extra one of the client."""
     assert http.post("/translate", json={**SIMPLE, "targets": ["de"]}).status_code == 200
 
 

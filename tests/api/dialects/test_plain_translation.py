@@ -1,4 +1,4 @@
-"""What the dialects tell of a translation."""
+"""The fields of a translation in the dialects."""
 
 from __future__ import annotations
 

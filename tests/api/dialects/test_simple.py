@@ -138,7 +138,7 @@ def test_other_methods(http: httpx.Client, method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/translate", "/detect", "/languages"])
-def test_a_page_asks_whether_it_may(http: httpx.Client, path: str) -> None:
+def test_a_preflight_request_is_answered(http: httpx.Client, path: str) -> None:
     answer = http.options(path, headers={"origin": "http://a.test", "access-control-request-method": "POST"})
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type"

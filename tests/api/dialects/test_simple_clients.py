@@ -1,4 +1,4 @@
-"""Clients of the dialect at the root, and requests as others send them, over a socket to the bundled model."""
+"""Clients of the dialect at the root, over a socket to the bundled model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_request_of_an_older_translation_platform(bundled: httpx.Client) -> 
 
 @pytest.mark.parametrize("source", ["auto", "en"])
 def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> None:
-    """Posts as HTML, all parts of one at once; then which language goes to which."""
+    """Posts HTML in one batch; then requests the language pairs."""
     post = (
         '<p>The <a href="https://a.test/tags/house" class="mention hashtag" rel="tag">#<span>house</span></a> is '
         "small and old.<br />Good night!</p>"

@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(echo_command: list[str], tmp
 
 
 def test_as_a_translation_platform_uses_them(http: httpx.Client) -> None:
-    """Pairs, names and ids, the time of making, a deletion, a second deletion."""
+    """Entries, names, ids, creation time, a deletion, a second deletion."""
     pairs = http.get("/v2/glossary-language-pairs").json()["supported_languages"]
     assert ("EN", "DE") in {(pair["source_lang"].upper(), pair["target_lang"].upper()) for pair in pairs}
     http.post("/v2/glossaries", json={**TSV, "name": "weblate:1:EN:DE:abc"})

@@ -1,0 +1,70 @@
+"""Checks that a sentence's answer is the same when it is decoded alone and in a batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.load import Request, TimedAnswer
+
+# Text, number of target subwords, scores of the segments.
+ComparisonKey = tuple[str, int, tuple[float, ...]]
+
+
+class AnswerLog:
+    """The answers to each sentence and beam size, decoded alone and in batches."""
+
+    def __init__(self) -> None:
+        self._alone: dict[tuple[int, int], ComparisonKey] = {}
+        self._others: dict[str, list[tuple[tuple[int, int], ComparisonKey]]] = {}
+
+    def add_alone(self, answers: Iterable[TimedAnswer]) -> None:
+        """Add answers to a single client. The first answer to each sentence is the reference."""
+        for answer in answers:
+            key = (answer.request.number, answer.request.beam_size)
+            if key in self._alone:
+                self._others.setdefault("alone again", []).append((key, answer.comparison_key))
+            else:
+                self._alone[key] = answer.comparison_key
+
+    def add_batched(self, name: str, answers: Iterable[TimedAnswer]) -> None:
+        """Add answers that were decoded in batches. `name` names the group in the result."""
+        self._others.setdefault(name, []).extend(
+            ((answer.request.number, answer.request.beam_size), answer.comparison_key) for answer in answers
+        )
+
+    def pairs(self) -> dict[str, list[tuple[ComparisonKey, ComparisonKey]]]:
+        """By group: (reference, answer) of each sentence that has a reference."""
+        return {
+            name: [(self._alone[key], answer) for key, answer in answers if key in self._alone]
+            for name, answers in self._others.items()
+        }
+
+
+def compare(log: AnswerLog) -> dict[str, dict[str, float]]:
+    """By group: the number of answers compared, of different answers, and of different scores.
+
+    An answer differs when its text or its number of subwords differs. HTTP shows no ids; equal scores beside equal
+    texts are the closest check. largest_score_gap: among answers with the same text.
+    """
+    return {name: _differences(pairs) for name, pairs in log.pairs().items()}
+
+
+def _differences(pairs: Sequence[tuple[ComparisonKey, ComparisonKey]]) -> dict[str, float]:
+    same = [(alone, batched) for alone, batched in pairs if alone[:2] == batched[:2]]
+    gaps = [
+        abs(one - other) for alone, batched in same for one, other in zip(alone[2], batched[2], strict=True)
+    ]
+    return {
+        "num_compared": len(pairs),
+        "num_different": len(pairs) - len(same),
+        "num_other_scores": sum(alone[2] != batched[2] for alone, batched in same),
+        "largest_score_gap": max(gaps, default=0.0),
+    }
+
+
+def mixed_requests(requests: Mapping[int, Sequence[Request]], *, seed: int) -> list[Request]:
+    """Every sentence with every beam size, in random order. requests: by beam size."""
+    mixed = [request for of_beam in requests.values() for request in of_beam]
+    random.Random(seed).shuffle(mixed)
+    return mixed
