@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class ParallelError(ValueError):
-    """A number of processes that the options do not fit."""
+    """The options do not allow this number of processes."""
 
 
 class ProcessGroup:
@@ -28,7 +28,7 @@ class ProcessGroup:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the others: NCCL where there is a GPU for each process of this machine, gloo otherwise."""
+        """Join the others: NCCL if each process of this machine has a GPU, else gloo."""
         if self.size > 1:
             has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
             if has_gpus:

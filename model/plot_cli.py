@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model.picture import Picture
     from model.transformer import Transformer
 
-OUTPUT_HELP = "FILE.png or FILE.svg; both where it has neither suffix"
+OUTPUT_HELP = "FILE.png or FILE.svg; both if it has neither suffix"
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:

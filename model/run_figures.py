@@ -102,7 +102,7 @@ def _draw_curves(
     color: str | None,
     over: Scale,
 ) -> None:
-    """Draw curves; where they share a color, each has a line style of its own."""
+    """Draw curves; those that share a color have different line styles."""
     for number, (name, points) in enumerate(sorted(curves.items())):
         x = [step if over == "steps" else elapsed_s / 3600 for step, elapsed_s, _ in points]
         style = ("-", "--", ":", "-.")[number % 4] if color else "-"

@@ -56,7 +56,7 @@ def next_log_probabilities(
 def search_log_probabilities(
     model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
 ) -> Tensor:
-    """As `next_log_probabilities`, of which the end token is impossible right behind the start token."""
+    """As `next_log_probabilities`, but the end token cannot directly follow the start token."""
     found = next_log_probabilities(model, source, prefixes)
     if len(prefixes[0]) == 1:
         found[:, EOS_ID] = -torch.inf

@@ -72,7 +72,7 @@ class ShardWriter:
         raw = self._stack.enter_context((self._temporary / name).open("wb"))
         packed: IO[bytes]
         if self._compression == "gz":
-            # No name and no time in its head.
+            # The gzip header has no name and no time, so that equal pairs give equal bytes.
             packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, mtime=0))
         else:
             packed = lzma.open(raw, "wb", preset=2)  # noqa: SIM115 - closed by the stack

@@ -34,7 +34,7 @@ HEADERS = {
 class PageFacts:
     """What the page has to know of a server before its first request.
 
-    max_characters: code points of one text. file_suffixes: of the files that are translated; empty where none are.
+    max_characters: code points of one text. file_suffixes: of the files that are translated; empty if none are.
     max_file_bytes: of an uploaded file with its form.
     """
 

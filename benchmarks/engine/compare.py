@@ -18,11 +18,10 @@ from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.search import PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 
-# A turn has so many calls that it lasts about so long; the threads of the side that has just run may spin for a
-# few milliseconds longer.
+# Seconds of calls in a turn, and of rest before each: threads of the side that has just run may spin for milliseconds.
 TURN_S = 0.4
 REST_S = 0.03
-LONG_S = 2.0  # where a call takes longer, the one that tells how long it takes is a round too
+LONG_S = 2.0  # the timing call of a case counts as a round if it takes longer
 STARTED_AT = time.perf_counter()
 Side = Callable[[Job], Done]
 
@@ -97,7 +96,7 @@ def arguments_of(prepared: Prepared, plan: Plan) -> dict[str, Any]:
 
 
 def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, list[tuple[Done, Done]]]:
-    """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
+    """Rounds of one turn each, whose order alternates; a turn has calls for TURN_S."""
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)
     first = (ours(once), theirs(once))
@@ -141,7 +140,7 @@ def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
 
 
 def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
-    """Sentences of which both sides say the same; None for random weights.
+    """Sentences that both sides translate alike; None for random weights.
 
     In as many steps a sentence that does not end has one subword less on our side, whose last step may only end it.
     """

@@ -1,4 +1,4 @@
-"""Who asks and does not read: what the server keeps for such a reader, and for how long."""
+"""A client that sends requests and does not read: what the server keeps for it, and for how long."""
 
 from __future__ import annotations
 
@@ -49,31 +49,33 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
         ExitStack() as opened,
     ):
         size = len(client.get("/openapi.json").content)
-        assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "else the system takes it all"
-        client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are there
+        assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "otherwise the kernel buffers all of it"
+        client.post(
+            "/v1/detect", json={"text": "Anna sees the river."}
+        )  # loads the detector before memory is measured
         before, files = memory(server), num_files(server)
-        asked = time.monotonic()
+        started_at = time.monotonic()
         for _ in range(NUM_READERS):
             opened.enter_context(stopped_reader(server, NUM_PIPELINED * ASK))
         largest = 0
         while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
             largest = max(largest, memory(server))
-            assert time.monotonic() - asked < 20 * STALL_S
+            assert time.monotonic() - started_at < 20 * STALL_S
             time.sleep(0.05)
-        # What the system took, 64 KiB, and one that waits, of each reader's.
+        # For each reader: the bytes in the kernel, 64 KiB, and one answer that waits.
         made = server.metric(ROUTE) - 1
         assert made <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
         # The requests that wait behind one take some kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:
-            assert time.monotonic() - asked < 20 * STALL_S, "their connections are closed"
+            assert time.monotonic() - started_at < 20 * STALL_S, "their connections are closed"
             time.sleep(0.05)
         assert client.get("/readyz").status_code == 200
 
 
 @pytest.mark.slow
 def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
-    """A little is taken within each span: far too little for the system to ask the server for more."""
+    """It reads a little within each stall limit, but too little for the kernel to accept more from the server."""
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
         stopped_reader(server.ready(), NUM_PIPELINED * ASK) as reader,

@@ -117,7 +117,7 @@ class ConnectionTable:
         return admission, group.idle
 
     def _close_idle(self, group: Group, address: str | None = None) -> bool:
-        """Close the longest idle connection, of this address or of all. Returns False where none is idle."""
+        """Close the longest idle connection, of this address or of all. Returns False if none is idle."""
         for connection in list(group.idle):
             if address is not None and group.members[connection] != address:
                 continue

@@ -31,7 +31,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def exit_without_joining(exit_code: int) -> None:
-    """End the process at once where it has another thread, which Python would join at exit."""
+    """End the process at once if it has another thread, which Python would join at exit."""
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -102,7 +102,7 @@ class RequestBody(BaseModel):
 class TolerantBody(RequestBody):
     """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is missing.
 
-    A field counts as left out where it is one of `absent_values`.
+    A field counts as left out if it is one of `absent_values`.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -218,7 +218,7 @@ class OneOrMore:
 
 
 def as_texts(value: str | list[str] | None) -> tuple[str, ...]:
-    """The strings of such a field; none where it is not set."""
+    """The strings of such a field; none if it is not set."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
@@ -317,7 +317,7 @@ def _limit_of(limit: int | str, info: ValidationInfo) -> int:
 
 
 def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
-    """The likest of `known`, in any case of letters; None where none is so much alike."""
+    """The name in `known` that is most similar, upper and lower case alike; None if none is similar enough."""
     by_lower = {field.lower(): field for field in known}
     found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
     return by_lower[found[0]] if found else None

@@ -169,7 +169,7 @@ def _plain_request(parameters: InferParameters, plain: PlainTranslator) -> Plain
 
 
 def _only(codes: set[str], field: str) -> str:
-    """The only language. Raises InvalidRequest where there are several."""
+    """The only language. Raises InvalidRequest if there are several."""
     if len(codes) > 1:
         raise InvalidRequest(f"{field} must be one of {', '.join(sorted(codes))}", field=field)
     return next(iter(codes))

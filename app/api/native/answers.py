@@ -107,7 +107,7 @@ class SegmentAnswer(TypedDict):
     has_looped: NotRequired[
         Annotated[bool, Field(description="with loop_guard: whether it was decoded twice")]
     ]
-    is_part: NotRequired[Annotated[bool, Field(description="where it is a part of a sentence")]]
+    is_part: NotRequired[Annotated[bool, Field(description="present if the segment is a part of a sentence")]]
     fallbacks: NotRequired[
         Annotated[
             list[Fallback], Field(description="what the translation needed beyond one run of the model")
