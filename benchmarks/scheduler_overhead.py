@@ -1,9 +1,8 @@
 """What a step costs in Python: the engine's own time, with a runner that computes nothing.
 
 Rows stay occupied for the whole measurement, and a beam's parents change at random at every step, as in a
-sentence that is hard. Prints microseconds a step and a row: of several runs the least disturbed one's median.
-Sentences with an option that reads whole distributions are measured apart; they take that long for themselves,
-and in a step that they share for everybody in it.
+sentence that is hard. Prints microseconds a step and a row: the median of the fastest of several runs. Options
+that read whole distributions are measured by themselves, because they slow every sentence of a shared step.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -32,7 +31,7 @@ BOS, EOS = 1, 2
 VOCAB_SIZE = 8000
 NUM_PREPARED = 61  # outputs made before the clock starts, used in turn
 PLAIN = "none"
-# By name, what sentences ask for.
+# Decoding options of the sentences, by name.
 OPTIONS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     "no_repeat_ngram_size": {"no_repeat_ngram_size": 3},
@@ -42,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class IdleRunner:
-    """A Runner that answers at once, with candidates prepared before; none of them is the end token."""
+    """A Runner that computes nothing: its candidates are prepared, and none is the end token."""
 
     def __init__(self, *, num_rows: int, num_candidates: int, num_steps: int) -> None:
         rng = np.random.default_rng(0)
@@ -65,7 +64,7 @@ class IdleRunner:
         """Nothing."""
 
     def decode(self, step: StepInput) -> StepOutput:
-        """The next prepared candidates of as many rows."""
+        """The next prepared candidates."""
         self.num_decodes += 1
         turn, num_rows = self.num_decodes % NUM_PREPARED, len(step.ids)
         distributions = self.distributions[:num_rows] if step.wants_distributions else None
@@ -81,9 +80,9 @@ class IdleRunner:
         """Nothing."""
 
 
-def measure(*, num_rows: int, beam_size: int, num_steps: int, asked: str = PLAIN) -> float:
-    """Median microseconds of one step with num_rows rows, num_rows / beam_size sentences. asked: of OPTIONS."""
-    options = DecodingOptions(beam_size=beam_size, max_target_length=num_steps, **OPTIONS[asked])
+def measure(*, num_rows: int, beam_size: int, num_steps: int, option: str = PLAIN) -> float:
+    """Median microseconds of one step with num_rows rows, num_rows / beam_size sentences. option: a name in OPTIONS."""
+    options = DecodingOptions(beam_size=beam_size, max_target_length=num_steps, **OPTIONS[option])
     num_candidates = new_search(options, bos_id=BOS, eos_id=EOS).num_candidates
     runner = IdleRunner(num_rows=num_rows, num_candidates=num_candidates, num_steps=num_steps)
     core = EngineCore(runner, EngineLimits(max_encode_tokens=64 * num_rows), report=lambda _report: None)
@@ -115,32 +114,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for num_rows in (1, 8, 32, 64)
         if num_rows >= beam_size
     ]
-    cases += [Case(beam_size, 8, asked) for asked in OPTIONS for beam_size in (1, 4) if asked != PLAIN]
-    cases = [case for case in cases if case.asked != "sampling" or case.beam_size == 1]
+    cases += [Case(beam_size, 8, option) for option in OPTIONS for beam_size in (1, 4) if option != PLAIN]
+    cases = [case for case in cases if case.option != "sampling" or case.beam_size == 1]
     times = {case: min(_runs(case, options.num_steps, options.num_runs)) for case in cases}
     if options.json:
         print(json.dumps([{**case._asdict(), "step_us": step_us} for case, step_us in times.items()]))
         return 0
     print("| beam | rows | option | µs a step | µs a row |\n|---|---|---|---|---|")
     for case, step_us in times.items():
-        print(f"| {case.beam_size} | {case.num_rows} | {case.asked} |", end="")
+        print(f"| {case.beam_size} | {case.num_rows} | {case.option} |", end="")
         print(f" {step_us:.1f} | {step_us / case.num_rows:.2f} |")
     return 0
 
 
 class Case(NamedTuple):
-    """What is measured. asked: of OPTIONS."""
+    """What is measured. option: a name in OPTIONS."""
 
     beam_size: int
     num_rows: int
-    asked: str
+    option: str
 
 
 def _runs(case: Case, num_steps: int, num_runs: int) -> list[float]:
-    """Microseconds a step, by run; steps that read distributions are slow and alike, so that a tenth will do."""
-    num_steps = num_steps if case.asked == PLAIN else max(num_steps // 10, 10)
+    """Microseconds a step, by run; a tenth of the steps is enough for options that read distributions."""
+    num_steps = num_steps if case.option == PLAIN else max(num_steps // 10, 10)
     return [
-        measure(num_rows=case.num_rows, beam_size=case.beam_size, num_steps=num_steps, asked=case.asked)
+        measure(num_rows=case.num_rows, beam_size=case.beam_size, num_steps=num_steps, option=case.option)
         for _ in range(num_runs)
     ]
 

@@ -52,7 +52,7 @@ def files_of(specifications: list[str]) -> list[Path]:
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the order given. Raises CorpusError at once where a file does not exist."""
+    """All pairs of all files, in the order given. Raises CorpusError at once if a file does not exist."""
     from model.corpus import CorpusError, read_data
 
     for path in files_of(specifications):

@@ -58,7 +58,7 @@ class ProcessGroup:
             dist.barrier()
 
     def check(self, accumulate: int) -> None:
-        """Raises ParallelError where the batches of an update do not divide evenly among the processes."""
+        """Raises ParallelError if the batches of an update do not divide evenly among the processes."""
         if accumulate % self.size:
             raise ParallelError(
                 f"accumulate is {accumulate}: with {self.size} processes it must be a multiple of {self.size}"

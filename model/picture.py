@@ -32,7 +32,7 @@ class Picture:
     def save(self, path: Path) -> list[Path]:
         """Write PNG or SVG by the path's suffix, or both if it has neither, and return the files.
 
-        Raises OSError where a file cannot be written.
+        Raises OSError if a file cannot be written.
         """
         chosen = [each for each in FORMATS if path.suffix.lower() == f".{each}"]
         paths = (

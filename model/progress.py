@@ -26,7 +26,7 @@ class Progress:
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """unit: the word for what is counted, in the plural. total: how many there are, where that is known.
+        """unit: the word for what is counted, in the plural. total: how many there are, if that is known.
 
         file: where it is shown; stderr by default. clock: seconds.
         """

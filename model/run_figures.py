@@ -119,7 +119,7 @@ def bleu_by_length(
     """Compute corpus BLEU (sacreBLEU) of groups of sentences by words of the source; groups without one are left out.
 
     bounds: the lengths at which groups begin, ascending, the first one for all that is shorter, too.
-    Raises FigureError where the numbers of sentences differ.
+    Raises FigureError if the numbers of sentences differ.
     """
     if not len(sources) == len(translations) == len(references):
         raise FigureError(

@@ -26,7 +26,7 @@ def train_tokenizer(
 
     Identity normalisation keeps every character as it is; bytes stand in for what the vocabulary lacks;
     digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
-    target language of a model that has several, such as >>de<<. Raises RuntimeError where the text is too small for
+    target language of a model that has several, such as >>de<<. Raises RuntimeError if the text is too small for
     the vocabulary.
     """
     model = io.BytesIO()

@@ -199,7 +199,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _device(name: str) -> str:
-    """The device to train on. Raises ValueError where a GPU is wanted and PyTorch sees none."""
+    """The device to train on. Raises ValueError if a GPU is wanted and PyTorch sees none."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():

@@ -296,7 +296,7 @@ class Transformer(nn.Module):
 
 
 def source_padding(source: Tensor) -> Tensor | None:
-    """`padding_mask`, or None where nothing is padded, which keeps the fused kernel on its fastest path."""
+    """`padding_mask`, or None if nothing is padded, which keeps the fused kernel on its fastest path."""
     mask = padding_mask(source)
     return None if bool(mask.all()) else mask
 

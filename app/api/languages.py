@@ -27,8 +27,8 @@ def find_language(code: str, served: Collection[str]) -> str | None:
 def served_language(code: str, served: Collection[str]) -> str | None:
     """The served language of a caller's code; None if none or several match.
 
-    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` where that is served,
-    `PT` is `pt-BR` where that is the only Portuguese.
+    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` if that is served,
+    `PT` is `pt-BR` if that is the only Portuguese.
     """
     found = find_language(code, served)
     base, _, region = code.replace("_", "-").partition("-")

@@ -1,7 +1,7 @@
-"""Each side in a process of its own, that answers one JSON line for each that it is sent.
+"""Runs each side in its own process, which answers each line of JSON with one line.
 
-A process of its own, because CTranslate2 chooses its backend from the environment when it is imported, and so that
-neither side's threads and memory are the other's. The one that is not asked sleeps.
+CTranslate2 chooses its backend from the environment when it is imported. The sides share no threads and no memory, and
+a side without a request sleeps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.machine import ROOT
 
 
 class WorkerError(Exception):
-    """A worker that died; its error output stands in the terminal."""
+    """The worker has died; its error output is in the terminal."""
 
 
 class Worker:
@@ -45,17 +45,17 @@ class Worker:
         self.close()
 
     def translate(self, job: Job, settings: PeerSettings | None = None) -> Done:
-        """Translate and time. settings: where this is the peer."""
+        """Translate a job and time it. settings: for the peer only."""
         answer = self._ask({"do": "translate", "job": asdict(job), "settings": _plain(settings)})
         return Done(answer["times_s"], answer["ids"], Spent(**answer["spent"]))
 
     def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> Answered:
-        """Let sentences arrive. settings: where this is the peer."""
+        """Submit sentences at their times. settings: for the peer only."""
         request = {"do": "arrive", "arrivals": asdict(arrivals), "settings": _plain(settings)}
         return Answered(**self._ask(request))
 
     def ask(self, do: str) -> Any:
-        """Anything else that the worker can tell."""
+        """Send a request that has no arguments, such as `profile`."""
         return self._ask({"do": do})
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Worker:
         self._process.stdout.close()
 
     def _ask(self, request: dict[str, Any] | None) -> Any:
-        """Send a request, or None where the first answer is only waited for."""
+        """Send a request and return its answer. None: only wait for the first line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if request is not None:

@@ -1,4 +1,4 @@
-"""One stream and saturation, starts, memory, and how good translations are under load; in rounds, servers in turns."""
+"""Latency of one stream and at saturation, starts, memory, and quality under load; the servers take turns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def measure_flows(
 
 
 def median_flow(flows: list[Flow]) -> dict[str, float]:
-    """Field by field."""
+    """The median of each field."""
     rows = [asdict(flow) for flow in flows]
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
@@ -94,11 +94,13 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
     rows = {}
     for subject, server in servers:
         plan = replace(plan_of(server, subject.dialect, workload, load), keeps_texts=True)
-        told = {each.number: each.response.texts[0] for each in samples_of(plan) if each.response is not None}
-        answers = [told.get(number, "") for number in range(len(pairs))]
+        answered = {
+            each.number: each.response.texts[0] for each in samples_of(plan) if each.response is not None
+        }
+        answers = [answered.get(number, "") for number in range(len(pairs))]
         references = [[target for _, target in pairs]]
         rows[subject.name] = {
-            "num_answers": len(told),
+            "num_answers": len(answered),
             "bleu": bleu.corpus_score(answers, references).score,
             "chrf": chrf.corpus_score(answers, references).score,
         }
@@ -114,7 +116,7 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
 def measure_latency(
     subjects: Sequence[Subject], cores: Cores, context: Context, *, with_starts: bool
 ) -> dict[str, Any]:
-    """All of it on these cores."""
+    """All measurements of this module, on these cores."""
     effort = context.effort
     starts = measure_starts(subjects, cores, effort.num_starts) if with_starts else {}
     with running(subjects, cores) as servers:

@@ -1,9 +1,9 @@
 """The engine against CTranslate2 and Hugging Face's models: the same weights, the same sentences, the same rules.
 
-Two models in fp32: a bundle's own, which is pre-norm, and a small post-norm one with a made-up language, trained
-within a minute, for Marian has no other form. Each with beams of 1, 4 and 8, no length penalty, and both of our rules
-for the end of a beam. Every answer that differs is judged by PyTorch. Exit code 1 where fewer than 99 % are the
-same, where a difference is unexplained, or where a stated score is not the teacher-forced one.
+Two models in fp32 are compared: a bundle's, which is pre-norm, and a small one of a made-up language, which is trained
+within a minute and is post-norm, as Marian models are. Each runs with beams of 1, 4 and 8, no length penalty, and both
+of our rules for the end of a beam. PyTorch judges every answer that differs. The exit code is 1 if fewer than 99 % are
+the same, a difference is unexplained, or a score is not the teacher-forced one.
 
     python -m benchmarks.oracles --data newstest2013.tsv.xz tatoeba2020.tsv.xz --json benchmarks/results/oracles.json
 """
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = measure(args)
     given = sys.argv[1:] if arguments is None else list(arguments)
     result = {
-        # Data is named without its folder, which is another one on each machine.
+        # Data is named without its folder, which depends on the machine.
         "command": shlex.join(
             [
                 "python",

@@ -15,7 +15,8 @@ PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, 
 # Bars of a chart: number per factor of ten, and lower bound of the first in ms.
 BARS_PER_DECADE = 10
 FIRST_BAR_MS = 0.1
-# Points of a percentile curve: each has 1/CURVE_STEP of the previous one's share of values above it, down to MIN_BEYOND.
+# Points of a percentile curve: the share of values above each is 1/CURVE_STEP of the one before,
+# down to MIN_BEYOND.
 CURVE_STEP = 1.15
 MIN_BEYOND = 1e-5
 

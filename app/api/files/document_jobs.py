@@ -157,7 +157,7 @@ class DocumentJobs:
             await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The file's language; the target where the file is in it. Raises NoSuchPair."""
+        """The file's language; the target if the file is in it. Raises NoSuchPair."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"

@@ -82,8 +82,8 @@ class ConnectionTable:
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
         """What a new connection may do, and the table's set of idle connections, to which it adds itself.
 
-        host: the caller's address. Where the address has reached its limit, its longest idle connection is closed;
-        where the server has, the longest idle one of all.
+        host: the caller's address. If the address has reached its limit, its longest idle connection is closed. If
+        the server has reached its limit, the longest idle one of all is closed.
         """
         address = address_of(host)
         if self._has_place(address):
@@ -150,7 +150,7 @@ def max_per_address(max_connections: int, wanted: int) -> int:
 def reserve_open_files(max_connections: int) -> None:
     """Raise the process's limit of open files to what its connections need.
 
-    Raises SettingsError where the hard limit is below that.
+    Raises SettingsError if the hard limit is below that.
     """
     needed = max_connections + NUM_RESERVED + NUM_PROBING + NUM_OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -21,7 +21,7 @@ class UnjoinedExecutor(ThreadPoolExecutor):
 
 
 def exit_within(seconds: float, exit_code: int) -> None:
-    """End the process after this time if it still runs then, even where its event loop hangs."""
+    """End the process after this time if it still runs then, even if its event loop hangs."""
 
     def end() -> None:
         time.sleep(seconds)

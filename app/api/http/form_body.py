@@ -13,7 +13,7 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# By name: a value, or a list where a form repeats the field.
+# By name: a value, or a list if a form repeats the field.
 Fields = dict[str, object]
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

@@ -290,7 +290,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection was idle for too long. It is cut where its last answer is unread."""
+        """The connection was idle for too long. It is cut if its last answer is unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -331,7 +331,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
 
     def _check_reader(self, waited: int) -> None:
-        """Cut the connection off where the reader has read nothing; an orderly close would wait for it."""
+        """Cut the connection off if the reader has read nothing; an orderly close would wait for it."""
         if self._waiting() < waited:
             self._watch_reader()
         else:

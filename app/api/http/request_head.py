@@ -97,7 +97,7 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def refusal_of(error: httptools.HttpParserError) -> Refusal:
-    """The refusal that stopped the parser; NOT_HTTP where the parser itself found the fault."""
+    """The refusal that stopped the parser; NOT_HTTP if the parser itself found the fault."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, RefusedRequest) else NOT_HTTP
 

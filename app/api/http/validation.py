@@ -271,7 +271,7 @@ def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
 
 
 def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """The error of a field that is none of `known`. It repeats the name only where that is a plain, misspelt word."""
+    """The error of a field that is none of `known`. It repeats the name only if that is a plain, misspelt word."""
     near = _nearest(key, known, _HINT_RATIO)
     if near is None or not _PLAIN_NAME.fullmatch(key):
         return PydanticCustomError(UNKNOWN, "there are {known}", {"known": ", ".join(known)})
@@ -279,7 +279,7 @@ def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
 
 
 def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> None:
-    """Raises PydanticCustomError, with the longest group's field, where all strings together are too long."""
+    """Raises PydanticCustomError, with the longest group's field, if all strings together are too long."""
     sizes = {name: sum(map(len, group)) for name, group in groups.items()}
     total = sum(sizes.values())
     if total > max_characters:

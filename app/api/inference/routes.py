@@ -176,7 +176,7 @@ def _only(codes: set[str], field: str) -> str:
 
 
 def _model(plain: PlainTranslator, request: Request) -> tuple[str, str]:
-    """Name and version of the served model. Raises NotReady, DialectError where the path names another."""
+    """Name and version of the served model. Raises NotReady, DialectError if the path names another."""
     manifest = plain.service.check_open().manifest
     version_number = request.path_params.get("number", manifest.version)
     if (request.path_params["name"], version_number) != (manifest.name, manifest.version):

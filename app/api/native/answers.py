@@ -1,7 +1,7 @@
 """The types of the native API's answers; `app.api.native.results` fills them.
 
 They are TypedDicts: the server builds plain dictionaries that mypy checks, and Pydantic makes the OpenAPI document of
-the types. A field that is not required is in an answer only where the request sets what its description names.
+the types. A field that is not required is in an answer only if the request sets what its description names.
 """
 
 from __future__ import annotations

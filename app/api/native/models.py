@@ -322,7 +322,7 @@ class TranslateBody(_ModelBody):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """One for each text; empty where the body sets none."""
+        """One for each text; empty if the body sets none."""
         return as_texts(self.target_prefix)
 
     @property
