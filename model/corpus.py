@@ -146,7 +146,7 @@ class Filter:
     """Which pairs are kept.
 
     max_length: most subwords of either side, the end token counted.
-    max_ratio: longest against shortest side, in subwords; short sentences get a slack of 8.
+    max_ratio: the longer side has at most this many times the shorter side's subwords, plus 8.
     strange_share: share of pairs that get unknown characters, so that the model learns to copy them, 0-1.
     typed_share: share of pairs that are written as people type: without a final mark, in lower case, in title case.
     excluded: domains that are left out.

@@ -17,7 +17,7 @@ class ParallelError(ValueError):
 
 
 class ProcessGroup:
-    """The processes of one run; a single process where `torchrun` did not start it.
+    """The processes of one run; a single process if `torchrun` did not start it.
 
     rank: this process's number, from 0. size: how many there are.
     """

@@ -25,7 +25,7 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
-        """Raises CorpusError where `folder` exists and is not empty."""
+        """Raises CorpusError if `folder` exists and is not empty."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CorpusError(f"{folder} exists already; name a new folder")
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression

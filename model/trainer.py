@@ -1,4 +1,4 @@
-"""The training loop of section 5, resumable to the very batch."""
+"""The training loop of section 5. A resumed run continues at the same batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Trainer:
     ) -> None:
         """description: JSON kept in each checkpoint's config beside the model's sizes.
 
-        Raises ParallelError where `accumulate` is no multiple of the number of processes.
+        Raises ParallelError if `accumulate` is no multiple of the number of processes.
         """
         self.group = ProcessGroup()
         self.group.check(options.accumulate)
@@ -124,7 +124,7 @@ class Trainer:
     def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
         """One update from `accumulate` batches, their loss divided by the subwords of all.
 
-        The processes of a run share the batches: each computes every size-th one, then the gradients are summed.
+        The processes of a run share the batches: with n processes each computes every n-th batch, and the gradients are summed.
         """
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]

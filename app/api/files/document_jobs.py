@@ -73,7 +73,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. Where that fails the document is removed. Raises as `FileWorkers.read`."""
+        """The file's texts. If that fails, the document is removed. Raises as `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
@@ -88,7 +88,7 @@ class DocumentJobs:
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and store. Where that fails the document is removed.
+        """Translate and store. If that fails, the document is removed.
 
         Raises NoSuchPair, QuotaExceeded, and as `Translator.translate`.
         """

@@ -1,6 +1,6 @@
 """Limits on the open connections: how many in all and from one address, and which one is closed for a new one.
 
-A full server closes the connection that has been idle for the longest time. Where none is idle, the new connection
+A full server closes the connection that has been idle for the longest time. If none is idle, the new connection
 joins a reserve in which only probes are answered: a busy server must not look like one that is down.
 """
 

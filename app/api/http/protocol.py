@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on the time and size in which a request arrives.
+"""uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
 A connection that sends nothing, or its header or body byte by byte, is closed `read_timeout_s` after the first byte of
 a request was due. The limit concerns neither a request that is being answered nor an idle connection between requests;
@@ -51,8 +51,8 @@ logger = logging.getLogger("app.protocol")
 # Key of a scope's extensions: whether the reader was cut off or has disconnected, and a callback for when it does.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
-# Seconds in which a request has to arrive on a connection of the reserve. Longer ones fill the reserve; in shorter ones
-# a probe from afar does not arrive.
+# Seconds in which a request has to arrive on a connection of the reserve. Larger: slow requests fill the reserve.
+# Smaller: probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
 # Bytes of chunk sizes, extensions and line ends for each byte of a body; chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
@@ -60,7 +60,7 @@ MAX_FRAMING_PER_BYTE = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: for which a reader may read nothing."""
+    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: longest time without a read."""
 
     read_timeout_s: float
     stall_s: float
@@ -156,7 +156,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser; behind a header that offers an upgrade, a second parser."""
+        """Feed the parser; after a header that offers an upgrade, feed a second one."""
         rest: bytes | memoryview = data
         while rest:
             try:

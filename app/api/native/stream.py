@@ -1,6 +1,6 @@
 """POST /v1/translate/stream: the translation while it is made, as server-sent events.
 
-The status is sent with the first piece of translation, so that an earlier error has its ordinary status. Where none is
+The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If none is
 ready for `keep_alive_s`, the stream begins without one, so that no proxy times out.
 """
 
