@@ -124,7 +124,7 @@ class Trainer:
     def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
         """One update from `accumulate` batches, their loss divided by the subwords of all.
 
-        The processes of a run share the batches: with n processes each computes every n-th batch, and the gradients are summed.
+        The processes of a run share the batches: each of n computes every n-th one. Then gradients are summed.
         """
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]

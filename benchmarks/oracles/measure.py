@@ -1,4 +1,4 @@
-"""Both models put into everybody's form, and every task given to everybody."""
+"""Converts both models for all engines, and runs every task on all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BEAM_SIZES = (1, 4, 8)
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and everybody who runs it."""
+    """A model and the engines that run it."""
 
     name: str
     judge: Judge
@@ -67,7 +67,7 @@ def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max
 def make_subject(
     name: str, model: Transformer, sources: Sequence[Ids], folder: Path, num_threads: int
 ) -> Subject:
-    """Put a model's weights into everybody's form."""
+    """Convert a model's weights for all engines."""
     folder.mkdir()
     variants = {PRECISION: write_variant(folder, weights_of(model), PRECISION)}
     request = BundleRequest(name, "0", "en", "de", (PRECISION,), FACTS)

@@ -1,4 +1,4 @@
-"""A server that has all the connections that it may have: probes are answered, and idle connections make room."""
+"""A server at its limit of connections answers probes, and closes idle connections for new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.api.test_connections import assert_live, receive_until
 MAX_CONNECTIONS, MAX_PER_ADDRESS = 8, 6
 GET = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
 BEGUN = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
-# Every address of 127.0.0.0/8 is this machine's: callers of several addresses are at hand.
+# Every address of 127.0.0.0/8 is this machine's: a test can connect from several addresses.
 HERE, THERE, ELSEWHERE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 Connect = Callable[..., socket.socket]
 
@@ -58,7 +58,7 @@ def connect(small: ServerProcess) -> Iterator[Connect]:
 
 
 def begun(connect: Connect, source: str, number: int) -> None:
-    """Connections with a request under way, whose bodies do not come."""
+    """Connections with a request in progress whose body does not arrive."""
     for _ in range(number):
         connection = connect(source)
         connection.sendall(BEGUN.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
@@ -111,7 +111,7 @@ def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> Non
     assert b"\r\nx-request-id: " in received
 
 
-def test_probes_are_answered_where_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
+def test_probes_are_answered_if_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
     begun(connect, HERE, MAX_PER_ADDRESS)
     begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(30):
@@ -212,7 +212,7 @@ def test_one_address_may_have_nine_tenths() -> None:
 
 
 def serve_with_open_files(soft: int, hard: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """`transduce serve` under limits of open files; the bundle is none, so that it ends."""
+    """`transduce serve` under limits of open files; the folder is no bundle, so the server ends."""
     return subprocess.run(
         [sys.executable, "-m", "transduce", "serve", "--port", "0", "--bundle", str(tmp_path)],
         cwd=ROOT,
@@ -234,4 +234,4 @@ def test_more_connections_than_files_stop_the_start(tmp_path: Path) -> None:
 def test_the_soft_limit_of_files_is_raised(tmp_path: Path) -> None:
     ended = serve_with_open_files(512, 4096, tmp_path)
     assert "open files" not in ended.stderr
-    assert tmp_path.name in ended.stderr, "it is the bundle that is wrong"
+    assert tmp_path.name in ended.stderr, "the bundle is the only problem"

@@ -14,7 +14,7 @@ REFERENCES = [
 
 
 def changed(every: int, *, beginning: int = 0) -> list[str]:
-    """The references, every so many of them with two words less."""
+    """The references; every `every`-th one lacks two words."""
     return [
         text.replace(" was sold", "") if number % every == beginning else text
         for number, text in enumerate(REFERENCES)

@@ -34,7 +34,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        # Where another task has cancelled the request too, it stays cancelled.
+        # If another task has cancelled the request too, it stays cancelled.
         if has_left and task.uncancel() == 0:
             raise RequestCancelled("the caller left before the answer") from error
         raise
