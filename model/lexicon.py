@@ -21,7 +21,7 @@ MIN_COUNT = 4
 NUM_ITERATIONS = 5
 # Weight of a form inside a sentence relative to one at its start, where any word has a capital.
 FORM_WEIGHT = 1000
-# Both directions must agree: p(target | source) and p(source | target).
+# Least p(target | source), and least p(source | target), of an entry.
 MIN_PROBABILITY = 0.15
 # Least probability and count of an entry that is also a training pair, and the domain of these pairs.
 MIN_PAIR_PROBABILITY, MIN_PAIR_COUNT = 0.25, 5

@@ -1,4 +1,4 @@
-"""What is done for all requests together."""
+"""The service's work that concerns all requests."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.Mon
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
-        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # nothing is asked of it
+        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # never called
         knot, is_gone = Knot(), asyncio.Event()
         reply = weakref.ref(knot, lambda _: is_gone.set())
         gc.collect()
         with service.work():
             del knot
-            gc.collect(1)  # what is young is old now: enough for a look at all
+            gc.collect(1)  # moves young objects to the old generation, which makes a full collection due
             await asyncio.sleep(0.05)
             assert reply() is not None, "a request is in work"
         await asyncio.wait_for(is_gone.wait(), PATIENCE_S)
