@@ -1,4 +1,4 @@
-"""The fp32 variant of a bundle that has none: exported from the bundle's own weights, where PyTorch is at hand."""
+"""The fp32 variant of a bundle that has none: exported from the bundle's own weights, if PyTorch is installed."""
 
 from __future__ import annotations
 
