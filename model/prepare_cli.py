@@ -62,7 +62,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=2.5,
         metavar="X",
-        help="largest ratio of the sides' characters, if they differ by more than 15 (default: %(default)s)",
+        help="most characters of a side: this many times the other's, plus 15 (default: %(default)s)",
     )
     add(
         "--max-copied",
