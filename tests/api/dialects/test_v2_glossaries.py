@@ -108,7 +108,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name must be given"),
     ({"name": " "}, "name: 0 characters, not 1 to 256"),
     ({"name": "x" * 257}, "name: 257 characters, not 1 to 256"),
-    ({"source_lang": None}, "source_lang is required"),
+    ({"source_lang": None}, "source_lang must be given"),
     ({"entries": "\n".join(f"{n}\tx" for n in range(10_001))}, "entries: more than 10000"),
 ]
 
