@@ -76,7 +76,7 @@ class SpecialIds(ManifestPart):
 
 
 class DecodingDefaults(ManifestPart):
-    """Decoding options that a request's own replace."""
+    """Default decoding options; a request can replace each of them."""
 
     beam_size: int = Field(ge=1, le=16)
     length_penalty: LengthPenalty

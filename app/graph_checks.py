@@ -56,7 +56,7 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
             f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
         ]
     num_layers = sum(spec.name.startswith("self_key_") for spec in variant.decoder.inputs)
-    if num_layers != sizes.num_decoder_layers:  # the checks below build names for so many layers
+    if num_layers != sizes.num_decoder_layers:  # the checks below build names for every layer
         claimed = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
         return [f"{claimed}, and {variant.decoder.file} has the caches of {num_layers}"]
     problems = [

@@ -113,7 +113,7 @@ def load_model(settings: Settings, fork_server: ForkServer | None = None) -> Loa
 
 
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
-    """Start the workers of a spec in their own processes, where they begin to load. fork_server: as in `load_model`."""
+    """Start the workers of a spec in their own processes, which begin to load. fork_server: as in `load_model`."""
     return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
 
 

@@ -23,9 +23,9 @@ _TITLES = {
 }
 # Subwords up to which every axis of a small map is labelled. Larger: labels overlap.
 MAX_LABELS = 40
-# Width and height of a map, in inches: so much a subword, within bounds.
+# Inches of a map's width or height for each subword, and the least and the most inches of a map.
 _INCHES_A_SUBWORD, _MIN_INCHES, _MAX_INCHES = 0.16, 1.6, 4.0
-# Where the two pairs of sine and cosine stand whose curves are drawn, as shares of d_model. The Annotated Transformer
+# First dimension of each sine-cosine pair whose curves are drawn, as a share of d_model. The Annotated Transformer
 # draws dimensions 4 to 7 of 20.
 CURVES = (0.2, 0.3)
 
@@ -33,7 +33,7 @@ CURVES = (0.2, 0.3)
 def attention_picture(maps: AttentionMaps, part: Part) -> Picture:
     """Draw all layers (rows, from 0) and heads (columns, from 0) of one part; a map's rows are queries.
 
-    The rows of decoder and cross-attention bear the subword that is predicted from there.
+    A row of decoder or cross-attention is labelled with the subword that its query predicts.
     """
     weights: Floats = getattr(maps, part)
     rows = maps.source if part == "encoder" else maps.outputs

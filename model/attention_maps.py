@@ -68,7 +68,7 @@ def maps_of(
 ) -> AttentionMaps:
     """Compute the weights of a sentence and its translation.
 
-    target: None is the model's own greedy translation. tag: the subword before the source, where the model has one.
+    target: None is the model's own greedy translation. tag: the subword before the source, if the model has one.
     Raises TokenizerError for a tag that the vocabulary does not have and for text that it cannot encode, ValueError
     for text that is longer than the model's positions.
     """

@@ -1,4 +1,4 @@
-"""Batches of like lengths, up to a budget of subwords, in an order that a seed decides."""
+"""Batches of pairs of similar length, within a budget of subwords, in an order that depends on a seed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Batches:
     ) -> None:
         """max_tokens: most subwords of a batch's longer side, padding counted.
 
-        weights: how often an epoch holds each pair of a domain, on average; 1 where none is given.
+        weights: mean number of times that an epoch holds each pair of a domain; 1 for domains that are not named.
         Raises ValueError for a domain that the corpus does not have.
         """
         weights = weights or {}

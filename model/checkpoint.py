@@ -29,15 +29,15 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
 
 
 class CheckpointError(ValueError):
-    """A folder that is not a checkpoint, or not one of this model."""
+    """The folder is not a checkpoint, or is the checkpoint of another model."""
 
 
 @dataclass(frozen=True)
 class Saved:
     """What a checkpoint holds.
 
-    model: state dict. config: sizes and whatever else describes the model, as JSON.
-    optimizer and state: what training needs to go on; empty in one that is only to be used.
+    model: state dict. config: sizes and other facts of the model, as JSON.
+    optimizer and state: what training needs to resume; empty in a checkpoint for inference only.
     """
 
     model: Mapping[str, Tensor]
@@ -50,7 +50,7 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
     """Write a folder under a temporary name, flush it to the disk, then rename it to `path`.
 
     files: bytes to write, tensors to store as safetensors, or a file to copy, by file name. A folder
-    that is there already is replaced.
+    that exists already is replaced.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -100,7 +100,7 @@ def load(path: Path) -> Saved:
 
 
 def build_model(saved: Saved) -> Transformer:
-    """The model of a checkpoint, in fp32 and in evaluation mode. Raises CheckpointError where it does not fit."""
+    """The model of a checkpoint, in fp32 and evaluation mode. Raises CheckpointError if weights and sizes differ."""
     try:
         model = Transformer(ModelConfig.from_json(saved.config["model"]))
         model.load_state_dict({name: tensor.float() for name, tensor in saved.model.items()})

@@ -40,11 +40,11 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_tokenizer(args: argparse.Namespace) -> int:
-    """Train a joint vocabulary on each domain's pairs as often as its weight says, or add tags to one."""
+    """Train a joint vocabulary on pairs that are repeated by their domain's weight, or add tags to a vocabulary."""
     from model.tokenizer_training import add_tags, train_tokenizer
 
     if (args.start_from is None) == (not args.data):
-        print("transduce tokenizer: give --data or --start-from, one of the two", file=sys.stderr)
+        print("transduce tokenizer: give either --data or --start-from", file=sys.stderr)
         return 2
     if args.start_from is not None:
         add_tags(args.start_from, args.output, args.tag)
@@ -61,7 +61,7 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 
 
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
-    """Each domain's pairs, repeated or left out evenly: 2.5 is twice and three times in turn, 0.5 every second."""
+    """Repeat or skip each domain's pairs evenly: weight 2.5 yields them two and three times in turn."""
     owed: dict[str, float] = {}
     for pair in pairs:
         due = owed.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
@@ -131,7 +131,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beam-size", type=int, default=1, help="1: greedy, in batches; more: one by one, slow"
     )
-    parser.add_argument("--threads", type=int, default=0, help="0: the processors that there are")
+    parser.add_argument("--threads", type=int, default=0, help="0: all available processors")
     parser.add_argument("--json", action="store_true", help="one JSON object a test set instead of a line")
 
 

@@ -1,4 +1,4 @@
-"""Options of a command from a YAML file, and the file of all options that a run was made with."""
+"""Reads a command's options from a YAML file, and writes all options of a run to one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Of one start, not of the run: they are not written to the run's own file.
+# Options of one invocation, not of the run: they are not written to the run's file.
 NOT_KEPT = frozenset({"config", "resume", "debug", "command"})
 
 
@@ -26,7 +26,7 @@ class ConfigFile(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Parse the file's options as if they stood on the command line. Anything else is a usage error."""
+        """Parse the file's options as if they stood on the command line. Anything else in the file is a usage error."""
         path = Path(str(values))
         setattr(namespace, self.dest, path)
         arguments: list[str] = []
@@ -92,7 +92,7 @@ def _action(parser: argparse.ArgumentParser, path: Path, key: str) -> argparse.A
 def _arguments(
     parser: argparse.ArgumentParser, path: Path, action: argparse.Action, value: object
 ) -> Iterator[str]:
-    """An option and its value as they would stand on the command line; none for null, or false of a switch."""
+    """Return the command-line arguments for an option; none if its value is null, or is false for a switch."""
     flag = action.option_strings[-1]
     if action.nargs == 0:
         if not isinstance(value, bool):

@@ -23,7 +23,7 @@ Int32s = NDArray[np.int32]
 
 
 class CorpusError(ValueError):
-    """A file that is not the parallel text it should be."""
+    """The file is not parallel text, or no pair can be used."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Pair:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 text, plain, .gz or .xz, without their newlines; nothing else ends a line.
+    """Yield the lines of a UTF-8 file (plain, .gz or .xz) without newlines. Only a newline ends a line.
 
-    Raises CorpusError that names the file, and the line where there is one.
+    Raises CorpusError that names the file and, for broken text, the line.
     """
     number = 0
     try:
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open UTF-8 text, plain, .gz or .xz; only a newline ends a line. Raises CorpusError where there is none."""
+    """Open UTF-8 text (plain, .gz or .xz); only a newline ends a line. Raises CorpusError for a missing file."""
     if not path.is_file():
         raise CorpusError(f"{path} does not exist")
     if path.suffix == ".xz":
@@ -76,7 +76,7 @@ def read_tsv(path: Path) -> Iterator[Pair]:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
-    """Pairs of two files, line by line. Raises CorpusError where one is longer."""
+    """Pairs of two files, line by line. Raises CorpusError if one is longer."""
     domain = source.name.split(".")[0]
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if one is None or other is None:
@@ -99,7 +99,7 @@ def read_data(specification: str) -> Iterator[Pair]:
 
 
 def tsv_files(folder: Path) -> list[Path]:
-    """Return the TSV files in a folder, by name. Raises CorpusError where there is none."""
+    """Return the TSV files in a folder, by name. Raises CorpusError if there is none."""
     files = sorted(path for pattern in ("*.tsv", "*.tsv.gz", "*.tsv.xz") for path in folder.glob(pattern))
     if not files:
         raise CorpusError(f"{folder} holds no TSV file")
@@ -137,7 +137,7 @@ class Corpus:
         return lengths[0::2], lengths[1::2]
 
 
-# Of the pairs with unknown characters: how many have them at an end rather than in the place of words.
+# Share of the pairs with unknown characters that have them at one end; the others have them in place of words.
 ENDS_SHARE = 0.25
 
 
@@ -146,8 +146,8 @@ class Filter:
     """Which pairs are kept.
 
     max_length: most subwords of either side, the end token counted.
-    max_ratio: longest against shortest side, in subwords; short sentences get a slack of 8.
-    strange_share: share of pairs that are given unknown characters to carry, 0-1.
+    max_ratio: the longer side has at most this many times the shorter side's subwords, plus 8.
+    strange_share: share of pairs that get unknown characters, so that the model learns to copy them, 0-1.
     typed_share: share of pairs that are written as people type: without a final mark, in lower case, in title case.
     excluded: domains that are left out.
     """
@@ -167,7 +167,7 @@ class Filter:
         return None
 
     def vary(self, pair: Pair, random_numbers: random.Random, lexicon: Mapping[str, str]) -> Pair:
-        """The pair, or by the shares above another form of it. lexicon: by words of the pair's source."""
+        """The pair, or a variant of it, at random by the shares above. lexicon: translations by source word."""
         chance = random_numbers.random()
         texts = pair.source, pair.target
         if chance < self.strange_share:
@@ -204,7 +204,7 @@ class Direction:
     lexicon: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, pair: Pair) -> Pair:
-        """The pair as this direction reads it."""
+        """The pair in this direction."""
         return Pair(pair.target, pair.source, pair.domain) if self.is_reversed else pair
 
 

@@ -1,4 +1,4 @@
-"""The encoded corpus of a run, kept beside its checkpoints: `--resume` and further processes read it at once."""
+"""The encoded corpus of a run, stored beside its checkpoints for `--resume` and the run's other processes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 from model.corpus import Corpus
 
-FORMAT = 1  # changed with what encoding does, so that a corpus of older code is encoded anew
+FORMAT = 1  # increased when the encoding changes, so that a corpus of older code is encoded again
 ARRAYS = ("ids", "starts", "domains")
 
 
 def file_facts(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Name, bytes and time of change (ns) of files: they differ where the text does. Raises FileNotFoundError."""
+    """Name, size in bytes and modification time (ns) of each file, to detect a change. Raises FileNotFoundError."""
     return [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 
 def cached_corpus(folder: Path, key: Mapping[str, Any], encode: Callable[[], Corpus]) -> Corpus:
-    """The corpus in `folder` where it was made with the same key, else a new one, which replaces it.
+    """The corpus in `folder` if it was made with the same key, else a new one, which replaces it.
 
     key: JSON of all that the corpus depends on. A corpus that is read stays on the disk, mapped into memory, so
     the processes of a run share it. Raises what `encode` raises.

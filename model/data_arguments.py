@@ -39,7 +39,7 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
         action="append",
         default=[],
         metavar="NAME=WEIGHT",
-        help="how often an epoch holds a pair of this domain; 0 leaves it out; 1 where not given",
+        help="how often an epoch holds a pair of this domain; 0 leaves it out (default: 1)",
     )
 
 
@@ -52,7 +52,7 @@ def files_of(specifications: list[str]) -> list[Path]:
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the order given. Raises CorpusError at once where a file does not exist."""
+    """All pairs of all files, in the order given. Raises CorpusError at once if a file does not exist."""
     from model.corpus import CorpusError, read_data
 
     for path in files_of(specifications):
@@ -71,7 +71,7 @@ def direction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="translate the other way, too, from the second column to the first, with this before each source",
+        help="also train from the second column to the first, with this subword before each source",
     )
 
 

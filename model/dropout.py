@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    """Dropout (section 5.4) at a rate rounded to 1/256, eight decisions drawn by one 64-bit number.
+    """Dropout (section 5.4) at a rate rounded to 1/256. One 64-bit random number decides eight elements.
 
-    PyTorch's kernel draws a number an element, which on a CPU took a ninth of a training step; the
-    kept elements are scaled by the rounded rate, so the expectation is exact. Other devices use PyTorch's.
+    PyTorch's kernel draws one number for each element, which on a CPU takes a ninth of a training step; other devices
+    use it. Kept elements are scaled by the rounded rate, so the expectation is exact.
     """
 
     def __init__(self, rate: float) -> None:

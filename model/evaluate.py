@@ -79,7 +79,7 @@ def translate(
 ) -> list[str]:
     """Translations by the reference search: greedy in batches for beam size 1, else sentence by sentence.
 
-    tag: the subword before each source, where the model has one. Raises TokenizerError where it is none.
+    tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it.
     """
     if beam_size == 1:
         return translate_greedily(model, tokenizer, texts, tag=tag)
@@ -95,6 +95,6 @@ def translate(
 def greedy_bleu(
     model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], *, tag: str | None = None
 ) -> float:
-    """BLEU of greedy translations. tag: the subword before each source, where the model has one."""
+    """BLEU of greedy translations. tag: the subword before each source, if the model has one."""
     translations = translate_greedily(model, tokenizer, [pair.source for pair in pairs], tag=tag)
     return score(translations, [pair.target for pair in pairs]).bleu

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-# The beginning of a sentence says what the whole of it would. Larger: slower in proportion.
+# Characters of a sentence that the detector reads: its beginning is enough. Larger: slower in proportion.
 MAX_CHARACTERS = 150
 # Least confidence, 0 to 1, with which a sentence counts as in another language. Lower: names and headings are dropped
 # on a guess. Higher: short foreign sentences stay.
 MIN_CONFIDENCE = 0.8
-# Letters in bytes of UTF-8, which the detector counts in: shorter texts are never dropped.
+# Fewest letters, in bytes of UTF-8, that the detector judges. Smaller: short texts are dropped on a guess.
 MIN_LETTER_BYTES = 21
-# Codes under which the model knows a language that others call otherwise.
+# The detector's codes for languages that have another code here.
 _ALIASES = {"nb": "no", "fil": "tl", "yue": "zh"}
-# Languages that the model confuses with one another: none of a group counts as another language beside a member.
+# Groups of languages that the detector confuses: within a group, none counts as another language.
 _ALIKE = (
     frozenset({"no", "nb", "nn", "da", "sv"}),
     frozenset({"bs", "hr", "sr"}),
@@ -27,7 +27,7 @@ _ALIKE = (
 
 
 class LanguageCheck:
-    """The detector: a second and some 70 MB to load, a fifth of a millisecond a sentence."""
+    """The detector. It takes about a second and 70 MB to load, and 0.2 ms a sentence."""
 
     def __init__(self) -> None:
         """Load the model that py3langid brings along: naive Bayes over byte n-grams (Lui and Baldwin 2012)."""

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from model.corpus import CorpusError, Pair, read_lines
 
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-# Longer sentences say little about single words, and cost the product of both lengths.
+# Longest sentence, in words. Longer ones say little about single words, and cost the product of both lengths.
 MAX_WORDS = 24
 # Words seen less often are not aligned: their probabilities are chance.
 MIN_COUNT = 4
 NUM_ITERATIONS = 5
-# How much more a form inside a sentence says than one at its start.
+# Weight of a form inside a sentence relative to one at its start, where any word has a capital.
 FORM_WEIGHT = 1000
-# Both directions must agree: p(target | source) and p(source | target).
+# Least p(target | source), and least p(source | target), of an entry.
 MIN_PROBABILITY = 0.15
-# Of entries that are trained on by themselves, and the domain that they are then.
+# Least probability and count of an entry that is also a training pair, and the domain of these pairs.
 MIN_PAIR_PROBABILITY, MIN_PAIR_COUNT = 0.25, 5
 LEXICON = "lexicon"
 
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Entry:
-    """A word and its translation, as each is mostly written inside a sentence.
+    """A word and its translation, each in its most frequent form inside a sentence.
 
     count: sentences in which the source word was seen. probability: the smaller of the two directions', 0-1.
     """
@@ -54,7 +54,7 @@ class Words:
         for sentence in sentences:
             counts.update(word.lower() for word in sentence)
             for number, word in enumerate(sentence):
-                # The first word of a sentence has a capital whatever it is: its form counts where there is no other.
+                # The first word of a sentence has a capital in any case: its form counts only if there is no other.
                 self._forms.setdefault(word.lower(), Counter())[word] += FORM_WEIGHT if number else 1
         self.names = ["", *(word for word, count in counts.items() if count >= MIN_COUNT)]
         self.counts = np.array([0, *(counts[word] for word in self.names[1:])])
@@ -65,7 +65,7 @@ class Words:
         return [index for word in sentence if (index := self._ids.get(word.lower(), 0))]
 
     def form(self, index: int) -> str:
-        """How the word is mostly written inside a sentence."""
+        """The word's most frequent form inside a sentence."""
         return self._forms[self.names[index]].most_common(1)[0][0] if index else ""
 
 
@@ -77,8 +77,8 @@ def words_of(text: str) -> list[str]:
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
     """The word pairs that are each other's likeliest translation, the most frequent first.
 
-    Sentences of more than MAX_WORDS words are passed over. Memory: some 24 bytes for each possible link of two words.
-    Raises CorpusError where no sentence is left.
+    Sentences of more than MAX_WORDS words are skipped. Memory: about 24 bytes for each possible link of two words.
+    Raises CorpusError if no sentence is left.
     """
     sentences = [
         (source, target)
@@ -125,7 +125,7 @@ def translation_table(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) 
 
 
 def _links(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
-    """Every pair of an e and an f word of a sentence, and the number of the f word among all of the corpus."""
+    """Every pair of an e word and an f word of one sentence, with the f word's index in the whole corpus."""
     all_e, all_f, positions = [], [], []
     start = 0
     for e, f in sentences:
@@ -182,7 +182,7 @@ def read_lexicon(path: Path) -> list[Entry]:
 
 
 def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict[str, str]:
-    """Each word's translation, both in lower case; the most frequent entry counts. is_reversed: by target word."""
+    """Each word's most frequent translation, both in lower case. is_reversed: the keys are target words."""
     found: dict[str, str] = {}
     for entry in entries:
         word, translation = (entry.target, entry.source) if is_reversed else (entry.source, entry.target)
@@ -191,7 +191,7 @@ def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict
 
 
 def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
-    """Entries that are sure enough as pairs to train on, as written and with a capital, as on a button: LEXICON.
+    """Yield likely entries as training pairs of domain LEXICON, as written and with a capital, as on a button.
 
     A word that is its own translation is no pair: from thousands of names and untranslated terms a model
     learns to copy every single word.

@@ -13,7 +13,7 @@ ROWS_AT_A_TIME = 64  # 64 x 8,000 logits in fp32 are 2 MB: they stay in the seco
 class ProjectedCrossEntropy(torch.autograd.Function):
     """Sum over rows of (1 - e) * -log p(y) + e / V * sum_v -log p(v), p = softmax(x W^T) (section 5.4).
 
-    Forward computes the gradients too: the logits are turned into their gradient where they lie, a few
+    Forward computes the gradients too: the logits are turned into their gradient in place, a few
     rows at a time, and no other array of that size is made.
     """
 

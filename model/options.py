@@ -1,4 +1,4 @@
-"""How to train: no PyTorch here, so that a command line can show the defaults without it."""
+"""Options of training. This module imports no PyTorch, so the command line can show the defaults at once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train; the defaults are the paper's where it has one.
+    """How to train; the defaults are the paper's if it has one.
 
-    max_steps: updates of the weights. max_time_s: stop after so long, whichever is first; 0 is off.
+    max_steps: updates of the weights. max_time_s: seconds after which training stops earlier; 0 is off.
     accumulate: batches an update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
-    cooldown_steps: the learning rate falls linearly towards 0 over so many of the last updates; 0 is off.
+    cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
     optimizer: "adam" is the paper's; "muon" gives the layers' matrices Muon, the rest Adam.
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.
-    keep: most checkpoints kept, the newest; 0 keeps all.
-    patience: evaluations without a better dev loss (or BLEU) before it stops; 0 is off.
+    keep: number of newest checkpoints to keep; 0 keeps all.
+    patience: evaluations without a better dev loss (or BLEU) before training stops; 0 is off.
     """
 
     max_steps: int = 100_000
@@ -42,19 +42,19 @@ class TrainingOptions:
 # One line each, for the command line.
 HELP = {
     "max_steps": "updates of the weights",
-    "max_time_s": "stop after so many seconds; 0: never",
+    "max_time_s": "stop after this many seconds; 0: never",
     "accumulate": "batches an update, over all processes",
     "max_gradient_norm": "clip gradients at this norm; 0: never",
     "label_smoothing": "section 5.4",
     "warmup_steps": "updates until the learning rate is highest, section 5.3",
     "learning_rate_factor": "multiplies the learning rate of equation (3)",
-    "cooldown_steps": "last updates over which the learning rate falls towards 0; 0: none",
+    "cooldown_steps": "number of last updates over which the learning rate falls towards 0",
     "optimizer": "adam: the paper's; muon: Muon for the layers' matrices, Adam for the rest",
     "precision": "of matrix products: bf16 by autocast, or fp32",
     "evaluate_every": "updates between two evaluations",
     "save_every": "updates between two checkpoints; 0: only at the end",
-    "keep": "most checkpoints kept, the newest; 0: all",
-    "patience": "stop after so many evaluations without a better one; 0: never",
-    "patience_on": "what has to be better",
+    "keep": "number of newest checkpoints to keep; 0: all",
+    "patience": "stop after this many evaluations without an improvement; 0: never",
+    "patience_on": "the measure that has to improve",
     "seed": "of weights, order of data and dropout",
 }

@@ -46,10 +46,10 @@ MEANINGS = {
     Reason.COPY: "both sides are the same",
     Reason.NEAR_COPY: "the target is hardly translated",
     Reason.SCRIPT: "a side is mostly in another script",
-    Reason.NUMBERS: "the sides have other digits",
+    Reason.NUMBERS: "the sides have different digits",
     Reason.EXCLUDED: "a side is in an excluded file",
-    Reason.DUPLICATE: "the same pair stood before",
-    Reason.NEAR_DUPLICATE: "a pair with other marks, case or numbers stood before",
+    Reason.DUPLICATE: "an earlier pair is the same",
+    Reason.NEAR_DUPLICATE: "an earlier pair differs only in marks, case or numbers",
     Reason.LANGUAGE: "a side is in another language",
     Reason.SAMPLING: "left out by its domain's weight",
 }
@@ -59,7 +59,7 @@ NOT_KEPT = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUD
 
 @dataclass(frozen=True)
 class Rules:
-    """What a pair must be like. The sides are normalised (`text_cleaning.normalise`) before they are looked at.
+    """The rules for a pair whose sides are normalised by `text_cleaning.normalise`.
 
     source, target: language codes of the columns.
     max_characters: most of either side. max_ratio: longer against shorter side, in characters, above LENGTH_SLACK.

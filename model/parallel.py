@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 class ParallelError(ValueError):
-    """A number of processes that the options do not fit."""
+    """The options do not allow this number of processes."""
 
 
 class ProcessGroup:
-    """The processes of one run; a single process where `torchrun` did not start it.
+    """The processes of one run; a single process if `torchrun` did not start it.
 
     rank: this process's number, from 0. size: how many there are.
     """
@@ -28,7 +28,7 @@ class ProcessGroup:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the others: NCCL where there is a GPU for each process of this machine, gloo otherwise."""
+        """Join the others: NCCL if each process of this machine has a GPU, else gloo."""
         if self.size > 1:
             has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
             if has_gpus:
@@ -58,7 +58,7 @@ class ProcessGroup:
             dist.barrier()
 
     def check(self, accumulate: int) -> None:
-        """Raises ParallelError where the batches of an update do not divide evenly among the processes."""
+        """Raises ParallelError if the batches of an update do not divide evenly among the processes."""
         if accumulate % self.size:
             raise ParallelError(
                 f"accumulate is {accumulate}: with {self.size} processes it must be a multiple of {self.size}"

@@ -9,7 +9,7 @@ from typing import Literal
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-# Pixels an inch of a PNG, and of one in a notebook. Larger: sharper and larger files.
+# Pixels per inch of a PNG file, and of a picture in a notebook. Larger: sharper and larger files.
 DPI, NOTEBOOK_DPI = 120, 60
 FORMATS: tuple[Literal["png"], Literal["svg"]] = ("png", "svg")
 
@@ -30,9 +30,9 @@ class Picture:
         return buffer.getvalue()
 
     def save(self, path: Path) -> list[Path]:
-        """Write PNG or SVG by the path's suffix, both where it has neither, and return the files.
+        """Write PNG or SVG by the path's suffix, or both if it has neither, and return the files.
 
-        Raises OSError where a file cannot be written.
+        Raises OSError if a file cannot be written.
         """
         chosen = [each for each in FORMATS if path.suffix.lower() == f".{each}"]
         paths = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model.picture import Picture
     from model.transformer import Transformer
 
-OUTPUT_HELP = "FILE.png or FILE.svg; both where it has neither suffix"
+OUTPUT_HELP = "FILE.png or FILE.svg; both if it has neither suffix"
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
 def run_plot(args: argparse.Namespace) -> int:
     """Draw a figure and write it.
 
-    Raises ValueError for what cannot be drawn, OSError where a file cannot be read or written.
+    Raises ValueError for what cannot be drawn, OSError if a file cannot be read or written.
     """
     for path in args.draw(args).save(args.output):
         print(path, file=sys.stderr)

@@ -19,13 +19,13 @@ from model.prepare_report import Report
 from model.seen_hashes import SeenHashes, UInt64s
 from model.text_cleaning import hash64, letters_key, near_key, normalise
 
-# Pairs that are looked at together. Larger: more memory, some 1 kB a pair. Smaller: more calls of numpy a pair.
+# Pairs of a block. Larger: more memory, about 1 kB a pair. Smaller: more calls of numpy a pair.
 BLOCK_PAIRS = 16_384
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to a parallel text.
+    """How to prepare a parallel text.
 
     weights: how often a pair of a domain is written, on average; 1 for domains that are not named.
     excluded: `letters_key` hashes of sentences that no pair may hold on either side, sorted.
@@ -49,7 +49,7 @@ class _Candidate:
 def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> Iterator[Pair]:
     """Yield the pairs to write, in order, and count all in `report`.
 
-    Raises CorpusError, once everything is read, for a weight of a domain that no pair has and where no pair is left.
+    Raises CorpusError after the last pair if no pair has a domain that `weights` names, or if no pair is left.
     """
     chain = _Chain(preparation, report)
     remaining = iter(pairs)
@@ -63,7 +63,7 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
 
 
 class _Chain:
-    """The steps that a block of pairs goes through, cheapest first, with the hashes of all pairs before."""
+    """The steps that a block of pairs goes through, cheapest first, and the hashes of all earlier pairs."""
 
     def __init__(self, preparation: Preparation, report: Report) -> None:
         self._preparation, self._report = preparation, report
@@ -152,7 +152,7 @@ def _near_hash(candidate: _Candidate) -> int:
 
 
 def excluded_hashes(paths: Iterable[Path]) -> UInt64s:
-    """Return the hashes of all sentences of test sets, sorted: every column of a TSV but a third one, the domain.
+    """Return the sorted hashes of all sentences of test sets: the last two columns, since a first of three is a domain.
 
     Raises CorpusError for a file that cannot be read and a line of more than three columns.
     """

@@ -48,21 +48,21 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="drop pairs whose side equals a line of this test set but for case and marks; may be repeated",
+        help="drop pairs with a sentence of this test set, case and marks ignored; may be repeated",
     )
     add(
         "--max-characters",
         type=_positive,
         default=600,
         metavar="N",
-        help="most of a side (default: %(default)s)",
+        help="longest side, in characters (default: %(default)s)",
     )
     add(
         "--max-ratio",
         type=float,
         default=2.5,
         metavar="X",
-        help="longer against shorter side, in characters, beyond 15 (default: %(default)s)",
+        help="most characters of a side: this many times the other's, plus 15 (default: %(default)s)",
     )
     add(
         "--max-copied",
@@ -71,7 +71,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="largest share of the target's words that stand in the source, 0-1 (default: %(default)s)",
     )
-    add("--check-numbers", action="store_true", help="drop pairs whose sides have other digits")
+    add("--check-numbers", action="store_true", help="drop pairs whose sides have different digits")
     add(
         "--keep",
         action="append",
@@ -80,13 +80,13 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REASON",
         help=f"do not drop for this reason: {', '.join(KEPT_CHOICES)}; may be repeated",
     )
-    add("--seed", type=int, default=1, help="of the sampling by domain (default: %(default)s)")
+    add("--seed", type=int, default=1, help="seed of the sampling by domain (default: %(default)s)")
     add(
         "--shard-pairs",
         type=_positive,
         default=250_000,
         metavar="N",
-        help="most pairs of a file (default: %(default)s)",
+        help="most pairs in a file (default: %(default)s)",
     )
     add(
         "--compression", choices=("gz", "xz"), default="gz", help="xz: smaller, slower (default: %(default)s)"
@@ -96,7 +96,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
 def run_prepare(args: argparse.Namespace) -> int:
     """Write shards and a report.
 
-    Raises CorpusError for text that cannot be read or that nothing is left of, OSError where it cannot be written.
+    Raises CorpusError if the text cannot be read or no pair is left, OSError if the output cannot be written.
     """
     from model.prepare import Preparation, excluded_hashes, prepare
     from model.prepare_report import Report
@@ -134,7 +134,7 @@ def _rules(args: argparse.Namespace) -> Rules:
 
 
 def _counted(pairs: Iterable[Pair], progress: Progress, report: Report) -> Iterator[Pair]:
-    """The pairs; every PROGRESS_EVERY-th moves the progress on."""
+    """Yield the pairs; update the progress every PROGRESS_EVERY pairs."""
     number = 0
     for number, pair in enumerate(pairs, 1):
         yield pair
@@ -144,7 +144,7 @@ def _counted(pairs: Iterable[Pair], progress: Progress, report: Report) -> Itera
 
 
 def _options(args: argparse.Namespace) -> dict[str, object]:
-    """What decides the output, for the report."""
+    """The options that the output depends on, for the report."""
     names = (
         "data domain source target exclude max_characters max_ratio max_copied check_numbers keep seed shard_pairs "
         "compression"

@@ -94,7 +94,7 @@ class Report:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as lines with columns of one width; cells that begin with a digit stand to the right."""
+    """Return rows as lines with columns of one width; cells that begin with a digit are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

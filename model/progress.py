@@ -15,7 +15,7 @@ LINE_EVERY_S = 30.0
 
 
 class Progress:
-    """Counts on stderr. Use it as a context manager; its end writes a closing line where there is no terminal."""
+    """Counts on stderr. Use it as a context manager; its end writes a closing line if stderr is no terminal."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Progress:
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """unit: the word for what is counted, in the plural. total: how many there are, where that is known.
+        """unit: the word for what is counted, in the plural. total: how many there are, if that is known.
 
         file: where it is shown; stderr by default. clock: seconds.
         """
@@ -52,7 +52,7 @@ class Progress:
             self._show()
 
     def start_at(self, count: int) -> None:
-        """Count `count` as done before: they do not enter the speed."""
+        """Count `count` as done earlier: the speed leaves them out."""
         self._count = self._start_count = count
         if self._bar is not None:
             self._bar.initial = self._bar.n = count
@@ -70,7 +70,7 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        """Write a line: count, speed, time left where it is known, note."""
+        """Write a line: count, speed, time left if it is known, note."""
         self._shown_count = self._count
         speed = (self._count - self._start_count) / max(self._clock() - self._started_at, 1e-9)
         parts = [f"{self._count:,} {self._unit}", f"{speed:,.0f}/s"]

@@ -102,7 +102,7 @@ def _draw_curves(
     color: str | None,
     over: Scale,
 ) -> None:
-    """Draw curves; where they share a color, each has a line style of its own."""
+    """Draw curves; those that share a color have different line styles."""
     for number, (name, points) in enumerate(sorted(curves.items())):
         x = [step if over == "steps" else elapsed_s / 3600 for step, elapsed_s, _ in points]
         style = ("-", "--", ":", "-.")[number % 4] if color else "-"
@@ -119,7 +119,7 @@ def bleu_by_length(
     """Compute corpus BLEU (sacreBLEU) of groups of sentences by words of the source; groups without one are left out.
 
     bounds: the lengths at which groups begin, ascending, the first one for all that is shorter, too.
-    Raises FigureError where the numbers of sentences differ.
+    Raises FigureError if the numbers of sentences differ.
     """
     if not len(sources) == len(translations) == len(references):
         raise FigureError(

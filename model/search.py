@@ -56,7 +56,7 @@ def next_log_probabilities(
 def search_log_probabilities(
     model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
 ) -> Tensor:
-    """As `next_log_probabilities`, of which the end token is impossible right behind the start token."""
+    """As `next_log_probabilities`, but the end token cannot directly follow the start token."""
     found = next_log_probabilities(model, source, prefixes)
     if len(prefixes[0]) == 1:
         found[:, EOS_ID] = -torch.inf
@@ -77,7 +77,7 @@ def beam_search(
     source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live
     hypotheses, by summed log-probability. An end token among the first beam_size of them completes its
     hypothesis; the best beam_size others live on. The search stops when beam_size hypotheses are
-    complete, or at max_target_length (at least 1) subwords, where those that do not end with the very
+    complete, or at max_target_length (at least 1) subwords. Then those that do not end with the very
     next token are scored as they stand.
     """
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]

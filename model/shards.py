@@ -25,7 +25,7 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
-        """Raises CorpusError where `folder` exists and is not empty."""
+        """Raises CorpusError if `folder` exists and is not empty."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CorpusError(f"{folder} exists already; name a new folder")
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression
@@ -72,7 +72,7 @@ class ShardWriter:
         raw = self._stack.enter_context((self._temporary / name).open("wb"))
         packed: IO[bytes]
         if self._compression == "gz":
-            # No name and no time in its head.
+            # The gzip header has no name and no time, so that equal pairs give equal bytes.
             packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, mtime=0))
         else:
             packed = lzma.open(raw, "wb", preset=2)  # noqa: SIM115 - closed by the stack

@@ -51,7 +51,7 @@ def _marks_of(run: re.Match[str]) -> str:
 
 
 def near_key(text: str) -> str:
-    """Return `letters_key`, with every digit as 0 where the text has MIN_LETTERS_TO_FOLD_DIGITS characters and more."""
+    """Return `letters_key`, with every digit as 0 if the text has MIN_LETTERS_TO_FOLD_DIGITS characters and more."""
     key = letters_key(text)
     return _DIGIT.sub("0", key) if len(key) >= MIN_LETTERS_TO_FOLD_DIGITS else key
 

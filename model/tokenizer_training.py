@@ -26,7 +26,7 @@ def train_tokenizer(
 
     Identity normalisation keeps every character as it is; bytes stand in for what the vocabulary lacks;
     digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
-    target language of a model that has several, such as >>de<<. Raises RuntimeError where the text is too small for
+    target language of a model that has several, such as >>de<<. Raises RuntimeError if the text is too small for
     the vocabulary.
     """
     model = io.BytesIO()
@@ -63,7 +63,7 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
     model.ParseFromString(vocabulary.read_bytes())
     if known := {piece.piece for piece in model.pieces}.intersection(tags):
         raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
-    # Merges stand in the order of their ranks: nothing is merged from the last ones but what comes after them.
+    # Merges are ordered by rank, and only later merges build on a merge. So the last merges can be replaced.
     merged = [piece for piece in model.pieces if piece.type == piece.NORMAL and len(piece.piece) > 1]
     for piece, tag in zip(reversed(merged), tags, strict=False):
         piece.piece, piece.type = tag, piece.CONTROL

@@ -59,30 +59,30 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--lexicon",
         type=Path,
         metavar="FILE.tsv",
-        help="of `transduce lexicon`: its words are carried in sentences, and are pairs of the domain lexicon",
+        help="made by `transduce lexicon`: its words become placeholders in sentences, and pairs of the domain lexicon",
     )
     parser.add_argument("--dev", action="append", metavar="FILES", help="held-out pairs, as --data")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE.spm", help="made by `transduce tokenizer`")
     parser.add_argument("--run", type=Path, metavar="DIR", help="where checkpoints and logs go")
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the run's newest checkpoint, to the batch"
+        "--resume", action="store_true", help="continue from the run's newest checkpoint, at its exact batch"
     )
     parser.add_argument(
         "--start-from",
         type=Path,
         metavar="CHECKPOINT",
-        help="weights and sizes to begin with, optimiser fresh",
+        help="start with this checkpoint's weights and sizes, and a new optimiser",
     )
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one"
     )
     parser.add_argument(
         "--threads",
         type=int,
         default=0,
-        help="of this process; 0: the processors that there are (default: 0)",
+        help="threads of this process; 0: all available processors (default: 0)",
     )
-    _model_arguments(parser.add_argument_group("model", "what is not given is the preset's"))
+    _model_arguments(parser.add_argument_group("model", "the defaults are the preset's"))
     loop = parser.add_argument_group("training")
     loop.add_argument(
         "--batch-tokens",
@@ -94,7 +94,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--strange-share",
         type=float,
         default=0.06,
-        help="share of pairs given unknown characters to carry (default: 0.06)",
+        help="share of pairs with unknown characters, which the model learns to copy (default: 0.06)",
     )
     loop.add_argument(
         "--typed-share",
@@ -199,7 +199,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _device(name: str) -> str:
-    """The device to train on. Raises ValueError where a GPU is wanted and PyTorch sees none."""
+    """The device to train on. Raises ValueError if a GPU is wanted and PyTorch sees none."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():

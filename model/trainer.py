@@ -1,4 +1,4 @@
-"""The training loop of section 5, resumable to the very batch."""
+"""The training loop of section 5. A resumed run continues at the same batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Trainer:
     ) -> None:
         """description: JSON kept in each checkpoint's config beside the model's sizes.
 
-        Raises ParallelError where `accumulate` is no multiple of the number of processes.
+        Raises ParallelError if `accumulate` is no multiple of the number of processes.
         """
         self.group = ProcessGroup()
         self.group.check(options.accumulate)
@@ -113,18 +113,18 @@ class Trainer:
                     self.save()
 
     def _any(self, value: bool) -> bool:
-        """Whether it is True in any process of the run."""
+        """Whether `value` is True in any process of the run."""
         return self.group.any(value, self.device)
 
     def _seed_dropout(self) -> None:
-        """Give every process but the first random numbers of its own: all were seeded alike for equal weights."""
+        """Reseed every process but the first: all start with one seed, for equal weights, but need other dropout."""
         if not self.group.is_first:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
     def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
         """One update from `accumulate` batches, their loss divided by the subwords of all.
 
-        The processes of a run share the batches: each computes every size-th one, then the gradients are summed.
+        The processes of a run share the batches: each of n computes every n-th one. Then gradients are summed.
         """
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]
@@ -186,7 +186,7 @@ class Trainer:
         return total, num_tokens
 
     def _evaluate(self, dev: Batches, bleu: Bleu | None, window: Window) -> dict[str, float]:
-        """Measure, and count how often in a row it was not better."""
+        """Evaluate, and count the evaluations in a row without an improvement."""
         row = {
             "step": float(self.step),
             "epoch": float(self.position.epoch),
@@ -233,10 +233,9 @@ class Trainer:
         return path
 
     def resume(self) -> bool:
-        """Go on from the newest checkpoint of the run, exactly; False where there is none.
+        """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError where it was made with other data or another batch size, which would
-        make "the next batch" another one.
+        Raises CheckpointError if it was made with other data or another batch size: the next batch would differ.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:
@@ -273,7 +272,7 @@ class Trainer:
 
 
 def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
-    """`dev_loss_NAME` and the batches of each domain of a dev corpus; none where it has one domain only."""
+    """`dev_loss_NAME` and the batches of each domain of a dev corpus; none if it has one domain only."""
     names = dev.corpus.domain_names
     if len(names) == 1:
         return []
@@ -300,5 +299,5 @@ class Window:
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Use so many threads; 0 takes the processors that this process may run on."""
+    """Use this many threads; 0 uses all processors that this process may run on."""
     torch.set_num_threads(num_threads or len(os.sched_getaffinity(0)))

@@ -23,7 +23,7 @@ class TrainingLog:
     """Appends to train.csv and to TensorBoard's events; `draw` makes curve.png of the whole CSV."""
 
     def __init__(self, run: Path, more_fields: Sequence[str] = ()) -> None:
-        """more_fields: columns behind FIELDS. A file that is there keeps its columns; others go to TensorBoard only."""
+        """more_fields: columns after FIELDS. An existing file keeps its columns; TensorBoard gets all fields."""
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def fields_of(path: Path) -> list[str]:
 
 
 def drop_rows_after(path: Path, step: int) -> None:
-    """Remove the rows past a step, which a run that was killed will write again."""
+    """Remove the rows after a step, which a resumed run writes again."""
     if not path.exists():
         return
     fields = fields_of(path)
@@ -74,7 +74,7 @@ def drop_rows_after(path: Path, step: int) -> None:
 
 
 def draw(csv_path: Path, picture: Path) -> None:
-    """Draw training and dev loss, and dev BLEU where it was measured, over the steps."""
+    """Draw training and dev loss, and dev BLEU if it was measured, over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")

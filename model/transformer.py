@@ -171,12 +171,12 @@ class Residual(nn.Module):
         self.is_pre_norm = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer is given."""
+        """The sub-layer's input: x, normalised only in pre-norm."""
         y: Tensor = self.norm(x) if self.is_pre_norm else x
         return y
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """What follows from the input and the sub-layer's output."""
+        """The sum of x and the sub-layer's output, normalised only in post-norm."""
         y: Tensor = x + self.dropout(sublayer)
         if not self.is_pre_norm:
             y = self.norm(y)
@@ -296,7 +296,7 @@ class Transformer(nn.Module):
 
 
 def source_padding(source: Tensor) -> Tensor | None:
-    """`padding_mask`, or None where nothing is padded, which keeps the fused kernel on its fastest path."""
+    """`padding_mask`, or None if nothing is padded, which keeps the fused kernel on its fastest path."""
     mask = padding_mask(source)
     return None if bool(mask.all()) else mask
 

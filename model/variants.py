@@ -1,4 +1,4 @@
-"""Other forms of a training pair, so that a model learns what people type and what a server has it carry.
+"""Variants of a training pair: text as people type it, and unknown characters that the model must copy.
 
 Each function takes a source and its translation and returns them in another form.
 """
@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-# Characters that no vocabulary has: the tokenizer carries them, which is what is to be learnt.
+# Characters that no vocabulary has. The model learns to copy them, since the server replaces terms by such characters.
 STRANGE = tuple(chr(0xE100 + index) for index in range(4))
 FINAL_MARKS = ".!"
 # A word or a number, without the marks around it.
@@ -36,9 +36,9 @@ def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[
 def with_placeholders(
     source: str, target: str, random_numbers: random.Random, lexicon: Mapping[str, str]
 ) -> TextPair:
-    """One to four tokens and their counterparts become characters that are carried, as numbers and terms are served.
+    """Replace one to four tokens and their counterparts by unknown characters, as the server does with terms.
 
-    The pair as it is where no token has a counterpart.
+    Returns the pair unchanged if no token has a counterpart.
     """
     shared = shared_tokens(source, target, lexicon)
     if not shared:

@@ -110,7 +110,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds for an answer (default: %(default)g)",
     )
-    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to wait in all where the server is "
+    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to wait in all if the server is "
         "overloaded (default: %(default)g)")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A server for the length of a command: started on a free loopback port, and stopped with the command."""
+"""A server that a command starts on a free loopback port and stops at its own end."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class OwnServer:
         """The server's last line of output."""
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it is not ready, and says nothing"
+        return lines[-1] if lines else "it printed nothing"
 
 
 def free_port() -> int:

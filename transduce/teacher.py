@@ -59,7 +59,7 @@ class Teacher:
     def translations(self, texts: Iterable[str], *, first: int = 0) -> Iterator[list[tuple[str, str | None]]]:
         """Yield batches of texts with their translations, in order.
 
-        first: the number of the first text, a multiple of the batch size. A text has None where it is blank or too long
+        first: the number of the first text, a multiple of the batch size. A text has None if it is blank or too long
         for the server, or the server refuses it. Holds 2 * concurrency batches at most.
 
         Raises:
@@ -93,7 +93,7 @@ class Teacher:
         return [next(found) if sends else None for sends in is_sent]
 
     def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
-        """The translations of one request; in two halves where it is refused or too slow."""
+        """The translations of one request; in two halves if it is refused or too slow."""
         try:
             result = self._client.translate(
                 texts, source=self._params.source, target=self._params.target, **options

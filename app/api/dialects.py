@@ -28,7 +28,7 @@ def add_dialects(
     usage: UsageCounter,
     jobs: DocumentJobs | None = None,
 ) -> None:
-    """Add the routes of all dialects; those of files where `jobs` is set."""
+    """Add the routes of all dialects; those of files only if `jobs` is set."""
     suffixes: tuple[str, ...] = ()
     if jobs is not None:
         # A server without file routes does not load the modules that read files.

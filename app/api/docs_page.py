@@ -146,7 +146,7 @@ def kind_of(schema: Json, schemas: Json) -> str:
 
 
 def _resolved(schema: Json, schemas: Json) -> Json:
-    """The schema itself where this one is a reference."""
+    """The schema itself if this one is a reference."""
     if "$ref" not in schema:
         return schema
     found: Json = schemas[schema["$ref"].rpartition("/")[2]]

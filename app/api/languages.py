@@ -18,17 +18,17 @@ def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:
 
 
 def find_language(code: str, served: Collection[str]) -> str | None:
-    """The served language of a code, in any case of letters, or of its alias; None where there is none."""
+    """The served language of a code, in upper or lower case, or of its alias; None if there is none."""
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
 
 
 def served_language(code: str, served: Collection[str]) -> str | None:
-    """The served language of a caller's code; None where none or several match.
+    """The served language of a caller's code; None if none or several match.
 
-    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` where that is served,
-    `PT` is `pt-BR` where that is the only Portuguese.
+    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` if that is served,
+    `PT` is `pt-BR` if that is the only Portuguese.
     """
     found = find_language(code, served)
     base, _, region = code.replace("_", "-").partition("-")

@@ -23,7 +23,7 @@ from app.api.limits import RequestLimits
 Json = dict[str, Any]
 JSON = "application/json"
 _REF = "#/components/schemas/{model}"
-# A type of an answer's JSON, or the media type of an answer that is none.
+# The type of a JSON answer, or the media type of another answer.
 AnswerType: TypeAlias = Any
 _bodies: dict[str, type[BaseModel]] = {}
 _answers: dict[str, AnswerType] = {}

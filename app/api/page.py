@@ -34,7 +34,7 @@ HEADERS = {
 class PageFacts:
     """What the page has to know of a server before its first request.
 
-    max_characters: code points of one text. file_suffixes: of the files that are translated; empty where none are.
+    max_characters: code points of one text. file_suffixes: of the files that are translated; empty if none are.
     max_file_bytes: of an uploaded file with its form.
     """
 
@@ -60,7 +60,7 @@ def page_paths() -> frozenset[str]:
 
 
 def add_page(router: APIRouter, facts: PageFacts) -> None:
-    """Add the page. Raises OSError where its files are missing."""
+    """Add the page. Raises OSError if its files are missing."""
     for file in _files():
         _add_file(router, _path_of(file), _page_file(file.read_bytes(), _TYPES[file.suffix]))
     _add_file(router, FACTS_PATH, _page_file(orjson.dumps(facts), "application/json"))

@@ -84,7 +84,7 @@ class PlainTranslator:
         return await self.service.check_open().detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """The language of a text; the target where the text is in it. Raises NoSuchPair."""
+        """The language of a text; the target if the text is in it. Raises NoSuchPair."""
         try:
             return await self.service.check_open().source_of(text, target)
         except UnsupportedLanguages as error:

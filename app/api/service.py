@@ -20,7 +20,7 @@ IDLE_S = 0.5
 
 
 class Phase(StrEnum):
-    """The phases of the server, in order. FAILED replaces READY where the start failed."""
+    """The phases of the server, in order. FAILED replaces READY if the start failed."""
 
     LOADING = "loading"
     READY = "ready"
@@ -137,7 +137,7 @@ class Service:
             collect_if_grown()
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is in work. Returns False where timeout_s passes first."""
+        """Wait until no request is in work. Returns False if timeout_s passes first."""
         if not self.num_inflight:
             return True
         self._emptied.clear()

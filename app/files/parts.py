@@ -21,8 +21,8 @@ _MAX_UNCUT = 10
 def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
     """Split the unit into parts of at most `max_characters`, which join to its text.
 
-    Cuts are after a sentence, else after white space, else, only in plain text, anywhere; in markup only outside
-    elements. Raises FileError if an element is too long.
+    Plain text is cut after a sentence, else after white space, else anywhere. Markup is cut only after a sentence or
+    white space that is outside all elements. Raises FileError if an element is too long.
     """
     if len(unit.text) <= max_characters:
         return [unit]

@@ -28,7 +28,7 @@ MIN_CONFIDENCE_TO_KEEP = 0.95
 # Text in a language that is not translated is refused from this probability of it on. Lower: words and names are
 # refused on a guess. Higher: short foreign sentences are translated as if they were in a served language.
 MIN_CONFIDENCE_TO_REFUSE = 0.8
-# It is also refused where the allowed languages together have at most this probability: languages that are much alike,
+# It is also refused if the allowed languages together have at most this probability: languages that are much alike,
 # such as Danish and Norwegian, share the rest.
 MAX_ALLOWED_TO_REFUSE = 0.001
 # Bytes of letters in UTF-8, the detector's unit: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. Smaller:

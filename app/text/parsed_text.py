@@ -7,7 +7,7 @@
 
 A part that must not change (a variable, a URL, a formula, a glossary term) is replaced by a placeholder: one
 private-use character, which the tokenizer copies like any character outside its vocabulary. Glossary terms are words
-at first: `with_term_placeholders` replaces those that `missing_terms` reports for a second decoding. Where a
+at first: `with_term_placeholders` replaces those that `missing_terms` reports for a second decoding. If a
 translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the parts
 to translate separately, and `segments.join_parts` joins their translations.
 """

@@ -55,7 +55,7 @@ class Tokenizer:
     """A joint vocabulary. Any thread may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Load a SentencePiece model. Raises TokenizerError if the file is none, or lacks the placeholder symbols."""
+        """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
             self._encode, self._decode = _direct_functions(self._processor)

@@ -101,7 +101,7 @@ class Languages:
         """Return the error for a text in a detected language that is not served."""
         return UnsupportedLanguages(
             f"{field} is in {language_name(language)} ({language}), which is not translated into {target} here; "
-            f"supported: {self._listed()}; where the language is wrong, name the source",
+            f"supported: {self._listed()}; if the language is wrong, name the source",
             source=language,
             target=target,
             field=field,

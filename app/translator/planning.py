@@ -183,7 +183,7 @@ class Planner:
     def check_token_lists(
         self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]
     ) -> None:
-        """Raises PayloadTooLarge if the tokens of so many sentences would make too large a response.
+        """Raises PayloadTooLarge if the tokens of all sentences would make the response too large.
 
         source_lengths: subwords of each sentence, end token included.
         """

@@ -12,8 +12,8 @@ from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 
-# Characters a subword above which a part counts as too long without being tokenised: Unicode normalisation takes the
-# square of the time for runs of combining marks. Smaller: parts with long subwords are split needlessly.
+# Characters a subword above which a part counts as too long without being tokenised: Unicode normalisation takes
+# quadratic time for runs of combining marks. Smaller: parts with long subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 

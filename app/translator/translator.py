@@ -51,7 +51,7 @@ Request = TranslationRequest | ScoreRequest
 # Characters a subword, for the estimate before tokenising. English and German subwords have three to four. Larger: the
 # estimate is too low, and requests enter a queue that is too long for them. Smaller: requests are refused needlessly.
 CHARACTERS_PER_TOKEN = 3
-# Texts of at most so many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. Larger:
+# Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. Larger:
 # other requests wait for that work. Smaller: the hop to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
 # Languages that `detect` returns for one text.

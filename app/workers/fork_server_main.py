@@ -1,4 +1,4 @@
-"""What the fork server does: receive the model's spec and the descriptors, load, fork once for each worker, end."""
+"""The fork server's work: receives the model's spec and descriptors, loads the model, forks each worker, and ends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from app.workers.fork_server import LENGTH_BYTES
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
-# Descriptors received at once: Linux passes no more in one message. Workers are fewer.
+# Most descriptors in one message; Linux allows no more. There are fewer workers.
 MAX_DESCRIPTORS = 253
 
 
 def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
-    """Load the model and fork the workers. Returns in each worker at its end, and when the server is gone.
+    """Load the model and fork the workers.
+
+    It returns in each worker process after the worker's end. In the fork server it returns only if the model cannot be
+    loaded or the server is gone.
 
     prepare: takes the spec and returns a function from a worker's number to its runner. The workers share what it
     loads. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError

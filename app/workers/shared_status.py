@@ -15,8 +15,8 @@ class SharedWorkerStatus:
     """One time and one wake flag a worker. Each worker writes its own time; every process reads all.
 
     A time is in seconds of time.monotonic, NaN while the worker is idle.
-    descriptor: of the memory; the worker processes inherit it, -1 once it is closed.
-    wake_flags: of each worker; set by the others and by the server.
+    descriptor: the memory's file descriptor, which the worker processes inherit; -1 after it is closed.
+    wake_flags: one for each worker; the others and the server set it.
     """
 
     def __init__(self, descriptor: int, num_workers: int) -> None:

@@ -1,9 +1,9 @@
 """Compares the engine with CTranslate2 and Hugging Face's models on the same weights and sentences.
 
-Two models in fp32: a bundle's own, which is pre-norm, and a small post-norm one with a made-up language, trained
-within a minute, for Marian has no other form. Each with beams of 1, 4 and 8, no length penalty, and both of our rules
-for the end of a beam. Every answer that differs is judged by PyTorch. Exit code 1 where fewer than 99 % are the
-same, where a difference is unexplained, or where a stated score is not the teacher-forced one.
+Two models in fp32 are compared: a bundle's, which is pre-norm, and a small one of a made-up language, which is trained
+within a minute and is post-norm, as Marian models are. Each runs with beams of 1, 4 and 8, no length penalty, and both
+of our rules for the end of a beam. PyTorch judges every answer that differs. The exit code is 1 if fewer than 99 % are
+the same, a difference is unexplained, or a score is not the teacher-forced one.
 
     python -m benchmarks.oracles --data newstest2013.tsv.xz tatoeba2020.tsv.xz --json benchmarks/results/oracles.json
 """

@@ -54,7 +54,7 @@ def test_only_the_probes_and_the_page_are_open() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), routes())
-def test_every_other_route_wants_a_key(client: httpx.Client, method: str, path: str) -> None:
+def test_every_other_route_needs_a_key(client: httpx.Client, method: str, path: str) -> None:
     without = client.request(method, path)
     wrong = client.request(method, path, headers={"authorization": "Bearer wrong"})
     right = client.request(method, path, headers={"authorization": f"Bearer {KEY}"})
@@ -87,7 +87,7 @@ def test_a_path_that_looks_like_a_probe_is_not_open(client: httpx.Client, path: 
         [b"Bearer " + KEY.encode(), b"Bearer " + KEY.encode()],
     ],
 )
-def test_what_is_no_bearer_key_is_missing(values: list[bytes]) -> None:
+def test_a_header_without_a_bearer_key_counts_as_missing(values: list[bytes]) -> None:
     with pytest.raises(Unauthorized) as raised:
         ApiKeys([sha256(KEY)]).caller("/metrics", values)
     assert raised.value.is_missing

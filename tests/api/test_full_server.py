@@ -111,7 +111,7 @@ def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> Non
     assert b"\r\nx-request-id: " in received
 
 
-def test_probes_are_answered_where_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
+def test_probes_are_answered_if_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
     begun(connect, HERE, MAX_PER_ADDRESS)
     begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(30):
@@ -234,4 +234,4 @@ def test_more_connections_than_files_stop_the_start(tmp_path: Path) -> None:
 def test_the_soft_limit_of_files_is_raised(tmp_path: Path) -> None:
     ended = serve_with_open_files(512, 4096, tmp_path)
     assert "open files" not in ended.stderr
-    assert tmp_path.name in ended.stderr, "it is the bundle that is wrong"
+    assert tmp_path.name in ended.stderr, "the bundle is the only problem"

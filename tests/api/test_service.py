@@ -28,7 +28,7 @@ def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.Mon
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
-        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # nothing is asked of it
+        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # never called
         knot, is_gone = Knot(), asyncio.Event()
         reply = weakref.ref(knot, lambda _: is_gone.set())
         gc.collect()

@@ -1,4 +1,4 @@
-"""`GreedyRows`: each search gives its result alone, whatever searches are added, removed and moved beside it."""
+"""`GreedyRows`: each search gives the same result as alone, while others are added, removed and moved."""
 
 from __future__ import annotations
 

@@ -99,11 +99,11 @@ def test_no_sentence_is_admitted_while_a_half_is_retried() -> None:
     runner = PoisonedRunner(at_position=2)
     driver = CoreDriver(runner, SETTINGS)
     driver.submit([POISON, EOS], BEAM)
-    board = [driver.submit([5 + number, EOS], BEAM) for number in range(3)]
+    others = [driver.submit([5 + number, EOS], BEAM) for number in range(3)]
     for _ in range(3):
         driver.step()
     newcomer = driver.submit([9, EOS], BEAM)
-    while not all(sequence.status is Status.ENDED for sequence in board):
+    while not all(sequence.status is Status.ENDED for sequence in others):
         assert newcomer.status is Status.WAITING
         driver.step()
     assert runner.num_failures == 3  # all four, the half with the poison, the poison alone

@@ -66,7 +66,7 @@ def test_what_starts_the_workers_imports_nothing_large() -> None:
     assert modules & {"numpy", "msgspec", "asyncio", "pydantic", "onnxruntime", "typing_extensions"} == set()
 
 
-def test_the_command_alone_pulls_in_no_room() -> None:
+def test_the_command_alone_imports_no_other_package() -> None:
     modules = modules_after("import transduce.cli, transduce.translate")
     assert modules & (NOT_IN_THE_SERVER | {"app", "onnxruntime", "numpy", "fastapi"}) == {"transduce"}
 

@@ -63,7 +63,7 @@ def test_complexity_limits_are_set_and_not_disabled() -> None:
 
 def test_top_level_layout() -> None:
     names = {path.parts[0] for path in project_files()}
-    assert names - TOP_LEVEL == set(), "a new room belongs into docs/architecture.md first"
+    assert names - TOP_LEVEL == set(), "a new top-level file belongs in docs/architecture.md first"
     required = {
         "README.md",
         "Makefile",

@@ -230,7 +230,7 @@ def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     assert report["shards"] == [path.name for path in one[:-1]]
     assert done.stderr.startswith("prepare: 261 pairs, ")
     assert "5 dropped" in done.stderr.splitlines()[0]
-    assert "duplicate      4   1.5%  the same pair stood before" in done.stderr
+    assert "duplicate      4   1.5%  an earlier pair is the same" in done.stderr
     assert not list(tmp_path.glob(".*"))
 
 

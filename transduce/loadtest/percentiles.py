@@ -15,7 +15,8 @@ PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, 
 # Bars of a chart: number per factor of ten, and lower bound of the first in ms.
 BARS_PER_DECADE = 10
 FIRST_BAR_MS = 0.1
-# A curve of percentiles: from point to point the share above it falls by this factor, down to MIN_BEYOND.
+# Points of a percentile curve: the share of values above each is 1/CURVE_STEP of the one before,
+# down to MIN_BEYOND.
 CURVE_STEP = 1.15
 MIN_BEYOND = 1e-5
 
@@ -113,7 +114,7 @@ def rank_of(num: int, percentile: float) -> int:
 def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
     """A percentile by nearest rank.
 
-    The histogram itself rounds to the nearer rank, which a hundredth of the values may exceed.
+    The histogram's own method rounds to the nearest rank, so more than 1 % of the values may exceed its p99.
     """
     num = histogram.get_total_count()
     if not num:

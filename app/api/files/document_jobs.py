@@ -73,7 +73,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. Where that fails the document is removed. Raises as `FileWorkers.read`."""
+        """The file's texts. If that fails, the document is removed. Raises as `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
@@ -88,7 +88,7 @@ class DocumentJobs:
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and store. Where that fails the document is removed.
+        """Translate and store. If that fails, the document is removed.
 
         Raises NoSuchPair, QuotaExceeded, and as `Translator.translate`.
         """
@@ -157,7 +157,7 @@ class DocumentJobs:
             await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The file's language; the target where the file is in it. Raises NoSuchPair."""
+        """The file's language; the target if the file is in it. Raises NoSuchPair."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"

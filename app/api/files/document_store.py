@@ -83,13 +83,13 @@ class DocumentStore:
         self._folder: LockedFolder | None = None
 
     def add(self, owner: str, name: str, num_bytes: int) -> StoredDocument:
-        """Add a document. Raises Overloaded where a limit is reached."""
+        """Add a document. Raises Overloaded if a limit is reached."""
         self._sweep()
         self._check_room(num_bytes)
         if len(self._files) >= self._limits.max_files:
             first = min(file.expires_at for file in self._files.values())
             raise Overloaded(
-                f"{self._limits.max_files} files are at work or kept here already",
+                f"{self._limits.max_files} files are in progress or stored already",
                 retry_after_s=max(1.0, min(first - time.monotonic(), self._limits.ttl_s)),
             )
         file = StoredDocument(
@@ -103,7 +103,7 @@ class DocumentStore:
         return file
 
     async def keep(self, file: StoredDocument, content: bytes) -> None:
-        """Store the translation. Raises Overloaded where a limit is reached."""
+        """Store the translation. Raises Overloaded if a limit is reached."""
         self._sweep()
         self._check_room(len(content) - file.num_bytes)
         file.num_bytes = len(content)

@@ -41,7 +41,7 @@ def remove_left_folders(prefix: str) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another process holds it, or the folder is gone."""
+    """A descriptor that holds the folder's lock; None if another process holds it, or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -32,7 +32,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
     max_bytes: of the whole body; PayloadTooLarge as soon as one more has arrived. Raises UnsupportedMedia,
-    MalformedRequest, InvalidRequest where there is no file, RequestCancelled.
+    MalformedRequest, InvalidRequest if there is no file, RequestCancelled.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != MULTIPART:

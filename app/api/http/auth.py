@@ -23,7 +23,7 @@ class ApiKeys:
         self._digests = tuple(bytes.fromhex(text) for text in sorted(hashes))
 
     def caller(self, path: str, authorization: Sequence[bytes]) -> str:
-        """The caller's name: a prefix of its key's hash; empty where no key is needed.
+        """The caller's name: a prefix of its key's hash; empty if no key is needed.
 
         authorization: the values of that header. Raises Unauthorized.
         """

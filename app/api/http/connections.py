@@ -1,6 +1,6 @@
 """Limits on the open connections: how many in all and from one address, and which one is closed for a new one.
 
-A full server closes the connection that has been idle for the longest time. Where none is idle, the new connection
+A full server closes the connection that has been idle for the longest time. If none is idle, the new connection
 joins a reserve in which only probes are answered: a busy server must not look like one that is down.
 """
 
@@ -88,8 +88,8 @@ class ConnectionTable:
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
         """What a new connection may do, and the table's set of idle connections, to which it adds itself.
 
-        host: the caller's address. Where the address has reached its limit, its longest idle connection is closed;
-        where the server has, the longest idle one of all.
+        host: the caller's address. If the address has reached its limit, its longest idle connection is closed. If
+        the server has reached its limit, the longest idle one of all is closed.
         """
         address = address_of(host)
         if self._has_place(address, is_limited=not self._is_proxy(host)):
@@ -126,7 +126,7 @@ class ConnectionTable:
         return admission, group.idle
 
     def _close_idle(self, group: Group, address: str | None = None) -> bool:
-        """Close the longest idle connection, of this address or of all. Returns False where none is idle."""
+        """Close the longest idle connection, of this address or of all. Returns False if none is idle."""
         for connection in list(group.idle):
             if address is not None and group.members[connection] != address:
                 continue
@@ -159,7 +159,7 @@ def max_per_address(max_connections: int, wanted: int) -> int:
 def reserve_open_files(max_connections: int) -> None:
     """Raise the process's limit of open files to what its connections need.
 
-    Raises SettingsError where the hard limit is below that.
+    Raises SettingsError if the hard limit is below that.
     """
     needed = max_connections + NUM_RESERVED + NUM_PROBING + NUM_OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,6 @@
 """Refuses requests that a page of another site makes its reader's browser send.
 
-A browser sends a form to any server that it can reach, also a private one, without a preflight. Where the server needs
+A browser sends a form to any server that it can reach, also a private one, without a preflight. If the server needs
 no key, such a request is recognised by the browser's own headers: `Sec-Fetch-Site`, and `Origin` where a browser leaves
 out the first (plain HTTP, old versions). A client that is no browser sends neither.
 """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result. Where the caller leaves first, cancels the work and raises RequestCancelled.
+    """Return the work's result. If the caller disconnects first, cancel the work and raise RequestCancelled.
 
     The work runs in the request's own task. The request's body must have been read: the only message that follows it
     is the disconnect. `BoundedProtocol` reports it by a callback; under any other protocol a task waits for it.
@@ -34,7 +34,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        # Where another task has cancelled the request too, it stays cancelled.
+        # If another task has cancelled the request too, it stays cancelled.
         if has_left and task.uncancel() == 0:
             raise RequestCancelled("the caller left before the answer") from error
         raise

@@ -21,7 +21,7 @@ class UnjoinedExecutor(ThreadPoolExecutor):
 
 
 def exit_within(seconds: float, exit_code: int) -> None:
-    """End the process after this time if it still runs then, even where its event loop hangs."""
+    """End the process after this time if it still runs then, even if its event loop hangs."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -31,7 +31,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def exit_without_joining(exit_code: int) -> None:
-    """End the process at once where it has another thread, which Python would join at exit."""
+    """End the process at once if it has another thread, which Python would join at exit."""
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

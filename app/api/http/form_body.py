@@ -13,7 +13,7 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# By name: a value, or a list where a form repeats the field.
+# By name: a value, or a list if a form repeats the field.
 Fields = dict[str, object]
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -21,7 +21,7 @@ _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     """The fields of the query string and of the body; of a field in both, the body's value.
 
-    A body without a content type is JSON where it begins with a brace, else a form. Raises UnsupportedMedia,
+    A body without a content type is JSON if it begins with a brace, else a form. Raises UnsupportedMedia,
     PayloadTooLarge as soon as one byte too many has arrived, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])

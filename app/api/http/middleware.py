@@ -154,7 +154,7 @@ class Gate:
     ) -> None:
         """larger: the limit on a body's bytes for the paths that take more than the others.
 
-        allowed_origins: of the pages of other sites that may send requests where no key is needed.
+        allowed_origins: of the pages of other sites that may send requests if no key is needed.
         """
         self._app = app
         self._keys = keys
@@ -207,6 +207,6 @@ def requester_of(request: Request) -> Requester:
 
 
 def caller_address(scope: Scope) -> str:
-    """The client's address, or its network where that is IPv6; empty where unknown."""
+    """The client's address, or its network if that is IPv6; empty if unknown."""
     host, _ = scope.get("client") or ("", 0)
     return address_of(host)

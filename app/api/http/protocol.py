@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on the time and size in which a request arrives.
+"""uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
 A connection that sends nothing, or its header or body byte by byte, is closed `read_timeout_s` after the first byte of
 a request was due. The limit concerns neither a request that is being answered nor an idle connection between requests;
@@ -54,8 +54,8 @@ logger = logging.getLogger("app.protocol")
 # the seconds that the request waited unread.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
-# Seconds in which a request has to arrive on a connection of the reserve. Longer ones fill the reserve; in shorter ones
-# a probe from afar does not arrive.
+# Seconds in which a request has to arrive on a connection of the reserve. Larger: slow requests fill the reserve.
+# Smaller: probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
 # Bytes of chunk sizes, extensions and line ends for each byte of a body; chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
@@ -63,7 +63,7 @@ MAX_FRAMING_PER_BYTE = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: for which a reader may read nothing."""
+    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: longest time without a read."""
 
     read_timeout_s: float
     stall_s: float
@@ -162,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser; behind a header that offers an upgrade, a second parser."""
+        """Feed the parser; after a header that offers an upgrade, feed a second one."""
         rest: bytes | memoryview = data
         while rest:
             try:
@@ -300,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection was idle for too long. It is cut where its last answer is unread."""
+        """The connection was idle for too long. It is cut if its last answer is unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -355,7 +355,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
 
     def _check_reader(self, waited: int) -> None:
-        """Cut the connection off where the reader has read nothing; an orderly close would wait for it."""
+        """Cut the connection off if the reader has read nothing; an orderly close would wait for it."""
         if self._waiting() < waited:
             self._watch_reader()
         else:

@@ -92,13 +92,13 @@ class Framing:
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The caller's X-Request-Id where it is a plain word, else a new one."""
+    """The caller's X-Request-Id if it is a plain word, else a new one."""
     sent = next((value for name, value in headers if name == b"x-request-id"), b"")
     return sent.decode("ascii") if _REQUEST_ID.fullmatch(sent) else f"{getrandbits(128):032x}"
 
 
 def refusal_of(error: httptools.HttpParserError) -> Refusal:
-    """The refusal that stopped the parser; NOT_HTTP where the parser itself found the fault."""
+    """The refusal that stopped the parser; NOT_HTTP if the parser itself found the fault."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, RefusedRequest) else NOT_HTTP
 

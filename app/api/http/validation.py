@@ -102,7 +102,7 @@ class RequestBody(BaseModel):
 class TolerantBody(RequestBody):
     """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is missing.
 
-    A field counts as left out where it is one of `absent_values`.
+    A field counts as left out if it is one of `absent_values`.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -218,7 +218,7 @@ class OneOrMore:
 
 
 def as_texts(value: str | list[str] | None) -> tuple[str, ...]:
-    """The strings of such a field; none where it is not set."""
+    """The strings of such a field; none if it is not set."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
@@ -271,7 +271,7 @@ def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
 
 
 def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """The error of a field that is none of `known`. It repeats the name only where that is a plain, misspelt word."""
+    """The error of a field that is none of `known`. It repeats the name only if that is a plain, misspelt word."""
     near = _nearest(key, known, _HINT_RATIO)
     if near is None or not _PLAIN_NAME.fullmatch(key):
         return PydanticCustomError(UNKNOWN, "there are {known}", {"known": ", ".join(known)})
@@ -279,7 +279,7 @@ def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
 
 
 def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> None:
-    """Raises PydanticCustomError, with the longest group's field, where all strings together are too long."""
+    """Raises PydanticCustomError, with the longest group's field, if all strings together are too long."""
     sizes = {name: sum(map(len, group)) for name, group in groups.items()}
     total = sum(sizes.values())
     if total > max_characters:
@@ -317,7 +317,7 @@ def _limit_of(limit: int | str, info: ValidationInfo) -> int:
 
 
 def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
-    """The likest of `known`, in any case of letters; None where none is so much alike."""
+    """The name in `known` that is most similar, upper and lower case alike; None if none is similar enough."""
     by_lower = {field.lower(): field for field in known}
     found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
     return by_lower[found[0]] if found else None

@@ -148,7 +148,7 @@ class InferOutput(TypedDict):
     name: str
     shape: list[int]
     datatype: str
-    data: NotRequired[Annotated[list[str], Field(description="absent where it follows the JSON as bytes")]]
+    data: NotRequired[Annotated[list[str], Field(description="absent if the data follows the JSON as bytes")]]
     parameters: NotRequired[Annotated[dict[str, int], Field(description="binary_data_size, in bytes")]]
 
 

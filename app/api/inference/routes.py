@@ -169,14 +169,14 @@ def _plain_request(parameters: InferParameters, plain: PlainTranslator) -> Plain
 
 
 def _only(codes: set[str], field: str) -> str:
-    """The only language. Raises InvalidRequest where there are several."""
+    """The only language. Raises InvalidRequest if there are several."""
     if len(codes) > 1:
         raise InvalidRequest(f"{field} must be one of {', '.join(sorted(codes))}", field=field)
     return next(iter(codes))
 
 
 def _model(plain: PlainTranslator, request: Request) -> tuple[str, str]:
-    """Name and version of the served model. Raises NotReady, DialectError where the path names another."""
+    """Name and version of the served model. Raises NotReady, DialectError if the path names another."""
     manifest = plain.service.check_open().manifest
     version_number = request.path_params.get("number", manifest.version)
     if (request.path_params["name"], version_number) != (manifest.name, manifest.version):

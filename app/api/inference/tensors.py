@@ -78,7 +78,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
 def write_infer(
     request: InferRequest, model: tuple[str, str], columns: Mapping[str, Sequence[str]]
 ) -> tuple[bytes, int | None]:
-    """The answer, and how many bytes of it are JSON: None where all are. model: name and version."""
+    """The answer, and how many bytes of it are JSON: None if all are. model: name and version."""
     parts: list[bytes] = []
     outputs: list[InferOutput] = []
     for name, is_binary in request.outputs.items():

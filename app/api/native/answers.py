@@ -1,7 +1,7 @@
 """The types of the native API's answers; `app.api.native.results` fills them.
 
 They are TypedDicts: the server builds plain dictionaries that mypy checks, and Pydantic makes the OpenAPI document of
-the types. A field that is not required is in an answer only where the request sets what its description names.
+the types. A field that is not required is in an answer only if the request sets what its description names.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SegmentAnswer(TypedDict):
     has_looped: NotRequired[
         Annotated[bool, Field(description="with loop_guard: whether it was decoded twice")]
     ]
-    is_part: NotRequired[Annotated[bool, Field(description="where it is a part of a sentence")]]
+    is_part: NotRequired[Annotated[bool, Field(description="present if the segment is a part of a sentence")]]
     fallbacks: NotRequired[
         Annotated[
             list[Fallback], Field(description="what the translation needed beyond one run of the model")

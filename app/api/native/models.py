@@ -228,7 +228,7 @@ class _ModelBody(DetectBody):
     num_alternatives: Annotated[
         int,
         _doc(
-            "tokens in the answer, each with so many subwords that were probable in its place",
+            "tokens in the answer, each with this many of the most probable subwords in its place",
             ge=0,
             le=MAX_ALTERNATIVES,
         ),
@@ -308,7 +308,9 @@ class TranslateBody(_ModelBody):
     max_target_ratio: Annotated[
         float | None, _doc("most subwords, as a multiple of the source's; absent: off", ge=0.01, le=MAX_RATIO)
     ] = None
-    no_repeat_ngram_size: Annotated[Length, _doc("no so many subwords in a row occur twice; 0: off")] = 0
+    no_repeat_ngram_size: Annotated[
+        Length, _doc("no sequence of this many subwords occurs twice; 0: off")
+    ] = 0
     repetition_penalty: Annotated[
         float, _doc("factor of the log-probability of a repeated subword; 1: off", ge=0.1, le=MAX_PENALTY)
     ] = 1.0
@@ -320,7 +322,7 @@ class TranslateBody(_ModelBody):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """One for each text; empty where the body sets none."""
+        """One for each text; empty if the body sets none."""
         return as_texts(self.target_prefix)
 
     @property

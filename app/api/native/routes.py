@@ -32,8 +32,8 @@ from app.engine.limits import option_bounds
 from app.translator import ScoreRequest, Timings, TranslationRequest, Translator, Usage
 
 TAG = "native"
-# Code points of a request's texts above which its answer is built beside the event loop, where it takes a tenth of a
-# second. A larger limit delays other requests; with a smaller one short requests wait for a thread.
+# Code points of a request's texts above which another thread builds its answer, which can take a tenth of a second.
+# Larger: other requests wait for the event loop. Smaller: short requests wait for a thread.
 LONG_CHARACTERS = 2_000
 ERRORS = Errors(
     ErrorAnswer,
@@ -139,14 +139,14 @@ def server_timing(timings: Timings) -> str:
 
 
 def model_name(translator: Translator) -> ModelName:
-    """The model that answers, as answers name it."""
+    """The model's name and version, for an answer."""
     return {"name": translator.manifest.name, "version": translator.manifest.version}
 
 
 async def build_answer(
     translator: Translator, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
-    """What `build` returns, called beside the event loop where the answer is long."""
+    """Return the result of `build`, which runs on another thread if the answer is long."""
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     return await translator.off_loop(build) if is_long else build()
 
@@ -160,7 +160,7 @@ def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
 
 
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
-    """The response, once the work is recorded."""
+    """Record the work and return the response."""
     request.scope["state"]["num_sentences"] = usage.num_sentences
     record_usage(service, usage)
     headers = {

@@ -1,6 +1,6 @@
 """POST /v1/translate/stream: the translation while it is made, as server-sent events.
 
-The status is sent with the first piece of translation, so that an earlier error has its ordinary status. Where none is
+The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If none is
 ready for `keep_alive_s`, the stream begins without one, so that no proxy times out.
 """
 
@@ -90,7 +90,7 @@ class EventStream(Response):
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Raises as the translation; where the stream has begun, an event has the error too."""
+        """Send the stream. Raises as the translation; if the stream has begun, an event has the error too."""
         with self._service.work() as translator:
             work = asyncio.ensure_future(self._body(translator, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
@@ -173,7 +173,7 @@ class _EventWriter:
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
         """Send a part of the stream; at most two CHUNK_BYTES of it are still buffered afterwards.
 
-        Raises RequestCancelled where the reader was cut off because it read nothing.
+        Raises RequestCancelled if the reader was cut off because it read nothing.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):

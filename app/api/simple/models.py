@@ -91,7 +91,7 @@ class SimpleDetection(TypedDict):
 
 
 class SimpleTranslateAnswer(TypedDict):
-    """The answer of POST /translate. Each field is a list where `q` is one."""
+    """The answer of POST /translate. Each field is a list if `q` is one."""
 
     translatedText: str | list[str]
     detectedLanguage: NotRequired[

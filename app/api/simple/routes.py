@@ -118,7 +118,7 @@ DIALECT = Dialect(
 def add_simple_routes(
     router: APIRouter, plain: PlainTranslator, keys: ApiKeys, *, file_suffixes: Sequence[str] = ()
 ) -> None:
-    """Add the routes. file_suffixes: of the files that are translated; empty where none are."""
+    """Add the routes. file_suffixes: of the files that are translated; empty if none are."""
 
     @router.post("/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
@@ -208,7 +208,7 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
 
 
 def served(code: str, plain: PlainTranslator) -> str:
-    """The served language of a code. Raises DialectError, which repeats the code where it can be no text."""
+    """The served language of a code. Raises DialectError, which repeats the code if it is too short to be a text."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()

@@ -121,7 +121,7 @@ def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
 
 
 async def _stored(work: Callable[[], T]) -> T:
-    """Work with the store, off the event loop. Raises DialectError, and NotReady where it is locked or full."""
+    """Work with the store, off the event loop. Raises DialectError, and NotReady if it is locked or full."""
     try:
         return await asyncio.to_thread(work)
     except GlossaryNotFound as error:

@@ -38,7 +38,7 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
-    """The served languages of a body's codes; source None where that is empty. Raises InvalidRequest."""
+    """The served languages of a body's codes; source None if that is empty. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
     found = _served("target_lang", target, targets)
     return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found

@@ -149,7 +149,7 @@ class V2TranslateBody(V2Body):
             )
         if self.glossary is not None and not self.source_lang:
             raise PydanticCustomError(
-                INVALID_BODY, "source_lang must be given where a glossary is", {"field": "source_lang"}
+                INVALID_BODY, "source_lang is required with a glossary", {"field": "source_lang"}
             )
         return self
 

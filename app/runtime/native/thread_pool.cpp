@@ -19,9 +19,9 @@
 namespace transduce {
 namespace {
 
-// Cost of a job, in ns on one thread, from which on workers take part. A shorter job is done before a worker sees it.
+// Least cost of a job, in ns on one thread, in which workers take part. A shorter job is done before a worker sees it.
 constexpr int64_t MIN_SHARED_NS = 1500;
-// Cost of a job, in ns, from which on sleeping workers are woken. Waking costs the caller a system call, and the worker
+// Least cost of a job, in ns, for which sleeping workers are woken. Waking costs the caller a system call, and the worker
 // runs some microseconds later.
 constexpr int64_t MIN_WAKING_NS = 8000;
 // Wait for other threads, in ns, after which the caller yields its core: a thread that takes longer was descheduled.
@@ -85,7 +85,7 @@ struct alignas(64) ThreadPool {
     alignas(64) std::atomic<bool> is_busy{false};
     alignas(64) std::atomic<int> num_sleeping{0};
     std::atomic<uint32_t> wake_count{0};
-    // Workers that shall exist.
+    // The number of workers that is set.
     std::atomic<int> num_workers{0};
     // Threads that may work on a job now, including the caller; the other workers sleep.
     std::atomic<int> max_active{INT_MAX};
@@ -96,7 +96,8 @@ struct alignas(64) ThreadPool {
 
 ThreadPool pool;
 
-// Takes chunks from one end, fewer the fewer are left. Returns how many; stores the first of them in *chunk.
+// Takes chunks from one end: the number falls with the chunks left, so that threads end together. Returns the number;
+// stores the first chunk in *chunk.
 int take(Direction direction, int* chunk) {
     uint64_t word = pool.queue.load(std::memory_order_acquire);
     for (;;) {
@@ -279,8 +280,8 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
 
 }  // namespace transduce
 
-// Sets the number of threads that work on a job: the caller and num_threads - 1 workers. Returns the number that there
-// is then, which is smaller if the system refuses more threads. Must not be called from two threads at once.
+// Sets the number of threads that work on a job: the caller and num_threads - 1 workers. Returns the new
+// number, which is smaller if the system refuses more threads. Must not be called from two threads at once.
 extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
     using namespace transduce;
     int wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;

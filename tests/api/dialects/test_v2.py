@@ -142,7 +142,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"glossary_id": 7}, 400, "glossary_id must be a string"),
     ({"glossary_id": "a", "glossary_ids": ["b"]}, 400, "at most one glossary"),
     ({"glossary_ids": ["a", "b"]}, 400, "at most one glossary"),
-    ({"glossary_id": "a", "source_lang": None}, 400, "source_lang must be given where a glossary is"),
+    ({"glossary_id": "a", "source_lang": None}, 400, "source_lang is required with a glossary"),
     ({"glossary_id": "none"}, 404, "glossary_id: there is no glossary with this id"),
 ]
 
