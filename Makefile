@@ -19,7 +19,8 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test check check-native bench-serving bench-engine bench-http screenshots lock clean python
+.PHONY: help serve test test-fast lint check check-native bench-serving bench-engine bench-http screenshots lock clean \
+	python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,13 +33,20 @@ test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=
 	@$(call compile_sources,.venv-dev)
 	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-check: .venv-dev/ready ## ruff, clang-format, mypy --strict, import contracts and house rules
+# The kinds of tests are in tests/kinds.py.
+test-fast: .venv-dev/ready ## run the tests that need no browser, no server, no training and no load [PYTEST_ARGS=...]
+	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		-m "not (browser or load or training or server or slow or alone)" $(PYTEST_ARGS)
+
+check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules
+	@.venv-dev/bin/python -m pytest -q tests/house_rules
+
+lint: .venv-dev/ready ## what `check` runs but the house rules, which are tests
 	@.venv-dev/bin/ruff check
 	@.venv-dev/bin/ruff format --check
 	@.venv-dev/bin/clang-format --dry-run -Werror app/runtime/native/*.cpp app/runtime/native/*.h
 	@.venv-dev/bin/mypy
 	@.venv-dev/bin/lint-imports
-	@.venv-dev/bin/python -m pytest -q tests/house_rules
 
 check-native: .venv-dev/ready ## test the native kernels with address, undefined-behaviour and thread sanitizers
 	@.ci/check-native .venv-dev/bin/python

@@ -1,4 +1,7 @@
-"""Settings for all tests: one thread per library, no settings from the environment, GPU tests only with a GPU."""
+"""Settings for all tests: one thread per library, no settings from the environment, GPU tests only with a GPU.
+
+Each test is marked with its kind (tests/kinds.py), and a run ends with the count of each kind.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kinds import OUTCOMES, count_line, set_kinds
 from tests.xdist_workers import XdistWorker
 
 # Set before numpy, torch or onnxruntime is imported, because tests run in parallel.
@@ -28,12 +32,34 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(XdistWorker(Path(config.cache.mkdir("turns"))))
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by the markers
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    set_kinds(items, Path(__file__).parent)
     if has_gpu():
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no NVIDIA driver"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    kinds: dict[str, tuple[str, str]] = {}  # by test: one whose teardown fails as well has two reports
+    for outcome in OUTCOMES:
+        for report in terminalreporter.getreports(outcome):
+            if isinstance(report, pytest.TestReport):  # a file that fails as a whole has none
+                kinds[report.nodeid] = (str(dict(report.user_properties)["kind"]), outcome)
+    if kinds:
+        terminalreporter.write_line(count_line(kinds.values()))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a valid `bundle` and its `checkpoint`, which no test may change."""
+    from tests.export.tiny import write_tiny_bundle  # only here: it imports torch
+
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_bundle(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

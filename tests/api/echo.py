@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,14 @@ MAX_LENGTH = 64
 
 @dataclass(frozen=True)
 class Behaviour:
-    """step_s: how long each decoder step takes. hang_file: while it exists, only as many steps return as it has bytes.
+    """step_s: how long each decoder step takes once `is_started` is set, so that no test waits for a slow start.
 
+    hang_file: while it exists, only as many steps return as it has bytes.
     pairs: source and target of each pair that is served.
     """
 
     step_s: float = 0.0
+    is_started: threading.Event = field(default_factory=threading.Event)
     hang_file: Path | None = None
     golden_source: str = GOLDEN
     golden_says: str = GOLDEN
@@ -56,7 +59,8 @@ class EchoRunner(FakeRunner):
         self._num_let_through = 0
 
     def decode(self, step: StepInput) -> StepOutput:
-        time.sleep(self._behaviour.step_s)
+        if self._behaviour.is_started.is_set():
+            time.sleep(self._behaviour.step_s)
         if self._behaviour.hang_file is not None:
             self._hang(self._behaviour.hang_file)
         rows = range(len(step.ids))

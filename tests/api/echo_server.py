@@ -1,8 +1,9 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
 Settings come from the environment as ever; the names are those of `Behaviour`, and load_file: while it exists, the
-model is loading; pairs: such as en>de,de>pt-BR; stuck: `thread` for a thread of the event loop's executor that never
-ends, `loop` for an event loop that stands still as soon as the server drains.
+model is loading; start: `slow` if the steps of the golden check take step_s too, so that the server learns this speed
+from it; pairs: such as en>de,de>pt-BR; stuck: `thread` for a thread of the event loop's executor that never ends,
+`loop` for an event loop that stands still as soon as the server drains.
 """
 
 from __future__ import annotations
@@ -44,11 +45,24 @@ def main(tokenizer_path: str, *choices: str) -> int:
 
     settings = load_settings()
     configure_logging(settings.log_level)
-    kind = STUCK.get(given.get("stuck", ""), Application)
-    return run(kind(settings, load=load))
+    if given.get("start") == "slow":
+        behaviour.is_started.set()
+    application = APPLICATIONS[given.get("stuck", "")](settings, load=load)
+    application.is_started = behaviour.is_started
+    return run(application)
 
 
-class WithStuckThread(Application):
+class EchoApplication(Application):
+    """Sets `is_started` when the server is ready."""
+
+    is_started: threading.Event
+
+    async def _open(self) -> None:
+        await super()._open()
+        self.is_started.set()
+
+
+class WithStuckThread(EchoApplication):
     """A thread of the event loop's executor never ends."""
 
     async def _open(self) -> None:
@@ -56,14 +70,14 @@ class WithStuckThread(Application):
         await super()._open()
 
 
-class WithStuckLoop(Application):
+class WithStuckLoop(EchoApplication):
     """The event loop stands still as soon as the server drains."""
 
     async def close_engine(self) -> None:
         threading.Event().wait()
 
 
-STUCK = {"thread": WithStuckThread, "loop": WithStuckLoop}
+APPLICATIONS = {"": EchoApplication, "thread": WithStuckThread, "loop": WithStuckLoop}
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_three_times_the_load_is_refused_and_not_late(echo_command: list[str]) -
     settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}
     for _ in range(NUM_TRIALS):
         with (
-            ServerProcess([*echo_command, f"step_s={STEP_S}"], settings) as server,
+            ServerProcess([*echo_command, f"step_s={STEP_S}", "start=slow"], settings) as server,
             server.ready().client() as client,
         ):
             capacity = pace(client)

@@ -27,7 +27,7 @@ from tests.bundles.damage import (
     update_hashes,
     write,
 )
-from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE, write_tiny_bundle
+from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE
 
 SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
 HUGE = (99_999, 2**31, 2**62)
@@ -94,17 +94,10 @@ OTHERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("valid")
-    write_tiny_bundle(folder)
-    return folder / "bundle"
-
-
 @pytest.fixture
-def bundle(valid: Path, tmp_path: Path) -> Path:
+def bundle(tiny: Path, tmp_path: Path) -> Path:
     """A copy that a test may change."""
-    return Path(shutil.copytree(valid, tmp_path / "damaged"))
+    return Path(shutil.copytree(tiny / "bundle", tmp_path / "damaged"))
 
 
 @pytest.mark.parametrize(

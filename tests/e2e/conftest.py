@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.api.server_process import ServerProcess
-from tests.export.tiny import write_tiny_bundle
 
 SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
 
 
 @pytest.fixture(scope="session")
-def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("served")
-    write_tiny_bundle(folder)
-    return folder / "bundle"
+def tiny_bundle(tiny: Path) -> Path:
+    return tiny / "bundle"
 
 
 @pytest.fixture(scope="module", params=["fp32-standard", "int8-standard", "int8-auto"])

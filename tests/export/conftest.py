@@ -1,4 +1,4 @@
-"""One valid bundle for all tests of this folder; a test that changes it uses a copy."""
+"""A copy of the tiny bundle for each test that changes it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from tests.export.tiny import write_tiny_bundle
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `bundle` and its `checkpoint`."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_bundle(folder)
-    return folder
 
 
 @pytest.fixture

@@ -118,8 +118,15 @@ def test_the_number_of_test_workers_is_an_option() -> None:
     )
 
 
-def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
-    """With a make that fails `check` and prints a summary for `test`: both run, the summary is last, it fails."""
+def test_house_rules_run_once_in_ci() -> None:
+    """`make check` has them, `make lint` does not, and `make test` runs every test."""
+    assert make("check").endswith(" -m pytest -q tests/house_rules\n")
+    assert "pytest" not in make("lint")
+    assert make("check").startswith(make("lint"))
+
+
+def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
+    """With a make that fails `lint` and prints a summary for `test`: all run, the summary is last, it fails."""
     put(
         tmp_path,
         "make",
@@ -130,7 +137,7 @@ def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
-    assert log.read_text() == "check\ncheck-native\ntest\n"
+    assert log.read_text() == "lint\ncheck-native\ntest\n"
     assert done.stdout.endswith("1 passed\n")
     assert done.returncode == 1
 

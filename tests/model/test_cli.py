@@ -18,6 +18,7 @@ def transduce(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.training
 def test_from_text_to_scores(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", pairs()[16:])
     dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])

@@ -13,6 +13,7 @@ import yaml
 from model.config_file import write_config
 from model.train_cli import add_train_arguments, model_config, training_options
 from tests.model.sentences import pairs, write_tsv
+from transduce.cli import main
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 
@@ -95,7 +96,12 @@ def train(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_mistakes_of_a_start_are_one_clear_line_each(tmp_path: Path, tokenizer_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.training
+def test_mistakes_of_a_start_are_one_clear_line_each(
+    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: six others would each spend their seconds on importing torch."""
     data = write_tsv(tmp_path / "train.tsv", pairs())
     broken = tmp_path / "broken.tsv"
     broken.write_bytes(b"a\tb\n\xff\xfe\tc\n")
@@ -115,9 +121,10 @@ def test_mistakes_of_a_start_are_one_clear_line_each(tmp_path: Path, tokenizer_p
         (("--data", broken, *where, "--resume"), "broken.tsv, after line 0: not UTF-8"),
         (("--data", cut, *where, "--resume"), "the compressed file is broken"),
     ):
-        ended = train(*arguments)
-        lines = [line for line in ended.stderr.splitlines() if line.startswith("transduce train: ")]
-        assert ended.returncode == 1, ended.stderr
-        assert len(lines) == 1, ended.stderr
+        status = main(["train", *map(str, arguments)])
+        error = capsys.readouterr().err
+        lines = [line for line in error.splitlines() if line.startswith("transduce train: ")]
+        assert status == 1, error
+        assert len(lines) == 1, error
         assert problem in lines[0]
         assert "unexpected" not in lines[0]

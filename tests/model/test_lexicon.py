@@ -79,6 +79,7 @@ def test_no_sentence_is_an_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.training
 def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Path) -> None:
     data, lexicon = write_tsv(tmp_path / "train.tsv", pairs()), tmp_path / "lexicon.tsv"
     learnt = run("lexicon", "--data", data, "--output", lexicon)

@@ -16,6 +16,8 @@ from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
 from tests.model.sentences import pairs, write_tsv
 
+pytestmark = pytest.mark.training
+
 LOADING_S = 120.0
 BATCHES = ("--accumulate", 4, "--batch-tokens", 300, "--dropout", 0)
 

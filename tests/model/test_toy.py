@@ -19,6 +19,8 @@ from model.options import TrainingOptions
 from model.trainer import Trainer
 from model.transformer import Transformer
 
+pytestmark = pytest.mark.training
+
 COPY, REVERSE, FIRST = 4, 5, 6
 VOCAB_SIZE = FIRST + 10
 

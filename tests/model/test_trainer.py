@@ -28,6 +28,8 @@ from model.trainer import Trainer
 from model.transformer import Transformer
 from tests.model.sentences import pairs, write_tsv
 
+pytestmark = pytest.mark.training
+
 NUM_TRIALS = 5
 COMMAND = (
     "import sys, argparse; from model.train_cli import add_train_arguments as add, run_train; "

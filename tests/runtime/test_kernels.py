@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.bundle import Bundle
+from app.bundle import Bundle, load_bundle
 from app.errors import SettingsError
 from app.graphs import Variant
 from app.runtime import kernels as chosen
@@ -18,14 +18,14 @@ from app.runtime.kernels import choose_kernels, is_native_usable
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
-from tests.export.tiny import load_tiny_runner, random_model, write_tiny_bundle
+from tests.export.tiny import load_tiny_runner, random_model
 
 needs_native = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return write_tiny_bundle(tmp_path_factory.mktemp("kernels"))
+def bundle(tiny: Path) -> Bundle:
+    return load_bundle(tiny / "bundle")
 
 
 @pytest.fixture

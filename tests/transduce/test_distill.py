@@ -18,7 +18,6 @@ import pytest
 import uvicorn
 
 from model.corpus import Pair, read_data
-from tests.export.tiny import write_tiny_bundle
 from transduce.cli import main
 from transduce.distill_corpus import PairForm, Sentence
 from transduce.distill_output import ResumableOutput
@@ -238,12 +237,12 @@ def test_an_output_written_twice_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_bundle_is_served_during_the_command(
+    tiny: Path,
     data: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_tiny_bundle(tmp_path)
-    where = ["--bundle", str(tmp_path / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
+    where = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
     assert main(["distill", *where, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))
     assert {pair.source for pair in found} <= {pair.source for pair in PAIRS[:6]}
@@ -256,12 +255,11 @@ def test_a_bundle_is_served_during_the_command(
 
 
 @pytest.mark.slow
-def test_sigterm_keeps_the_part_and_ends_the_server(tmp_path: Path) -> None:
-    write_tiny_bundle(tmp_path)
+def test_sigterm_keeps_the_part_and_ends_the_server(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "mono.txt").write_text("".join(f"word {n}\n" for n in range(100_000)), "utf-8")
     where = [
         "--bundle",
-        tmp_path / "bundle",
+        tiny / "bundle",
         "--source",
         "en",
         "--target",

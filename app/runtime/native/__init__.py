@@ -22,6 +22,17 @@ from app.runtime.stop_condition import StopCondition
 NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
 # Row copies in a step of the widest beam: at most 15. With fewer entries advance_beam would write past the array.
 MAX_COPIES = 16
+# The C functions that are called here. A library that lacks one was built before the code last changed.
+FUNCTIONS = (
+    "transduce_advance_beam",
+    "transduce_allow_matrix_tiles",
+    "transduce_block_times",
+    "transduce_copy_rows",
+    "transduce_set_decode_args",
+    "transduce_set_num_threads",
+    "transduce_set_spin_us",
+    "transduce_share_threads",
+)
 # In the order of native/block_times.h.
 STACKS = ("encoder", "decoder")
 BLOCK_KINDS = (
@@ -167,6 +178,11 @@ def _library() -> ctypes.CDLL:
     if not is_supported():
         raise RuntimeError("this CPU lacks instructions that the native kernels need")
     library = ctypes.CDLL(str(path))
+    if missing := [name for name in FUNCTIONS if not hasattr(library, name)]:
+        raise RuntimeError(
+            f"{path.name} was built from other sources: it lacks {', '.join(missing)}. Rebuild it: "
+            "pip install --no-deps --no-build-isolation --editable ."
+        )
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32

@@ -1,12 +1,13 @@
 """The tests of the native kernels are skipped if the kernels are not built or cannot run.
 
-NATIVE_LIBRARY names another build of them to test (`make check-native`).
+NATIVE_LIBRARY names another build of them to test (`make check-native`). The tests that it repeats with
+ThreadSanitizer are marked `threads`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,37 @@ from app.runtime import native
 
 if library := os.environ.get("NATIVE_LIBRARY"):
     pytest.MonkeyPatch().setattr(native, "library_path", partial(Path, library))
+
+
+# Files with tests that start several threads without a parameter `num_threads`.
+THREADED = {"test_library", "test_out_of_memory", "test_shares", "test_stop_condition"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by the marker
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    functions = [item for item in items if isinstance(item, pytest.Function) and is_native(item)]
+    fewest: dict[tuple[Path, str], int] = {}  # each function's least number of threads above one
+    for item in functions:
+        if (number := num_threads_of(item)) > 1:
+            function = (item.path, item.originalname)
+            fewest[function] = min(number, fewest.get(function, number))
+    for item in functions:
+        number = num_threads_of(item)
+        if number == fewest.get((item.path, item.originalname)) or (
+            not number and item.path.stem in THREADED
+        ):
+            item.add_marker("threads")
+
+
+def is_native(item: pytest.Item) -> bool:
+    return item.path.parent == Path(__file__).parent
+
+
+def num_threads_of(item: pytest.Function) -> int:
+    """The test's parameter `num_threads`; 0 if it has none."""
+    number = item.callspec.params.get("num_threads", 0) if hasattr(item, "callspec") else 0
+    assert isinstance(number, int)
+    return number
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import threading
@@ -65,6 +66,35 @@ def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> No
     assert not is_supported(tmp_path / "none")
     (tmp_path / "empty").write_text("")
     assert not is_supported(tmp_path / "empty")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
+def test_a_library_of_other_sources_is_an_error_that_says_how_to_rebuild_it(tmp_path: Path) -> None:
+    """It has one of the functions."""
+    path = tmp_path / "old.so"
+    source = 'extern "C" void transduce_share_threads(int) {}'
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path)]
+    subprocess.run(command, input=source, check=True, text=True, timeout=60)
+    code = f"""
+        from pathlib import Path
+        from app.runtime import native
+        native.library_path = lambda: Path({str(path)!r})
+        try:
+            native.set_num_threads(1)
+        except RuntimeError as error:
+            text = str(error)
+            assert text.startswith("old.so was built from other sources: it lacks transduce_advance_beam"), text
+            assert "transduce_share_threads" not in text
+            assert text.endswith("pip install --no-deps --no-build-isolation --editable ."), text
+        else:
+            raise AssertionError
+    """
+    assert run_python(code) == (0, b"")
+
+
+def test_the_functions_that_are_checked_are_those_that_are_called() -> None:
+    source = Path(native.__file__).read_text("utf-8")
+    assert sorted(set(re.findall(r"\.(transduce_\w+)", source))) == list(native.FUNCTIONS)
 
 
 def test_threads_start_and_end() -> None:

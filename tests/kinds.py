@@ -1,0 +1,54 @@
+"""The kinds of tests: `make test-fast` leaves some out, and each run prints how many of each kind ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+# Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
+KINDS = ("gpu", "browser", "load", "training", "server", "native", "house_rules")
+REST = "other"
+# The kind of the tests in a folder of tests/ that carry no marker of a kind.
+FOLDERS = {
+    "web": "browser",
+    "loadtest": "load",
+    "api": "server",
+    "e2e": "server",
+    "runtime/native": "native",
+    "house_rules": "house_rules",
+}
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+
+def kind_of(path: Path, markers: Iterable[str]) -> str:
+    """The kind of a test. path: of its file, relative to tests/. markers: names of the markers that it carries."""
+    carried = set(markers)
+    for kind in KINDS:
+        if kind in carried:
+            return kind
+    return next((kind for folder, kind in FOLDERS.items() if path.is_relative_to(folder)), REST)
+
+
+def set_kinds(items: Iterable[pytest.Item], folder: Path) -> None:
+    """Mark each test with its kind and note the kind for its reports. folder: that of all tests."""
+    for item in items:
+        path = item.path.relative_to(folder) if item.path.is_relative_to(folder) else item.path
+        kind = kind_of(path, (mark.name for mark in item.iter_markers()))
+        if kind != REST:
+            item.add_marker(kind)
+        item.user_properties.append(("kind", kind))
+
+
+def count_line(reports: Iterable[tuple[str, str]]) -> str:
+    """How many tests of each kind ran and were skipped. reports: kind and outcome of each."""
+    ran, skipped = Counter[str](), Counter[str]()
+    for kind, outcome in reports:
+        (skipped if outcome == "skipped" else ran)[kind] += 1
+    parts = [
+        f"{ran[kind]} {kind}" + (f" ({skipped[kind]} skipped)" if skipped[kind] else "")
+        for kind in (*KINDS, REST)
+    ]
+    return "tests that ran: " + ", ".join(parts)

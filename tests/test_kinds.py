@@ -1,0 +1,127 @@
+"""The kinds of tests: which kind a test has, what `-m` selects, and the count at the end of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.house_rules.project import ROOT
+from tests.kinds import FOLDERS, KINDS, REST, count_line, kind_of
+
+CONFTEST = """
+    from tests.conftest import pytest_collection_modifyitems, pytest_terminal_summary
+
+    def pytest_configure(config):
+        for name in ("gpu", "browser", "load", "training", "server", "native", "house_rules"):
+            config.addinivalue_line("markers", name)
+"""
+TESTS = """
+    import pytest
+
+    def test_passes():
+        pass
+
+    def test_fails():
+        assert False
+
+    @pytest.mark.training
+    def test_trains():
+        pass
+
+    @pytest.mark.training
+    def test_skips():
+        pytest.skip("no reason")
+
+    @pytest.fixture
+    def broken():
+        raise ValueError
+
+    @pytest.fixture
+    def bad_end():
+        yield
+        raise ValueError
+
+    def test_passes_and_ends_badly(bad_end):
+        pass
+
+    @pytest.mark.server
+    def test_has_no_server(broken):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "markers", "kind"),
+    [
+        ("web/test_a.py", [], "browser"),
+        ("runtime/native/test_a.py", ["parametrize"], "native"),
+        ("runtime/test_a.py", [], REST),
+        ("runtime/test_a.py", ["gpu"], "gpu"),
+        ("api/test_a.py", ["slow", "load"], "load"),
+        ("engine/test_a.py", ["server", "load"], "load"),
+    ],
+)
+def test_a_marker_goes_before_the_folder(path: str, markers: list[str], kind: str) -> None:
+    assert kind_of(Path(path), markers) == kind
+
+
+def test_each_folder_is_there_and_has_a_known_kind() -> None:
+    for folder, kind in FOLDERS.items():
+        assert list((ROOT / "tests" / folder).glob("test_*.py")), folder
+        assert kind in KINDS
+
+
+def test_the_line_counts_each_kind() -> None:
+    reports = [
+        ("gpu", "skipped"),
+        ("gpu", "skipped"),
+        ("native", "passed"),
+        ("native", "failed"),
+        (REST, "error"),
+    ]
+    assert count_line(reports) == (
+        "tests that ran: 0 gpu (2 skipped), 0 browser, 0 load, 0 training, 0 server, 2 native, 0 house_rules, 1 other"
+    )
+
+
+def run_pytest(folder: Path, *options: str) -> str:
+    (folder / "conftest.py").write_text(textwrap.dedent(CONFTEST))
+    (folder / "test_some.py").write_text(textwrap.dedent(TESTS))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--import-mode=importlib",
+            *options,
+            str(folder),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
+    """Also where the tests run in other processes."""
+    lines = run_pytest(tmp_path, "-n", str(num_workers)).splitlines()
+    assert (
+        "tests that ran: 0 gpu, 0 browser, 0 load, 1 training (1 skipped), 1 server, 0 native, 0 house_rules, 3 other"
+    ) in lines
+    assert "3 passed" in lines[-1], "pytest's summary stays last"
+
+
+def test_kinds_select_tests(tmp_path: Path) -> None:
+    assert "1 passed, 1 skipped, 4 deselected" in run_pytest(tmp_path, "-m", "training")
