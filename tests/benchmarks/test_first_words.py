@@ -26,9 +26,11 @@ from benchmarks.first_words_score import (
     missing_pieces,
     read_entries,
 )
+from benchmarks.machine import ROOT
 from benchmarks.server_process import Served, ServerProcess
 
 ENTRIES = read_entries()
+PHRASES = ROOT / "training" / "en-de" / "phrases.tsv"
 KINDS = {
     "greeting", "word", "button", "heading", "list", "question", "small talk", "price", "date", "time", "contact",
     "name", "quantity", "quote", "chat", "exclamation", "thanks", "travel", "restaurant", "work", "error", "paragraph",
@@ -51,6 +53,19 @@ def test_there_are_150_entries_of_every_direction_with_ids_of_their_own() -> Non
 def test_every_kind_is_there_in_both_directions() -> None:
     for direction in ("en-de", "de-en"):
         assert {entry.kind for entry in ENTRIES if entry.direction == direction} == KINDS
+
+
+def test_the_bundled_model_was_trained_on_no_source() -> None:
+    """The phrases written for training hold none of the sources, whatever their case and marks."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"[^\w ]", "", text.casefold()).strip()
+
+    lines = PHRASES.read_text("utf-8").splitlines()
+    pairs = [line.split("\t") for line in lines]
+    assert all(len(pair) == 3 and pair[0] == "phrases" and all(pair) for pair in pairs)
+    trained = {plain(side) for _, *sides in pairs for side in sides}
+    assert [entry.source for entry in ENTRIES if plain(entry.source) in trained] == []
 
 
 def test_no_source_stands_twice() -> None:
