@@ -141,7 +141,7 @@ REPLACED: dict[str, tuple[str, str]] = {
         "Please send the letter to {name}, {street} {number}, {city}, before {date}.",
         "{city}",
     ),
-    "length_split": ("na" + " na" * 29, "na na na"),
+    "length_split": ("ha" + " ha" * 29, "ha ha ha"),
 }
 
 
