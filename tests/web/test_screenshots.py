@@ -13,7 +13,7 @@ from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 
 TEXT = "Where is the station? It is late, and I would like to go home.\n\nCould you help me, please?"
-TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönntest du mir bitte helfen?"
+TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönnten Sie mir bitte helfen?"
 MAX_BYTES = 120_000
 COLORS = 224
 
@@ -40,7 +40,7 @@ def test_a_screenshot(
     ui.type(TEXT)
     ui.shows(TEXT_DE)
     if name == "page-dark":
-        ui.word("Könntest").click()
+        ui.word("Könnten").click()
         expect(ui["choices"].get_by_role("option").first).to_be_focused()
     else:
         ui.word("möchte").hover()

@@ -18,7 +18,7 @@ LONG = (
     "The old bridge over the river, which my grandfather and his brothers had built with their own hands before the "
     "war, was closed last winter because the water had taken away two of the stones on which it stood."
 )
-HELP, HELP_DE = "Could you help me, please?", "Könntest du mir bitte helfen?"
+HELP, HELP_DE = "Could you help me, please?", "Könnten Sie mir bitte helfen?"
 
 
 def the_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
@@ -184,7 +184,7 @@ def test_each_sentence_has_its_own_map(ui: TranslatePage) -> None:
 def test_an_alternative_replaces_its_word_and_the_rest_follows(ui: TranslatePage) -> None:
     ui.type(f"{LATE} {HELP} {STATION}")
     ui.shows(f"{LATE_DE} {HELP_DE} {STATION_DE}")
-    ui.word("Könntest").click()
+    ui.word("Könnten").click()
     options = ui["choices"].get_by_role("option")
     expect(options.first).to_be_focused()
     sentences = options.locator(".sentence").all_text_contents()
