@@ -215,37 +215,39 @@ def encode_corpus(
     keep: Filter,
     seed: int = 1,
     directions: Sequence[Direction] = (Direction(),),
+    one_way: Iterable[tuple[Pair, Direction]] = (),
 ) -> Corpus:
     """Filter and encode pairs, each in every direction; the same seed gives the same corpus.
 
+    one_way: more pairs, each with the only direction that it is encoded in.
     Raises CorpusError if none is left, TokenizerError for a tag that the vocabulary does not have.
     """
     random_numbers = random.Random(seed)
-    prefixes = [() if one.tag is None else (tokenizer.id_of(one.tag),) for one in directions]
     ids: list[Int32s] = []
     domains: list[int] = []
     names: dict[str, int] = {}
     dropped: Counter[str] = Counter()
-    for pair in tqdm(pairs, desc="encode", unit=" pairs", disable=None):
+    both_ways = ((pair, direction) for pair in pairs for direction in directions)
+    for pair, direction in tqdm(chain(both_ways, one_way), desc="encode", unit=" pairs", disable=None):
+        prefix = () if direction.tag is None else (tokenizer.id_of(direction.tag),)
         if reason := keep.reason_to_skip(pair):
             dropped[reason] += 1
             continue
-        for direction, prefix in zip(directions, prefixes, strict=True):
-            one = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
-            try:
-                encoded = tokenizer.encode(one.source)
-                source, target = (
-                    (*prefix, *encoded.ids),
-                    tokenizer.encode_target(one.target, encoded.verbatim_spans),
-                )
-            except TokenizerError:
-                dropped["too many unknown characters"] += 1
-                continue
-            if reason := keep.reason_against(source, target):
-                dropped[reason] += 1
-                continue
-            ids += [np.array(source, np.int32), np.array(target, np.int32)]
-            domains.append(names.setdefault(pair.domain, len(names)))
+        one = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
+        try:
+            encoded = tokenizer.encode(one.source)
+            source, target = (
+                (*prefix, *encoded.ids),
+                tokenizer.encode_target(one.target, encoded.verbatim_spans),
+            )
+        except TokenizerError:
+            dropped["too many unknown characters"] += 1
+            continue
+        if reason := keep.reason_against(source, target):
+            dropped[reason] += 1
+            continue
+        ids += [np.array(source, np.int32), np.array(target, np.int32)]
+        domains.append(names.setdefault(pair.domain, len(names)))
     if not ids:
         raise CorpusError("no pair is left to train on")
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])

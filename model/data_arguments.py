@@ -75,6 +75,52 @@ def direction_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def one_way_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments for text that is trained in one direction only."""
+    parser.add_argument(
+        "--one-way",
+        action="append",
+        default=[],
+        metavar="FILES",
+        help="more --data, trained from the first column to the second only, with --tag; such as back-translations",
+    )
+    parser.add_argument(
+        "--one-way-reverse",
+        action="append",
+        default=[],
+        metavar="FILES",
+        help="the same with --reverse-tag: the first column is in the language of the second column of --data",
+    )
+
+
+def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Direction]:
+    """The directions of `--one-way` and of `--one-way-reverse`. Both read a pair from its first column to its second.
+
+    directions: what directions_of returns, with or without lexicons.
+    """
+    import dataclasses
+
+    return directions[0], dataclasses.replace(directions[-1], is_reversed=False)
+
+
+def one_way_pairs(
+    args: argparse.Namespace, directions: Sequence[Direction]
+) -> Iterator[tuple[Pair, Direction]]:
+    """The pairs of `--one-way` and `--one-way-reverse`, each with its direction.
+
+    Raises CorpusError for a file that does not exist, and for --one-way-reverse without --reverse-tag.
+    """
+    from model.corpus import CorpusError
+
+    if args.one_way_reverse and args.reverse_tag is None:
+        raise CorpusError("--one-way-reverse needs --reverse-tag")
+    forward, backward = one_way_directions(directions)
+    return chain(
+        ((pair, forward) for pair in pairs_of(args.one_way)),
+        ((pair, backward) for pair in pairs_of(args.one_way_reverse)),
+    )
+
+
 def directions_of(args: argparse.Namespace) -> list[Direction]:
     """The directions that the arguments name, the data's own first."""
     from model.corpus import Direction

@@ -13,6 +13,8 @@ from model.data_arguments import (
     direction_arguments,
     directions_of,
     files_of,
+    one_way_arguments,
+    one_way_pairs,
     pairs_of,
     with_lexicon,
 )
@@ -55,6 +57,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     data_arguments(parser, is_required=False)
     direction_arguments(parser)
+    one_way_arguments(parser)
     parser.add_argument(
         "--lexicon",
         type=Path,
@@ -254,16 +257,19 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         typed_share=args.typed_share,
         excluded=excluded,
     )
-    directions = directions_of(args)
-    # A missing file is an error before any file is read.
-    data_pairs, dev_pairs = pairs_of(args.data), pairs_of(args.dev)
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
+    directions = directions_of(args)
+    with_words = with_lexicon(directions, entries)
+    # A missing file is an error before any file is read.
+    data_pairs, one_way, dev_pairs = pairs_of(args.data), one_way_pairs(args, with_words), pairs_of(args.dev)
     files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
     key = {
         "files": file_facts(files),
         "filter": {**dataclasses.asdict(keep), "excluded": sorted(excluded)},
         "seed": args.seed,
         "tags": [one.tag for one in directions],
+        "one_way": file_facts(files_of(args.one_way)),
+        "one_way_reverse": file_facts(files_of(args.one_way_reverse)),
     }
     corpus = cached_corpus(
         args.run / "corpus",
@@ -273,7 +279,8 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
             tokenizer,
             keep=keep,
             seed=args.seed,
-            directions=with_lexicon(directions, entries),
+            directions=with_words,
+            one_way=one_way,
         ),
     )
     dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import BundleRequest, write_bundle
 from export.verify import VerifyOptions, verify
 from model.checkpoint import Saved, save
-from model.corpus import Direction, Filter, encode_corpus
+from model.corpus import CorpusError, Direction, Filter, encode_corpus
+from model.data_arguments import directions_of, one_way_directions, one_way_pairs, with_lexicon
+from model.lexicon import Entry
 from model.tokenizer_training import add_tags, train_tokenizer
 from model.variants import as_typed
 from tests.export.tiny import FACTS, MAX_LENGTH, random_model
@@ -66,6 +69,44 @@ def test_every_pair_is_read_in_both_directions(tagged_path: Path) -> None:
     assert tuple(corpus.target(0)) == tagged.encode_target(pair.target)
     assert tuple(corpus.source(1)) == tagged.encode_tagged(pair.target, BACKWARD).ids
     assert tuple(corpus.target(1)) == tagged.encode_target(pair.source)
+
+
+def test_one_way_pairs_are_read_in_one_direction(tagged_path: Path, tmp_path: Path) -> None:
+    """--one-way has the tag of --data, --one-way-reverse the other one; neither is turned round."""
+    forward, backward = pairs()[:2]
+    write_tsv(tmp_path / "forward.tsv", [forward])
+    write_tsv(tmp_path / "backward.tsv", [backward])
+    args = argparse.Namespace(
+        tag=FORWARD,
+        reverse_tag=BACKWARD,
+        one_way=[str(tmp_path / "forward.tsv")],
+        one_way_reverse=[str(tmp_path / "backward.tsv")],
+    )
+    tagged = Tokenizer(tagged_path)
+    one_way = one_way_pairs(args, directions_of(args))
+    corpus = encode_corpus([], tagged, keep=Filter(strange_share=0.0), one_way=one_way)
+    assert len(corpus) == 2
+    assert tuple(corpus.source(0)) == tagged.encode_tagged(forward.source, FORWARD).ids
+    assert tuple(corpus.target(0)) == tagged.encode_target(forward.target)
+    assert tuple(corpus.source(1)) == tagged.encode_tagged(backward.source, BACKWARD).ids
+    assert tuple(corpus.target(1)) == tagged.encode_target(backward.target)
+
+
+def test_one_way_pairs_have_the_lexicon_of_their_direction() -> None:
+    """Placeholders in the middle of a sentence replace a source word of that direction."""
+    args = argparse.Namespace(tag=FORWARD, reverse_tag=BACKWARD)
+    directions = with_lexicon(directions_of(args), [Entry("dog", "Hund", 1, 1.0)])
+    assert [one.lexicon for one in directions] == [{"dog": "hund"}, {"hund": "dog"}]
+    assert one_way_directions(directions) == (
+        directions[0],
+        Direction(BACKWARD, is_reversed=False, lexicon=directions[1].lexicon),
+    )
+
+
+def test_one_way_reverse_needs_a_reverse_tag(tmp_path: Path) -> None:
+    args = argparse.Namespace(tag=None, reverse_tag=None, one_way=[], one_way_reverse=["x.tsv"])
+    with pytest.raises(CorpusError, match="--one-way-reverse needs --reverse-tag"):
+        one_way_pairs(args, directions_of(args))
 
 
 def test_a_tag_that_the_vocabulary_lacks_is_an_error(tokenizer: Tokenizer) -> None:
