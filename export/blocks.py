@@ -64,6 +64,12 @@ def embed(g: GraphBuilder, weights: Weights, *, ids: str, positions: str) -> str
 
 def project(g: GraphBuilder, weights: Weights, x: str) -> str:
     """Logits (rows, vocab_size) in fp32. The embedding is also the output's weight (section 3.4)."""
+    logits = _products(g, weights, x)
+    return logits if weights.output_bias is None else g.op("Add", logits, g.constant(weights.output_bias))
+
+
+def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
+    """The logits without a bias."""
     if g.precision == "int8":
         return g.product(x, weights.embedding.T)
     scale = weights.config.d_model**0.5

@@ -39,7 +39,7 @@ from export.model_card import Facts, render_card
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
-from model.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointError, load_model
+from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, CheckpointError, load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from model.transformer import Transformer, num_parameters
 
@@ -61,6 +61,8 @@ class BundleRequest:
     name, version: for the manifest. source, target: languages, as BCP 47 tags.
     tag: the subword before each source; None for a model with one direction.
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
+    more_targets: other languages that the model translates into from `source`, and the tag of each.
+    decoding: the default decoding options.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, the end token counted; the server splits longer
         sentences. None: the model's number of positions.
@@ -78,14 +80,26 @@ class BundleRequest:
     alignment: Alignment | None = None
     tag: str | None = None
     reverse_tag: str | None = None
+    more_targets: tuple[tuple[str, str], ...] = ()
+    decoding: DecodingDefaults = DEFAULT_DECODING
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
         """The manifest's language pairs. Raises ValidationError for a language that is not a BCP 47 tag."""
-        forward = LanguagePair(source=self.source, target=self.target, source_prefix=self.tag)
-        if self.reverse_tag is None:
-            return (forward,)
-        return (forward, LanguagePair(source=self.target, target=self.source, source_prefix=self.reverse_tag))
+        directions = [(self.source, self.target, self.tag)]
+        if self.reverse_tag is not None:
+            directions.append((self.target, self.source, self.reverse_tag))
+        directions += [(self.source, target, tag) for target, tag in self.more_targets]
+        return tuple(
+            LanguagePair(source=source, target=target, source_prefix=tag)
+            for source, target, tag in directions
+        )
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The subwords that name target languages."""
+        named = (self.tag, self.reverse_tag, *(tag for _, tag in self.more_targets))
+        return tuple(tag for tag in named if tag is not None)
 
 
 def write_bundle(
@@ -97,19 +111,23 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
+    A checkpoint with a target.spm, which has the same ids, decodes targets with that.
+
     An existing bundle is replaced after the new one is complete and checked; any other existing folder is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
     BundleError.
     """
     _check_output(output)
     model = load_model(checkpoint)
-    tokenizer_path = checkpoint / TOKENIZER
-    _check_tokenizer(tokenizer_path, model.config, request)
+    source_spm, target_spm = checkpoint / TOKENIZER, checkpoint / TARGET_TOKENIZER
+    tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
+    for path in dict.fromkeys(tokenizers):
+        _check_tokenizer(path, model.config, request)
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        _write_files(temporary, model, tokenizer_path, request, on_progress=on_progress)
+        _write_files(temporary, model, tokenizers, request, on_progress=on_progress)
         on_progress("checking")
         load_bundle(temporary)
         _sync(temporary)
@@ -158,7 +176,7 @@ def make_manifest(
             max_target_length=config.max_length,
             variants=variants,
             alignment=_alignment(config, request),
-            decoding=DEFAULT_DECODING,
+            decoding=request.decoding,
             scores=request.scores,
             training=request.facts.training,
             weights_licence=request.facts.weights_licence,
@@ -194,9 +212,8 @@ def _check_output(output: Path) -> None:
 def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:
     """Raise TokenizerError (also for an unknown tag), or CheckpointError if its vocabulary is not the model's."""
     tokenizer = Tokenizer(path)
-    for tag in (request.tag, request.reverse_tag):
-        if tag is not None:
-            tokenizer.id_of(tag)
+    for tag in request.tags:
+        tokenizer.id_of(tag)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             f"the tokenizer has {tokenizer.vocab_size} subwords, the model's embedding {config.vocab_size}"
@@ -211,18 +228,18 @@ def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) ->
 def _write_files(
     folder: Path,
     model: Transformer,
-    tokenizer: Path,
+    tokenizers: tuple[Path, Path],
     request: BundleRequest,
     *,
     on_progress: Callable[[str], None],
 ) -> None:
-    """Fill the folder; the manifest comes last."""
+    """Fill the folder; the manifest comes last. tokenizers: of sources and of targets."""
     weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
     for precision in request.precisions:
         on_progress(f"{precision} graphs")
         variants[precision] = write_variant(folder, weights, precision)
-    for name in ("source.spm", "target.spm"):
+    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
         shutil.copyfile(tokenizer, folder / name)
     _write_weights(folder / WEIGHTS_FOLDER, model)
     on_progress("golden sentences")

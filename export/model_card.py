@@ -60,8 +60,7 @@ def render_card(facts: Facts, manifest: Manifest, *, num_parameters: int) -> str
         "## Scores",
         _scores(manifest),
         "## Training",
-        f"{manifest.training.num_steps:,} steps, by the code of commit `{manifest.training.commit}`.",
-        _data(manifest),
+        *_training(manifest),
         "## Licences",
         f"Weights: {manifest.weights_licence}. The data's licences stand beside each corpus above.",
         *([facts.attribution.strip()] if facts.attribution else []),
@@ -100,6 +99,13 @@ def _scores(manifest: Manifest) -> str:
     notes = "\n".join(f"- `{signature}`" for signature in signatures)
     table = _table(("test set", "variant", "beam", "BLEU", "chrF"), rows)
     return f"{table}\n\nsacreBLEU signatures:\n\n{notes}"
+
+
+def _training(manifest: Manifest) -> tuple[str, ...]:
+    training = manifest.training
+    if not training.data:
+        return ("Trained elsewhere: this bundle does not know how, nor on which data.",)
+    return f"{training.num_steps:,} steps, by the code of commit `{training.commit}`.", _data(manifest)
 
 
 def _data(manifest: Manifest) -> str:

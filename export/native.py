@@ -146,7 +146,11 @@ class _Constants:
         return [*found, *self._weight(self._weights.cross_projection)]
 
     def of_decoder(self) -> list[str]:
-        """The decoder's constants: embedding, output table, pre-norm's first norm, each layer's sub-layers."""
+        """The decoder's constants.
+
+        They are: embedding, output table, pre-norm's first norm, each layer's sub-layers, and the output's bias if it
+        has one.
+        """
         entry, blocks = self._entry(), [*self._first_norm()]
         for layer in self._stack.layers:
             cross = layer.cross_attention
@@ -154,7 +158,9 @@ class _Constants:
             blocks += self._attention(layer.self_attention.qkv, layer.self_attention.out)
             blocks += self._attention(cross.q, cross.out)
             blocks += self._feed_forward(layer.feed_forward)
-        return [*entry, *self._table(self._weights.embedding), *blocks]
+        bias = self._weights.output_bias
+        end = [] if bias is None else [self.g.constant(bias)]
+        return [*entry, *self._table(self._weights.embedding), *blocks, *end]
 
     def attributes(self) -> dict[str, int | float | str]:
         """The attributes that both operators have."""

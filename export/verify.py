@@ -30,9 +30,9 @@ from model.evaluate import score
 from model.search import Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
-# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. It is over all
-# subwords after random ones, whose hidden values are larger than a text's. fp16 has 11 bits: hidden values of 50 are
-# 0.016 off. Larger: a graph with a wrong weight may pass.
+# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. It is over
+# all subwords after random ones, whose hidden values are larger than a text's. fp16 has 11 bits: hidden values of 50
+# are 0.016 off. Larger: a graph with a wrong weight may pass.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
 # The largest allowed mean difference of int8, over the golden translations' subwords. Graphs of other weights are far
 # beyond it.

@@ -88,6 +88,7 @@ class Weights:
 
     embedding: (vocab_size, d_model), as trained. The input multiplies it by sqrt(d_model), the output does not.
     positions: (max_length, d_model).
+    output_bias: (vocab_size,) of the logits; None: there is none.
     alignment: the cross-attention that the decoder outputs as alignment.
     """
 
@@ -97,6 +98,7 @@ class Weights:
     encoder: Stack
     decoder: Stack
     alignment: Alignment
+    output_bias: Floats | None = None
 
     @property
     def cross_projection(self) -> Floats:
@@ -131,6 +133,7 @@ def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weight
         encoder=_stack(state, config, "encoder"),
         decoder=_stack(state, config, "decoder"),
         alignment=alignment or default_alignment(config),
+        output_bias=state.get("embedding.output_bias"),
     )
 
 

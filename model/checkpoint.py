@@ -26,6 +26,8 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
     "state.json",
     "tokenizer.spm",
 )
+# Only in the checkpoint of an imported model whose two languages have vocabularies of their own.
+TARGET_TOKENIZER = "target.spm"
 
 
 class CheckpointError(ValueError):

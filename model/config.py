@@ -28,6 +28,7 @@ class ModelConfig:
     norm: "post" is LayerNorm(x + Sublayer(x)), section 3.1; "pre" is x + Sublayer(LayerNorm(x)).
     activation: of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
+    output_bias: whether the logits have a bias (vocab_size,), as Marian's; the paper's have none.
     max_length: the longest source or target, in subwords, that positions are made for.
     """
 
@@ -42,6 +43,7 @@ class ModelConfig:
     activation: Activation = "relu"
     positions: Positions = "sinusoidal"
     max_length: int = 256
+    output_bias: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError for sizes that cannot make a model."""

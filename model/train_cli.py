@@ -226,6 +226,10 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
         torch.manual_seed(args.seed)
         return Transformer(model_config(args, vocab_size))
     model = checkpoint.load_model(args.start_from)
+    if model.config.output_bias:
+        raise checkpoint.CheckpointError(
+            f"{args.start_from} has an output bias, as imported models do; only models without one are trained"
+        )
     wanted = {name: value for name in MODEL_FIELDS if (value := getattr(args, name)) is not None}
     for name, value in {**wanted, "vocab_size": vocab_size}.items():
         has = getattr(model.config, name)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from model import checkpoint
 from model.batches import Batch, Batches, Position
 from model.checkpoint import CheckpointError, Saved
-from model.config import PAD_ID
+from model.config import PAD_ID, ModelConfig
 from model.loss import label_smoothed_loss
 from model.optimizers import Optimizers
 from model.options import TrainingOptions
@@ -246,11 +246,14 @@ class Trainer:
         for name, value in (("seed", self.batches.seed), ("max_tokens", self.batches.max_tokens)):
             if saved.state[name] != value:
                 raise CheckpointError(f"{name} is {value}, the run was made with {saved.state[name]}")
-        if saved.config["model"] != self.config["model"]:
+        has = ModelConfig.from_json(
+            saved.config["model"]
+        ).to_json()  # with the fields that are newer than the run
+        if has != self.config["model"]:
             wrong = [
-                f"{name} is {value}, the run has {saved.config['model'].get(name)}"
+                f"{name} is {value}, the run has {has[name]}"
                 for name, value in self.config["model"].items()
-                if saved.config["model"].get(name) != value
+                if has[name] != value
             ]
             raise CheckpointError(f"{folders[-1]} is of another model: {'; '.join(wrong)}")
         self._restore(saved)

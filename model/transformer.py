@@ -135,6 +135,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.scale = math.sqrt(config.d_model)
         self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
@@ -155,7 +156,7 @@ class Embedding(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """(..., d_model) -> logits (..., vocab_size), with the embedding's weight (section 3.4)."""
-        return F.linear(x, self.weight)
+        return F.linear(x, self.weight, self.output_bias)
 
 
 # --- 3.1 Encoder and decoder stacks ---
@@ -254,7 +255,9 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Glorot-uniform matrices, zero biases; embeddings N(0, 1 / d_model), of unit variance once scaled."""
         for name, parameter in self.named_parameters():
-            if name.startswith("embedding."):
+            if name == "embedding.output_bias":
+                nn.init.zeros_(parameter)
+            elif name.startswith("embedding."):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)

@@ -63,6 +63,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "write a served model's translations as training data", "transduce.distill", "distill", "train"
     ),
     "export": Subcommand("convert a checkpoint into a bundle for serving", "export.cli", "export", "export"),
+    "import": Subcommand(
+        "make a bundle of a model that others trained", "export.import_cli", "import", "export"
+    ),
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }
 

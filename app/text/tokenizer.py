@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
 # Words in the cache, and characters of the longest: about two megabytes. Larger: more memory. Smaller: more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
+# A ligature, a no-break space between words and a full-width letter.
+_FOLDED = "\ufb01a\u00a0a\uff21"
 _PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
 
@@ -66,12 +68,17 @@ class Tokenizer:
             raise TokenizerError(f"{message} ({type(error).__name__})") from error
         self.pad_id, self.bos_id = int(self._processor.pad_id()), int(self._processor.bos_id())
         self.eos_id, self.unk_id = int(self._processor.eos_id()), int(self._processor.unk_id())
-        known = {piece for piece in pieces if len(piece) == 1}
+        known = {
+            piece
+            for index, piece in enumerate(pieces)
+            if len(piece) == 1 and not self._processor.is_unused(index)
+        }
         if not known.issuperset(PLACEHOLDER_SYMBOLS):
             raise TokenizerError(
                 f"{path.name} does not hold the {len(PLACEHOLDER_SYMBOLS)} placeholder symbols"
             )
-        self._known = frozenset(known - set(PLACEHOLDER_SYMBOLS) - {SPACE} | {" "})
+        known = known - set(PLACEHOLDER_SYMBOLS) - {SPACE} | {" "}
+        self._known = frozenset(known | _folded_characters(self._processor, known))
         self._words = WordCache(self._encode) if _encodes_by_word(self._processor, pieces) else None
 
     def id_of(self, piece: str) -> int:
@@ -212,6 +219,22 @@ def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
     last = range(max(0, len(pieces) - 64), len(pieces))
     has_ranks = all(float(processor.get_score(index)).is_integer() for index in last)
     return has_ranks and not any(piece.find(SPACE, 1) > 0 for piece in pieces)
+
+
+def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
+    """Characters that an imported model's normalisation turns into known ones, such as a ligature into two letters."""
+    if processor.normalize(_FOLDED).endswith(_FOLDED):  # our own models keep every character
+        return set()
+    folded = set()
+    for code in range(ord("!"), 0x10000):
+        character = chr(code)
+        if character in known or "\ud800" <= character <= "\udfff" or character in PLACEHOLDER_SYMBOLS:
+            continue
+        text = processor.normalize(character).replace(SPACE, " ").strip(" ")
+        # What is folded into nothing stays unknown, so that it is carried over, unless it is a space.
+        if all(each in known for each in text) and (text or character.isspace()):
+            folded.add(character)
+    return folded
 
 
 def _direct_functions(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:

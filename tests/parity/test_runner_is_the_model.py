@@ -28,6 +28,7 @@ FORMS: list[dict[str, Any]] = [
     {"norm": "post", "activation": "silu", "positions": "sinusoidal"},
     {"norm": "pre", "activation": "silu", "positions": "sinusoidal"},
     {"d_model": 128, "num_encoder_layers": 3, "num_decoder_layers": 1},
+    {"norm": "post", "activation": "silu", "output_bias": True},
 ]
 NAMES = ["-".join(map(str, form.values())) for form in FORMS]
 
@@ -61,7 +62,7 @@ def test_the_longest_source_and_target_run(tmp_path: Path, kernels: Kernels) -> 
     assert largest_difference(model, runner, [longest, shortest]) < 2e-5
 
 
-@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=[NAMES[0], NAMES[3]])
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3], FORMS[-1]], ids=[NAMES[0], NAMES[3], NAMES[-1]])
 class TestOtherPrecisions:
     def test_fp16_is_close(self, form: dict[str, Any], tmp_path: Path) -> None:
         model = random_model(max_length=24, **form)

@@ -67,6 +67,12 @@ struct Layer {
           feed_forward(info, index + 2 * BLOCK_CONSTANTS) {}
 };
 
+// Returns the index of the last constant, the bias of the logits, which a graph may lack.
+int output_bias_index(const NodeInfo& info) {
+    int norm = info.integer("is_pre_norm") ? 2 : 0;
+    return 14 + norm + int(info.integer("num_layers")) * 3 * BLOCK_CONSTANTS;
+}
+
 class DecoderSteps {
 public:
     static constexpr const char* NAME = "DecoderSteps";
@@ -95,7 +101,7 @@ public:
           end_id_(int32_t(info.integer("end_id"))),
           aligned_layer_(info.integer("aligned_layer")),
           embedding_(info, 9),
-          candidates_(info, 12) {
+          candidates_(info, 12, output_bias_index(info)) {
         int index = 14;
         if (is_pre_norm_) {
             first_norm_ = norm_of(info, index, embedding_.d());

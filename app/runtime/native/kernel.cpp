@@ -63,6 +63,15 @@ Tensor NodeInfo::constant(int index) const {
     return tensor_of(api_, value, name);
 }
 
+bool NodeInfo::has_constant(int index) const {
+    int is_constant = 0;
+    const OrtValue* value = nullptr;
+    OrtStatus* status =
+        call<OrtStatus*>(api_, Function::constant_input_tensor, info_, size_t(index), &is_constant, &value);
+    if (status) call<void>(api_, Function::release_status, status);
+    return !status && is_constant;
+}
+
 int64_t NodeInfo::integer(const char* name) const {
     int64_t value = 0;
     check(call<OrtStatus*>(api_, Function::attribute_int64, info_, name, &value), name);

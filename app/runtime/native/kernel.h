@@ -55,6 +55,8 @@ public:
 
     // Returns input `index`. Throws InvalidArgument unless it is a constant of the graph.
     Tensor constant(int index) const;
+    // Returns whether there is an input `index` that is a constant of the graph.
+    bool has_constant(int index) const;
     int64_t integer(const char* name) const;
     float number(const char* name) const;
     std::string text(const char* name) const;

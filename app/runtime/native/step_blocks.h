@@ -150,8 +150,8 @@ struct TopK {
 // Projection of rows to the vocabulary, and the k most probable tokens.
 class CandidatesBlock {
 public:
-    // Reads the constants from `index` on: table (V, d) and scales.
-    CandidatesBlock(const NodeInfo& info, int index);
+    // Reads the constants from `index` on: table (V, d) and scales; and, if there is one, constant `bias_index`: (V,).
+    CandidatesBlock(const NodeInfo& info, int index, int bias_index);
     int64_t d() const { return linear_.inputs(); }
     std::vector<Linear*> linears() { return {&linear_}; }
     int64_t vocab_size() const { return linear_.outputs(); }
@@ -167,7 +167,8 @@ private:
     void scan_logits(const float* x, int64_t n, const struct LogitScan& to, Scratch& scratch) const;
 
     Linear linear_;
-    float largest_weight_;
+    // No entry of the table, and of the bias, has a larger magnitude.
+    float largest_weight_, largest_bias_ = 0;
 };
 
 }  // namespace transduce

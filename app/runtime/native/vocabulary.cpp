@@ -77,7 +77,7 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, ANY, FLOAT, LONG, LONG};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT};
 
-    explicit Candidates(const NodeInfo& info) : block_(info, 1) {}
+    explicit Candidates(const NodeInfo& info) : block_(info, 1, 5) {}
 
     void compute(const KernelCall& call) const {
         Tensor x = call.input(0), num_candidates = call.input(3), wanted = call.input(4);
@@ -134,10 +134,18 @@ void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n
     });
 }
 
-CandidatesBlock::CandidatesBlock(const NodeInfo& info, int index) {
+CandidatesBlock::CandidatesBlock(const NodeInfo& info, int index, int bias_index) {
     Tensor table = table_of(info, index);
+    const float* bias = nullptr;
+    if (info.has_constant(bias_index)) {
+        Tensor values = info.constant(bias_index);
+        values.expect_shape({table.shape[0]});
+        if (values.type != FLOAT) throw InvalidArgument("the output bias is not float");
+        bias = values.as<float>();
+        largest_bias_ = largest_magnitude(bias, table.shape[0]);
+    }
     linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
-                      info.constant(index + 1).as<float>(), nullptr, ActivationRange::symmetric});
+                      info.constant(index + 1).as<float>(), bias, ActivationRange::symmetric});
     largest_weight_ = largest_weight(table, info.constant(index + 1));
 }
 
@@ -188,7 +196,7 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to
     prepared.prepare_all();
     std::fill(to.class_maxima, to.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
-        to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d());
+        to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
     auto store = [=](int column, __mmask16 lanes) {
         float* at = to.span_buffer ? to.span_buffer + column % SPAN_IDS : to.logits + column;

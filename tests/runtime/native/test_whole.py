@@ -26,15 +26,24 @@ NUM_STEPS = 8
 SHAPES: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
+    "output-bias": {"norm": "post", "has_bias": True},
 }
 
 
-def load(folder: Path, precision: Precision, *, num_threads: int = 1, **changes: Any) -> NativeRunner:
+def load(
+    folder: Path, precision: Precision, *, num_threads: int = 1, has_bias: bool = False, **changes: Any
+) -> NativeRunner:
     model = random_model(seed=3, max_length=MAX_LENGTH, **changes)
     with torch.no_grad():
         # Positions count for more than subwords, so that the best candidate changes, and changes to the end token.
         table = model.embedding.weight.mul_(0.1)
-        table[EOS_ID] = table[387 if model.config.norm == "pre" else 389] * 1.02
+        like_the_end = 387 if model.config.norm == "pre" else 389
+        table[EOS_ID] = table[like_the_end] * 1.02
+        if has_bias:
+            bias = 0.02 * torch.randn(VOCAB_SIZE)
+            bias[EOS_ID] = bias[like_the_end]
+            model.embedding.output_bias = torch.nn.Parameter(bias)
+            model.config = replace(model.config, output_bias=True)
     runner = load_tiny_runner(
         model, precision, folder, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native"
     )

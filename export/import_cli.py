@@ -1,0 +1,155 @@
+"""The subcommand `import`: a model that others trained becomes a bundle. PyTorch is imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from export.cli import precisions_argument
+
+if TYPE_CHECKING:
+    from app.bundle import DecodingDefaults
+    from model.marian import MarianModel
+
+# The widest beam that a server searches with.
+MAX_BEAM_SIZE = 16
+
+
+def target_argument(text: str) -> tuple[str, str | None]:
+    """Parse `LANGUAGE` or `LANGUAGE=TAG`. Raises ArgumentTypeError."""
+    language, separator, tag = text.partition("=")
+    if not language or (separator and not tag):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not LANGUAGE or LANGUAGE=TAG, such as de or 'de=>>deu<<'"
+        )
+    return language, tag or None
+
+
+def add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce import`."""
+    add = parser.add_argument
+    add(
+        "model",
+        type=Path,
+        metavar="FOLDER",
+        help="Marian of Hugging Face, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
+        "model.safetensors or pytorch_model.bin",
+    )
+    add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
+    add("--source", required=True, metavar="LANGUAGE", help="source language, such as en")
+    add(
+        "--target",
+        type=target_argument,
+        required=True,
+        action="append",
+        metavar="LANGUAGE[=TAG]",
+        help="target language, such as de; of a model with several, each with its tag: --target 'de=>>deu<<'",
+    )
+    add("--licence", required=True, metavar="SPDX", help="licence of the weights, such as CC-BY-4.0")
+    add("--name", help="the model's name (default: the folder's)")
+    add(
+        "--version",
+        default="1",
+        dest="model_version",
+        metavar="VERSION",
+        help="the weights' version (default: 1)",
+    )
+    add(
+        "--precisions",
+        type=precisions_argument,
+        default=("int8", "fp16"),
+        metavar="LIST",
+        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
+    )
+    add(
+        "--max-length",
+        type=int,
+        default=256,
+        metavar="N",
+        help="subwords of the longest source and target; memory grows with it (default: 256)",
+    )
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
+    from app.bundle import Training
+    from export.bundle_writer import BundleRequest, write_bundle
+    from export.model_card import Facts
+    from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
+    from model.marian import read_marian
+
+    model = read_marian(args.model, max_length=args.max_length)
+    _check_tags(args.target, model)
+    name = args.name or args.model.resolve().name.lower()
+    (target, tag), *more = args.target
+    request = BundleRequest(
+        name=name,
+        version=args.model_version,
+        source=args.source,
+        target=target,
+        tag=tag,
+        more_targets=tuple(more),
+        precisions=args.precisions,
+        decoding=_decoding(model),
+        facts=Facts(
+            summary=f"Imported from the Marian model {args.model.resolve().name}.",
+            good_at=("not assessed",),
+            bad_at=("not assessed",),
+            weights_licence=args.licence,
+            training=Training(commit="", num_steps=0, data=()),
+        ),
+    )
+    if model.num_left_out:
+        print(
+            f"{model.num_left_out} pieces of source.spm and target.spm are not in vocab.json", file=sys.stderr
+        )
+    with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
+        checkpoint = Path(folder) / "checkpoint"
+        config = json.dumps({"model": model.config.to_json()}, indent=1).encode()
+        write_folder(
+            checkpoint,
+            {
+                WEIGHTS: model.state,
+                CONFIG: config,
+                TOKENIZER: model.source_spm,
+                TARGET_TOKENIZER: model.target_spm,
+            },
+        )
+        model.state.clear()  # it is on the disk, and the export reads it from there
+        bundle = write_bundle(
+            checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
+        )
+    pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in bundle.manifest.language_pairs)
+    size = sum(entry.size for entry in bundle.manifest.files.values())
+    print(f"{args.output}: {name}, {pairs}, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _check_tags(targets: list[tuple[str, str | None]], model: MarianModel) -> None:
+    """Raise ValueError unless each target has a tag exactly if the model has tags."""
+    for language, tag in targets:
+        if model.tags and tag is None:
+            known = ", ".join(model.tags[:20]) + (", ..." if len(model.tags) > 20 else "")
+            raise ValueError(
+                f"--target {language} needs a tag: --target '{language}={model.tags[0]}'; there are {known}"
+            )
+        if tag is not None and tag not in model.tags:
+            raise ValueError(f"--target {language}: the vocabulary has no tag {tag}")
+    if not model.tags and len(targets) > 1:
+        raise ValueError("the model has no tags and so only one --target")
+
+
+def _decoding(model: MarianModel) -> DecodingDefaults:
+    """The model's own search."""
+    from app.bundle import DecodingDefaults
+    from app.decoding.options import LengthPenalty
+
+    return DecodingDefaults(
+        beam_size=min(model.beam_size, MAX_BEAM_SIZE),
+        length_penalty=LengthPenalty.POWER,
+        alpha=model.length_penalty,
+    )

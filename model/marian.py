@@ -1,0 +1,375 @@
+"""Reads a Marian model of Hugging Face (OPUS-MT) as a Transformer of ours with a vocabulary of ours.
+
+The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
+Three things differ in the vocabulary, and each becomes data, so that the server needs no second path:
+
+- Marian numbers pieces by vocab.json, SentencePiece by its models. The rows of the embedding are put into one new
+  order, and source.spm and target.spm are written anew with all pieces in that order. A piece that one of them does
+  not have is UNUSED in it: it is decoded, and no text is encoded with it.
+- Marian starts with the padding's row and never says it. The row stands twice: as padding and as the start token. The
+  bias keeps both out of the output.
+- Marian has no placeholder symbols. They get the row of `<unk>`. In the output only the first one does, instead of
+  `<unk>`: where Marian says `<unk>`, the text of the source's unknown characters stands.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from sentencepiece import sentencepiece_model_pb2
+from torch import Tensor
+
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
+from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, ModelConfig
+
+CONFIG, VOCABULARY, SOURCE, TARGET = "config.json", "vocab.json", "source.spm", "target.spm"
+GENERATION = "generation_config.json"  # older models have its fields in config.json
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+# A logit that no other reaches. Half precision holds it.
+NEVER = -30_000.0
+# The score of a piece that is not used; not whole, because whole scores mark merges.
+UNUSED_SCORE = -1000.5
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+
+
+class UnusableModel(ValueError):
+    """The folder holds no model that can be imported. The message lists all problems."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        super().__init__(f"{folder} cannot be imported: {'; '.join(problems)}")
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class MarianModel:
+    """A model that was read.
+
+    state: of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name a target
+    language, such as >>deu<<. num_left_out: pieces of the SentencePiece models that the model has no row for.
+    beam_size, length_penalty: the model's own defaults; the penalty divides by length to this power.
+    """
+
+    config: ModelConfig
+    state: dict[str, Tensor]
+    source_spm: bytes
+    target_spm: bytes
+    tags: tuple[str, ...]
+    num_left_out: int
+    beam_size: int
+    length_penalty: float
+
+
+def read_marian(folder: Path, *, max_length: int | None = None) -> MarianModel:
+    """Read config.json, vocab.json, source.spm, target.spm and the weights.
+
+    max_length: subwords of the longest source or target; None: the model's own. Raises UnusableModel.
+    """
+    problems = [
+        f"{name} is missing" for name in (CONFIG, VOCABULARY, SOURCE, TARGET) if not (folder / name).is_file()
+    ]
+    if not any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
+        problems.append(f"{SAFETENSORS} or {PICKLE} is missing")
+    if problems:
+        raise UnusableModel(folder, problems)
+    try:
+        facts = _json(folder / CONFIG)
+        search = {**facts, **_json(folder / GENERATION, is_optional=True)}
+        vocabulary = _vocabulary(_json(folder / VOCABULARY))
+        protos = [_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
+        weights = _weights(folder)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UnusableModel(folder, [str(error)]) from error
+    problems = _config_problems(facts) + _vocabulary_problems(facts, vocabulary)
+    if not problems:
+        problems = _weight_problems(facts, weights)
+    if problems:
+        raise UnusableModel(folder, problems)
+    order = _order(vocabulary)
+    longest = int(facts["max_position_embeddings"])
+    try:
+        config = _config(facts, len(order) + len(_FIRST), min(longest, max_length or longest))
+    except ConfigError as error:
+        raise UnusableModel(folder, [str(error)]) from error
+    return MarianModel(
+        config=config,
+        state=_state(config, weights, vocabulary, order),
+        source_spm=_reordered(protos[0], order),
+        target_spm=_reordered(protos[1], order),
+        tags=tuple(piece for piece in order if _is_tag(piece)),
+        num_left_out=sum(
+            _is_used(piece) and piece.piece not in vocabulary for proto in protos for piece in proto.pieces
+        ),
+        beam_size=int(search.get("num_beams") or 1),
+        length_penalty=float(search.get("length_penalty", 1.0)),
+    )
+
+
+# --- files
+
+
+def _json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+    if is_optional and not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - the file is wrong, not a type
+    return found
+
+
+def _vocabulary(found: Mapping[str, Any]) -> dict[str, int]:
+    """Pieces and their ids. Raises ValueError unless the ids are 0, 1, 2..."""
+    if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
+        raise ValueError(f"the ids of {VOCABULARY} are not 0 to {len(found) - 1}, each once")
+    return {piece: int(identity) for piece, identity in found.items()}
+
+
+def _sentencepiece(path: Path) -> Any:
+    """The model of a file. Raises ValueError."""
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's DecodeError has no stable place
+        raise ValueError(f"{path.name} is not a SentencePiece model") from error
+    if not proto.pieces:
+        raise ValueError(f"{path.name} is not a SentencePiece model")
+    return proto
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    """The weights by name. Raises ValueError for a file that is damaged or holds anything but tensors."""
+    if (folder / SAFETENSORS).is_file():
+        return load_file(folder / SAFETENSORS)
+    try:
+        # The one place that reads a pickle: weights_only builds tensors and runs no code of the file.
+        found = torch.load(folder / PICKLE, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise ValueError(
+            f"{PICKLE} holds no tensors that can be read safely: {type(error).__name__}"
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise ValueError(f"{PICKLE} holds something else than tensors")
+    return found
+
+
+# --- checks
+
+
+def _config_problems(facts: Mapping[str, Any]) -> list[str]:
+    """What this network cannot do, by the fields of config.json."""
+    needed = {
+        "model_type": "marian",
+        "scale_embedding": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+        "static_position_embeddings": True,
+    }
+    # Fields that newer files leave out: all Marian models have these values.
+    defaults = {
+        name: value for name, value in needed.items() if name not in ("model_type", "scale_embedding")
+    }
+    problems = [
+        f"{name} of {CONFIG} is {facts.get(name)!r}; only {value!r} can be imported"
+        for name, value in needed.items()
+        if facts.get(name, defaults.get(name)) != value
+    ]
+    sizes = ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
+             "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size", "pad_token_id", "eos_token_id",
+             "decoder_start_token_id", "max_position_embeddings")  # fmt: skip
+    problems += [
+        f"{name} of {CONFIG} is missing or no whole number"
+        for name in sizes
+        if not isinstance(facts.get(name), int)
+    ]
+    problems += [
+        f"encoder_{name} and decoder_{name} of {CONFIG} differ"
+        for name in ("attention_heads", "ffn_dim")
+        if facts.get(f"encoder_{name}") != facts.get(f"decoder_{name}")
+    ]
+    if facts.get("decoder_start_token_id") != facts.get("pad_token_id"):
+        problems.append(f"decoder_start_token_id of {CONFIG} is not pad_token_id")
+    if facts.get("activation_function") not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        problems.append(
+            f"activation_function of {CONFIG} is {facts.get('activation_function')!r}; it must be one of {known}"
+        )
+    return problems
+
+
+def _vocabulary_problems(facts: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[str]:
+    problems = [f"{VOCABULARY} has no {piece}" for piece in (EOS, UNK, PAD) if piece not in vocabulary]
+    if len(vocabulary) != facts.get("vocab_size"):
+        problems.append(
+            f"{VOCABULARY} has {len(vocabulary)} pieces, vocab_size of {CONFIG} is {facts.get('vocab_size')}"
+        )
+    for piece, name in ((EOS, "eos_token_id"), (PAD, "pad_token_id")):
+        if piece in vocabulary and vocabulary[piece] != facts.get(name):
+            problems.append(
+                f"{piece} is {vocabulary[piece]} in {VOCABULARY}, {name} of {CONFIG} is {facts.get(name)}"
+            )
+    return problems
+
+
+def _weight_problems(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> list[str]:
+    """Weights that are missing, or have another shape than config.json says."""
+    vocab_size, d, d_ff = facts["vocab_size"], facts["d_model"], facts["encoder_ffn_dim"]
+    expected: dict[str, tuple[int, ...]] = {
+        "model.shared.weight": (vocab_size, d),
+        "final_logits_bias": (1, vocab_size),
+    }
+    for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
+        for layer in range(facts[f"{stack}_layers"]):
+            name = f"model.{stack}.layers.{layer}"
+            for attention in attentions:
+                for projection in ("q", "k", "v", "out"):
+                    expected[f"{name}.{attention}.{projection}_proj.weight"] = (d, d)
+                    expected[f"{name}.{attention}.{projection}_proj.bias"] = (d,)
+            norms = (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm")
+            expected |= {f"{name}.{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
+            expected |= {f"{name}.fc1.weight": (d_ff, d), f"{name}.fc1.bias": (d_ff,)}
+            expected |= {f"{name}.fc2.weight": (d, d_ff), f"{name}.fc2.bias": (d,)}
+    problems = []
+    for name, shape in expected.items():
+        if name not in weights:
+            problems.append(f"the weight {name} is missing")
+        elif tuple(weights[name].shape) != shape:
+            problems.append(
+                f"the weight {name} has the shape {tuple(weights[name].shape)}, by {CONFIG} it is {shape}"
+            )
+    shared = weights.get("model.shared.weight")
+    copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    return problems + [
+        f"{name} differs from model.shared.weight; only one shared embedding can be imported"
+        for name in copies
+        if shared is not None and name in weights and not torch.equal(weights[name], shared)
+    ]
+
+
+# --- the new model
+
+# The pieces before those of vocab.json: by their ids padding, start, end and unknown, then the placeholder symbols.
+_FIRST = (PAD, "<s>", EOS, UNK, *PLACEHOLDER_SYMBOLS)
+
+
+def _is_tag(piece: str) -> bool:
+    return piece.startswith(">>") and piece.endswith("<<")
+
+
+def _is_used(piece: Any) -> bool:
+    """Whether texts are encoded with a piece of a SentencePiece model."""
+    return bool(piece.type in (piece.NORMAL, piece.USER_DEFINED, piece.BYTE))
+
+
+def _order(vocabulary: Mapping[str, int]) -> list[str]:
+    """The pieces of vocab.json that follow _FIRST, in the order of their ids."""
+    return sorted(set(vocabulary) - set(_FIRST), key=vocabulary.__getitem__)
+
+
+def _reordered(proto: Any, order: list[str]) -> bytes:
+    """A SentencePiece model with the pieces _FIRST and `order`, which encodes texts as `proto` does."""
+    known = {piece.piece: piece for piece in proto.pieces}
+    new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    new.trainer_spec.CopyFrom(proto.trainer_spec)
+    new.normalizer_spec.CopyFrom(proto.normalizer_spec)
+    new.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
+    Piece = new.SentencePiece
+    for piece in _FIRST[:4]:
+        new.pieces.add(piece=piece, score=0.0, type=Piece.UNKNOWN if piece == UNK else Piece.CONTROL)
+    for piece in PLACEHOLDER_SYMBOLS:
+        new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
+    for piece in order:
+        old = known.get(piece)
+        if _is_tag(piece):
+            new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
+        elif old is not None and _is_used(old):
+            new.pieces.add(piece=piece, score=old.score, type=old.type)
+        else:
+            new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
+    spec = new.trainer_spec
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _FIRST[:4]
+    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == 256
+    spec.vocab_size, spec.byte_fallback = len(new.pieces), spec.byte_fallback and has_bytes
+    return bytes(new.SerializeToString())
+
+
+def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=facts["d_model"],
+        num_heads=facts["encoder_attention_heads"],
+        d_ff=facts["encoder_ffn_dim"],
+        num_encoder_layers=facts["encoder_layers"],
+        num_decoder_layers=facts["decoder_layers"],
+        dropout=0.0,
+        activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
+        positions="learned",  # a table, because half sines and half cosines are not the paper's order
+        max_length=max_length,
+        output_bias=True,
+    )
+
+
+def marian_positions(max_length: int, d_model: int) -> Tensor:
+    """Sines in the first half of a row, cosines in the second: (max_length, d_model), fp32."""
+    position = torch.arange(max_length, dtype=torch.float64)[:, None]
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = position * frequency
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).float()
+
+
+def _state(
+    config: ModelConfig, weights: Mapping[str, Tensor], vocabulary: Mapping[str, int], order: list[str]
+) -> dict[str, Tensor]:
+    """The state dict of our Transformer."""
+    pad, end, unknown = (vocabulary[piece] for piece in (PAD, EOS, UNK))
+    rows = [pad, pad, end, unknown, *(unknown for _ in PLACEHOLDER_SYMBOLS), *(vocabulary[p] for p in order)]
+    bias = weights["final_logits_bias"].float()[0, rows].clone()
+    bias[[PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(_FIRST))]] = NEVER
+    state = {
+        "embedding.weight": weights["model.shared.weight"].float()[rows],
+        "embedding.output_bias": bias,
+        "embedding.positions": marian_positions(config.max_length, config.d_model),
+    }
+    for stack, num_layers in (
+        ("encoder", config.num_encoder_layers),
+        ("decoder", config.num_decoder_layers),
+    ):
+        for layer in range(num_layers):
+            for ours, theirs in _layer_names(stack, layer):
+                for part in ("weight", "bias"):
+                    state[f"{ours}.{part}"] = weights[f"{theirs}.{part}"].float()
+    return state
+
+
+def _layer_names(stack: str, layer: int) -> list[tuple[str, str]]:
+    """Our and Marian's names of a layer's modules."""
+    ours, theirs = f"{stack}.{layer}", f"model.{stack}.layers.{layer}"
+    attentions = [("self_attention", "self_attn")]
+    if stack == "decoder":
+        attentions.append(("cross_attention", "encoder_attn"))
+    names = [
+        (f"{ours}.{our}.w_{letter}", f"{theirs}.{their}.{projection}_proj")
+        for our, their in attentions
+        for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out"))
+    ]
+    norms = [*(f"{their}_layer_norm" for _, their in attentions), "final_layer_norm"]
+    names += [(f"{ours}.residuals.{index}.norm", f"{theirs}.{norm}") for index, norm in enumerate(norms)]
+    return [
+        *names,
+        (f"{ours}.feed_forward.w_1", f"{theirs}.fc1"),
+        (f"{ours}.feed_forward.w_2", f"{theirs}.fc2"),
+    ]

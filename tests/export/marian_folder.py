@@ -1,0 +1,72 @@
+"""A Marian folder as Hugging Face has them, with random weights: written by `transformers` and SentencePiece."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+from tests.model.sentences import pairs
+
+TAGS = (">>deu<<", ">>nld<<")
+
+
+def sentencepiece_model(sentences: list[str], vocab_size: int) -> bytes:
+    """A unigram model with SentencePiece's default normalisation, as OPUS-MT has."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=written,
+        vocab_size=vocab_size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
+    """Pieces of all models in an order of Marian's: the end, unknown, the others by their letters, padding."""
+    pieces: set[str] = set(tags)
+    for model in models:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces |= {processor.id_to_piece(index) for index in range(processor.vocab_size())}
+    ordered = ["</s>", "<unk>", *sorted(pieces - {"<s>", "</s>", "<unk>"}), "<pad>"]
+    return {piece: index for index, piece in enumerate(ordered)}
+
+
+def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **changes: Any) -> MarianMTModel:
+    """Write a folder and return its model. changes: of the configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    models = [
+        sentencepiece_model([pair.source for pair in pairs()], 90),
+        sentencepiece_model([pair.target for pair in pairs()], 100),
+    ]
+    for name, model in zip(("source.spm", "target.spm"), models, strict=True):
+        (folder / name).write_bytes(model)
+    pieces = vocabulary(models, tags)
+    (folder / "vocab.json").write_text(json.dumps(pieces), "utf-8")
+    torch.manual_seed(seed)
+    size = len(pieces)
+    config = MarianConfig(
+        **{
+            "vocab_size": size, "decoder_vocab_size": size, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
+            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+            "activation_function": "swish", "scale_embedding": True, "max_position_embeddings": 64, "init_std": 0.1,
+            "pad_token_id": size - 1, "eos_token_id": 0, "decoder_start_token_id": size - 1,
+            "forced_eos_token_id": None,
+        } | changes
+    )  # fmt: skip
+    marian = MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in marian.named_parameters():
+            if name.endswith("bias") or "layer_norm" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+        marian.final_logits_bias.normal_(std=0.5)
+        marian.get_input_embeddings().weight[size - 1] = 0.1 * torch.randn(marian.config.d_model)
+    marian.save_pretrained(folder)
+    return marian

@@ -1,0 +1,298 @@
+"""Marian models of Hugging Face become bundles that translate as `transformers` does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import MarianMTModel, MarianTokenizer
+
+from app.bundle import Bundle, load_bundle
+from app.decoding.options import DecodingOptions, LengthPenalty
+from app.runtime.kernels import Kernels
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from export.golden import translate_ids
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.marian import NEVER, UnusableModel, read_marian
+from model.transformer import Transformer
+from tests.export.marian_folder import TAGS, write_marian
+from tests.export.tiny import KERNELS
+from tests.model.sentences import pairs
+from transduce.cli import main
+
+MAX_NEW_TOKENS = 20
+SENTENCES = [pair.source for pair in pairs()][:200]
+# A ligature, a no-break space, full-width letters and spaces in a row, which SentencePiece's default rule folds.
+FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("marian") / "opus-mt-en-de"
+
+
+@pytest.fixture(scope="module")
+def marian(folder: Path) -> MarianMTModel:
+    return write_marian(folder)
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path, marian: MarianMTModel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return imported(folder, tmp_path_factory.mktemp("bundles") / "en-de", "--precisions", "fp32,int8")
+
+
+def imported(folder: Path, output: Path, *more: str, target: tuple[str, ...] = ("de",)) -> Bundle:
+    targets = [argument for one in target for argument in ("--target", one)]
+    given = [
+        "import",
+        str(folder),
+        "--output",
+        str(output),
+        "--source",
+        "en",
+        *targets,
+        "--licence",
+        "CC-BY-4.0",
+    ]
+    assert main([*given, *more]) == 0
+    return load_bundle(output)
+
+
+def their_tokenizer(folder: Path) -> MarianTokenizer:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # not used for ids
+        return MarianTokenizer.from_pretrained(folder)
+
+
+class Ids:
+    """From the ids of vocab.json to those of a bundle."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+        self.theirs = vocabulary
+        self.new = {
+            identity: tokenizer.id_of(piece)
+            for piece, identity in vocabulary.items()
+            if piece not in ("<unk>", "<pad>")
+        }
+        self.new[vocabulary["<unk>"]] = tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])
+        self.new[vocabulary["<pad>"]] = BOS_ID
+
+    def ours(self, theirs: list[int]) -> tuple[int, ...]:
+        return tuple(self.new[identity] for identity in theirs)
+
+
+@pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
+def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> None:
+    theirs = write_marian(tmp_path, activation_function=activation)
+    read = read_marian(tmp_path)
+    model = Transformer(read.config)
+    model.load_state_dict(read.state)
+    (tmp_path / "ours.spm").write_bytes(read.source_spm)
+    ids = Ids(tmp_path, Tokenizer(tmp_path / "ours.spm"))
+    start, size = theirs.config.pad_token_id, theirs.config.vocab_size
+    generator = torch.Generator().manual_seed(1)
+    source = torch.randint(2, size - 1, (3, 17), generator=generator)
+    target = torch.cat(
+        [torch.full((3, 1), start), torch.randint(2, size - 1, (3, 11), generator=generator)], dim=1
+    )
+    with torch.no_grad():
+        wanted = theirs(input_ids=source, decoder_input_ids=target).logits
+        found = model.eval()(
+            *(torch.tensor([ids.ours(row.tolist()) for row in side]) for side in (source, target))
+        )
+    known = [identity for identity in range(size) if identity != start]
+    assert torch.allclose(found[..., list(ids.ours(known))], wanted[..., known], atol=1e-5)
+    never = {PAD_ID, BOS_ID, *range(EOS_ID + 1, EOS_ID + 2 + len(PLACEHOLDER_SYMBOLS))}
+    never.remove(ids.new[ids.theirs["<unk>"]])
+    assert float(found[..., sorted(never)].max()) < NEVER / 2
+
+
+@pytest.mark.parametrize("text", [*SENTENCES[:20], *FOLDED])
+def test_subwords_are_those_of_transformers(folder: Path, bundle: Bundle, text: str) -> None:
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    theirs = their_tokenizer(folder)(text).input_ids
+    assert tokenizer.encode(text).ids == Ids(folder, tokenizer).ours(theirs)
+
+
+def test_what_the_vocabulary_lacks_is_carried_over(bundle: Bundle) -> None:
+    """An emoji, a character of the target's vocabulary only, and one that the normalisation deletes."""
+    source, target = (Tokenizer(bundle.file(f"{side}.spm")) for side in ("source", "target"))
+    encoded = source.encode("Anna 🙂 sees ß again\u200b.")
+    assert encoded.verbatim_spans == ("🙂", "ß", "\u200b")
+    assert target.decode(encoded.ids[:-1], encoded.verbatim_spans).text == "Anna 🙂 sees ß again\u200b."
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_are_those_of_transformers(
+    folder: Path, marian: MarianMTModel, bundle: Bundle, kernels: Kernels, beam_size: int
+) -> None:
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    ids = Ids(folder, tokenizer)
+    unknown, start = ids.theirs["<unk>"], ids.theirs["<pad>"]
+    options = DecodingOptions(
+        beam_size=beam_size, length_penalty=LengthPenalty.POWER, alpha=1.0, max_target_length=MAX_NEW_TOKENS
+    )
+    runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
+    found = translate_ids(runner, [tokenizer.encode(text).ids for text in SENTENCES], options)
+    theirs = their_tokenizer(folder)(SENTENCES, return_tensors="pt", padding=True)
+    wanted = marian.generate(
+        **theirs,
+        num_beams=beam_size,
+        length_penalty=1.0,
+        early_stopping=True,
+        max_new_tokens=MAX_NEW_TOKENS,
+        min_new_tokens=1,
+        bad_words_ids=[[start]],
+        renormalize_logits=True,
+    )
+    assert unknown in ids.new
+    for text, ours, row in zip(SENTENCES, found, wanted.tolist(), strict=True):
+        ended = [identity for identity in row[1:] if identity not in (start, ids.theirs["</s>"])]
+        assert ours == ids.ours(ended), text
+
+
+def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path) -> None:
+    write_marian(tmp_path / "opus-mt-en-gmw", tags=TAGS)
+    bundle = imported(
+        tmp_path / "opus-mt-en-gmw",
+        tmp_path / "out",
+        "--precisions",
+        "fp32",
+        target=("de=>>deu<<", "nl=>>nld<<"),
+    )
+    assert [(pair.source, pair.target, pair.source_prefix) for pair in bundle.manifest.language_pairs] == [
+        ("en", "de", ">>deu<<"),
+        ("en", "nl", ">>nld<<"),
+    ]
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    theirs = their_tokenizer(tmp_path / "opus-mt-en-gmw")(">>nld<< Anna sees").input_ids
+    ours = Ids(tmp_path / "opus-mt-en-gmw", tokenizer).ours(theirs)
+    assert tokenizer.encode_tagged("Anna sees", ">>nld<<").ids == ours
+    assert tokenizer.id_of(">>nld<<") not in tokenizer.encode(">>nld<< Anna").ids, "no text holds a tag"
+
+
+def test_the_manifest_has_the_models_own_search(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    assert (manifest.name, manifest.weights_licence) == ("opus-mt-en-de", "CC-BY-4.0")
+    assert manifest.decoding.length_penalty is LengthPenalty.POWER
+    assert manifest.max_target_length == 64
+    assert "Trained elsewhere" in (bundle.path / "MODEL_CARD.md").read_text("utf-8")
+
+
+# --- refusals
+
+
+@pytest.fixture
+def broken(folder: Path, marian: MarianMTModel, tmp_path: Path) -> Path:
+    """A copy of the folder to damage."""
+    return shutil.copytree(folder, tmp_path / "broken")
+
+
+def change(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    found = json.loads(path.read_text("utf-8"))
+    change(found)
+    path.write_text(json.dumps(found), "utf-8")
+
+
+def test_all_missing_files_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(UnusableModel) as found:
+        read_marian(tmp_path)
+    assert found.value.problems == [
+        "config.json is missing", "vocab.json is missing", "source.spm is missing", "target.spm is missing",
+        "model.safetensors or pytorch_model.bin is missing",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("model_type", "bart", "model_type of config.json is 'bart'"),
+        ("scale_embedding", False, "scale_embedding of config.json is False"),
+        (
+            "share_encoder_decoder_embeddings",
+            False,
+            "share_encoder_decoder_embeddings of config.json is False",
+        ),
+        ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
+        ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),
+        (
+            "decoder_attention_heads",
+            4,
+            "encoder_attention_heads and decoder_attention_heads of config.json differ",
+        ),
+        ("vocab_size", 7, "vocab_size of config.json is 7"),
+        ("eos_token_id", 5, "</s> is 0 in vocab.json, eos_token_id of config.json is 5"),
+        ("d_model", 32, "the weight model.shared.weight has the shape"),
+        ("decoder_layers", 3, "the weight model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+    ],
+)
+def test_a_contradictory_config_is_refused(broken: Path, field: str, value: object, message: str) -> None:
+    change(broken / "config.json", lambda config: config.update({field: value}))
+    with pytest.raises(UnusableModel) as found:
+        read_marian(broken)
+    assert message in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "source.spm", "config.json", "vocab.json"])
+def test_a_truncated_file_is_refused(broken: Path, name: str) -> None:
+    content = (broken / name).read_bytes()
+    (broken / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UnusableModel):
+        read_marian(broken)
+
+
+def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: MarianMTModel) -> None:
+    (broken / "model.safetensors").unlink()
+    torch.save(marian.state_dict(), broken / "pytorch_model.bin")  # noqa: TID251 - as others write it
+    wanted, found = read_marian(folder).state, read_marian(broken).state
+    assert wanted.keys() == found.keys()
+    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+
+
+class Attack:
+    """Unpickled in the usual way, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_with_code_is_refused_and_not_run(broken: Path, tmp_path: Path) -> None:
+    (broken / "model.safetensors").unlink()
+    attack = {"model.shared.weight": Attack(tmp_path / "run")}
+    torch.save(attack, broken / "pytorch_model.bin")  # noqa: TID251
+    with pytest.raises(UnusableModel, match=r"pytorch_model\.bin holds no tensors that can be read safely"):
+        read_marian(broken)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_target_without_its_tag_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_marian(tmp_path / "many", tags=TAGS)
+    given = [
+        "import",
+        str(tmp_path / "many"),
+        "--output",
+        str(tmp_path / "out"),
+        "--source",
+        "en",
+        "--licence",
+        "MIT",
+    ]
+    for target, message in (
+        ("de", "--target de needs a tag: --target 'de=>>deu<<'; there are >>deu<<, >>nld<<"),
+        ("fr=>>fra<<", "--target fr: the vocabulary has no tag >>fra<<"),
+    ):
+        assert main([*given, "--target", target]) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
