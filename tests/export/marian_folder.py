@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 from tests.model.sentences import pairs
 
@@ -57,6 +58,7 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
             "vocab_size": size, "decoder_vocab_size": size, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
             "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
             "activation_function": "swish", "scale_embedding": True, "max_position_embeddings": 64, "init_std": 0.1,
+            "dropout": 0.0,
             "pad_token_id": size - 1, "eos_token_id": 0, "decoder_start_token_id": size - 1,
             "forced_eos_token_id": None,
         } | changes
@@ -70,3 +72,34 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
         marian.get_input_embeddings().weight[size - 1] = 0.1 * torch.randn(marian.config.d_model)
     marian.save_pretrained(folder)
     return marian
+
+
+def train(marian: MarianMTModel, folder: Path, *, num_steps: int) -> None:
+    """Train on the sentences that the vocabulary was made of, so that translations end and differ; write them."""
+    tokenizer = tokenizer_of(folder)
+    batch = tokenizer(
+        [pair.source for pair in pairs()],
+        text_target=[pair.target for pair in pairs()],
+        return_tensors="pt",
+        padding=True,
+    )
+    labels = batch.labels.masked_fill(batch.labels == marian.config.pad_token_id, -100)
+    optimizer = torch.optim.Adam([*marian.parameters(), marian.final_logits_bias.requires_grad_()], lr=3e-3)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(num_steps):
+        rows = torch.randint(len(labels), (16,), generator=generator)
+        loss = marian(
+            input_ids=batch.input_ids[rows], attention_mask=batch.attention_mask[rows], labels=labels[rows]
+        ).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    marian.final_logits_bias.requires_grad_(False)
+    marian.save_pretrained(folder)
+
+
+def tokenizer_of(folder: Path) -> MarianTokenizer:
+    """The tokenizer of `transformers`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # not used for ids
+        return MarianTokenizer.from_pretrained(folder)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import MarianMTModel, MarianTokenizer
+from transformers import MarianMTModel
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions, LengthPenalty
@@ -22,12 +21,16 @@ from export.golden import translate_ids
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.marian import NEVER, UnusableModel, read_marian
 from model.transformer import Transformer
-from tests.export.marian_folder import TAGS, write_marian
+from tests.api.server_process import ServerProcess
+from tests.e2e.conftest import SERVE
+from tests.export.marian_folder import TAGS, tokenizer_of, train, write_marian
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
 
-MAX_NEW_TOKENS = 20
+MAX_NEW_TOKENS = 56
+# Enough that the translations differ and most end.
+NUM_STEPS = 100
 SENTENCES = [pair.source for pair in pairs()][:200]
 # A ligature, a no-break space, full-width letters and spaces in a row, which SentencePiece's default rule folds.
 FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it")
@@ -40,7 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def marian(folder: Path) -> MarianMTModel:
-    return write_marian(folder)
+    model = write_marian(folder)
+    train(model, folder, num_steps=NUM_STEPS)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +68,6 @@ def imported(folder: Path, output: Path, *more: str, target: tuple[str, ...] = (
     ]
     assert main([*given, *more]) == 0
     return load_bundle(output)
-
-
-def their_tokenizer(folder: Path) -> MarianTokenizer:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # not used for ids
-        return MarianTokenizer.from_pretrained(folder)
 
 
 class Ids:
@@ -118,7 +117,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> No
 @pytest.mark.parametrize("text", [*SENTENCES[:20], *FOLDED])
 def test_subwords_are_those_of_transformers(folder: Path, bundle: Bundle, text: str) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"))
-    theirs = their_tokenizer(folder)(text).input_ids
+    theirs = tokenizer_of(folder)(text).input_ids
     assert tokenizer.encode(text).ids == Ids(folder, tokenizer).ours(theirs)
 
 
@@ -136,16 +135,26 @@ def test_translations_are_those_of_transformers(
     folder: Path, marian: MarianMTModel, bundle: Bundle, kernels: Kernels, beam_size: int
 ) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"))
-    ids = Ids(folder, tokenizer)
-    unknown, start = ids.theirs["<unk>"], ids.theirs["<pad>"]
     options = DecodingOptions(
         beam_size=beam_size, length_penalty=LengthPenalty.POWER, alpha=1.0, max_target_length=MAX_NEW_TOKENS
     )
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, [tokenizer.encode(text).ids for text in SENTENCES], options)
-    theirs = their_tokenizer(folder)(SENTENCES, return_tensors="pt", padding=True)
-    wanted = marian.generate(
-        **theirs,
+    wanted = generated(marian, folder, tokenizer, beam_size)
+    # Where no hypothesis ends, the two searches differ: the last end token counts there, here it does not.
+    ended = {text: ids for text, ids in zip(SENTENCES, wanted, strict=True) if len(ids) < MAX_NEW_TOKENS - 1}
+    assert ended == {text: ids for text, ids in zip(SENTENCES, found, strict=True) if text in ended}
+    assert len(set(ended.values())) > len(SENTENCES) / 4, "the translations are too similar to tell anything"
+
+
+def generated(
+    marian: MarianMTModel, folder: Path, tokenizer: Tokenizer, beam_size: int
+) -> list[tuple[int, ...]]:
+    """The ids of `generate()` for SENTENCES, as ids of the bundle, without the end token."""
+    ids = Ids(folder, tokenizer)
+    start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
+    rows = marian.generate(
+        **tokenizer_of(folder)(SENTENCES, return_tensors="pt", padding=True),
         num_beams=beam_size,
         length_penalty=1.0,
         early_stopping=True,
@@ -154,10 +163,24 @@ def test_translations_are_those_of_transformers(
         bad_words_ids=[[start]],
         renormalize_logits=True,
     )
-    assert unknown in ids.new
-    for text, ours, row in zip(SENTENCES, found, wanted.tolist(), strict=True):
-        ended = [identity for identity in row[1:] if identity not in (start, ids.theirs["</s>"])]
-        assert ours == ids.ours(ended), text
+    return [ids.ours([identity for identity in row if identity not in (start, end)]) for row in rows.tolist()]
+
+
+def test_a_server_gives_the_same_translations(folder: Path, marian: MarianMTModel, bundle: Bundle) -> None:
+    """Those that the server decodes again or repairs, as random weights need it, are left out."""
+    wanted = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
+    target = Tokenizer(bundle.file("target.spm"))
+    body = {"source": "en", "target": "de", "beam_size": 4, "max_target_length": MAX_NEW_TOKENS}
+    settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
+    num_checked = 0
+    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+        for text, ids in list(zip(SENTENCES, wanted, strict=True))[:40]:
+            answer = client.post("/v1/translate", json={**body, "text": text}).json()
+            (segment,) = answer["translations"][0]["segments"]
+            if "fallbacks" not in segment:
+                assert answer["translations"][0]["text"] == target.decode(ids).text, text
+                num_checked += 1
+    assert num_checked > 10
 
 
 def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path) -> None:
@@ -174,7 +197,7 @@ def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path) -> None:
         ("en", "nl", ">>nld<<"),
     ]
     tokenizer = Tokenizer(bundle.file("source.spm"))
-    theirs = their_tokenizer(tmp_path / "opus-mt-en-gmw")(">>nld<< Anna sees").input_ids
+    theirs = tokenizer_of(tmp_path / "opus-mt-en-gmw")(">>nld<< Anna sees").input_ids
     ours = Ids(tmp_path / "opus-mt-en-gmw", tokenizer).ours(theirs)
     assert tokenizer.encode_tagged("Anna sees", ">>nld<<").ids == ours
     assert tokenizer.id_of(">>nld<<") not in tokenizer.encode(">>nld<< Anna").ids, "no text holds a tag"
