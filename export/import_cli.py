@@ -9,9 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from export.archive import SUFFIXES, is_archive, unpack
 from export.cli import precisions_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
     from app.bundle import DecodingDefaults
     from model.marian import MarianModel
 
@@ -35,9 +40,11 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         type=Path,
-        metavar="FOLDER",
-        help="Marian of Hugging Face, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
-        "model.safetensors or pytorch_model.bin",
+        metavar="MODEL",
+        help="a folder, or an archive (.zip, .tar.gz, .tar), of one of two kinds. "
+        "Hugging Face's Marian, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
+        "model.safetensors or pytorch_model.bin. "
+        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
     add("--source", required=True, metavar="LANGUAGE", help="source language, such as en")
@@ -76,15 +83,25 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
+    with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
+        source = args.model
+        if is_archive(source):
+            source = unpack(source, Path(folder) / "archive")
+        return _import(args, source, Path(folder) / "checkpoint")
+
+
+def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
+    """source: the model's folder. checkpoint: a folder to write the read model to, from which it is exported."""
     from app.bundle import Training
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
     from model.marian import read_marian
 
-    model = read_marian(args.model, max_length=args.max_length)
+    model = read_marian(source, max_length=args.max_length)
     _check_tags(args.target, model)
-    name = args.name or args.model.resolve().name.lower()
+    given = args.model.resolve().name
+    name = args.name or _without_suffix(given).lower()
     (target, tag), *more = args.target
     request = BundleRequest(
         name=name,
@@ -96,7 +113,7 @@ def run_import(args: argparse.Namespace) -> int:
         precisions=args.precisions,
         decoding=_decoding(model),
         facts=Facts(
-            summary=f"Imported from the Marian model {args.model.resolve().name}.",
+            summary=f"Imported from the Marian model {given}.",
             good_at=("not assessed",),
             bad_at=("not assessed",),
             weights_licence=args.licence,
@@ -105,28 +122,29 @@ def run_import(args: argparse.Namespace) -> int:
     )
     if model.num_left_out:
         print(
-            f"{model.num_left_out} pieces of source.spm and target.spm are not in vocab.json", file=sys.stderr
+            f"{model.num_left_out} pieces of source.spm and target.spm are not in the vocabulary",
+            file=sys.stderr,
         )
-    with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
-        checkpoint = Path(folder) / "checkpoint"
-        config = json.dumps({"model": model.config.to_json()}, indent=1).encode()
-        write_folder(
-            checkpoint,
-            {
-                WEIGHTS: model.state,
-                CONFIG: config,
-                TOKENIZER: model.source_spm,
-                TARGET_TOKENIZER: model.target_spm,
-            },
-        )
-        model.state.clear()  # it is on the disk, and the export reads it from there
-        bundle = write_bundle(
-            checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
-        )
+    config = json.dumps({"model": model.config.to_json()}, indent=1).encode()
+    files: dict[str, bytes | Mapping[str, Tensor] | Path] = {
+        WEIGHTS: model.state,
+        CONFIG: config,
+        TOKENIZER: model.source_spm,
+        TARGET_TOKENIZER: model.target_spm,
+    }
+    write_folder(checkpoint, files)
+    model.state.clear()  # the export reads the weights from the disk
+    bundle = write_bundle(
+        checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
+    )
     pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in bundle.manifest.language_pairs)
     size = sum(entry.size for entry in bundle.manifest.files.values())
     print(f"{args.output}: {name}, {pairs}, {size / 1e6:.1f} MB")
     return 0
+
+
+def _without_suffix(name: str) -> str:
+    return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
 
 
 def _check_tags(targets: list[tuple[str, str | None]], model: MarianModel) -> None:

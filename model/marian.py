@@ -1,4 +1,4 @@
-"""Reads a Marian model of Hugging Face (OPUS-MT) as a Transformer of ours with a vocabulary of ours.
+"""Reads a Marian model (OPUS-MT) as a Transformer of ours with a vocabulary of ours.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
 Three things differ in the vocabulary, and each becomes data, so that the server needs no second path:
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, ModelConfig
+from model.marian_npz import read_npz
 
 CONFIG, VOCABULARY, SOURCE, TARGET = "config.json", "vocab.json", "source.spm", "target.spm"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
@@ -69,23 +70,27 @@ class MarianModel:
 
 
 def read_marian(folder: Path, *, max_length: int | None = None) -> MarianModel:
-    """Read config.json, vocab.json, source.spm, target.spm and the weights.
+    """Read source.spm, target.spm, and config.json, vocab.json and the weights, or Marian's own .npz and .yml.
 
     max_length: subwords of the longest source or target; None: the model's own. Raises UnusableModel.
     """
-    problems = [
-        f"{name} is missing" for name in (CONFIG, VOCABULARY, SOURCE, TARGET) if not (folder / name).is_file()
-    ]
-    if not any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
+    is_npz = not (folder / CONFIG).is_file() and any(folder.glob("*.npz"))
+    names = (SOURCE, TARGET) if is_npz else (CONFIG, VOCABULARY, SOURCE, TARGET)
+    problems = [f"{name} is missing" for name in names if not (folder / name).is_file()]
+    if not is_npz and not any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
         problems.append(f"{SAFETENSORS} or {PICKLE} is missing")
     if problems:
         raise UnusableModel(folder, problems)
     try:
-        facts = _json(folder / CONFIG)
-        search = {**facts, **_json(folder / GENERATION, is_optional=True)}
-        vocabulary = _vocabulary(_json(folder / VOCABULARY))
         protos = [_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
-        weights = _weights(folder)
+        if is_npz:
+            facts, vocabulary, weights = read_npz(folder)
+            search = facts
+        else:
+            facts = _json(folder / CONFIG)
+            search = {**facts, **_json(folder / GENERATION, is_optional=True)}
+            vocabulary, weights = _json(folder / VOCABULARY), _weights(folder)
+        vocabulary = _vocabulary(vocabulary)
     except (OSError, ValueError, SafetensorError) as error:
         raise UnusableModel(folder, [str(error)]) from error
     problems = _config_problems(facts) + _vocabulary_problems(facts, vocabulary)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 import torch
-from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+import yaml
+from safetensors.torch import load_file
 
 from tests.model.sentences import pairs
+
+transformers: Any = import_module("transformers")  # its types do not know what a model returns
 
 TAGS = (">>deu<<", ">>nld<<")
 
@@ -40,7 +45,7 @@ def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(ordered)}
 
 
-def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **changes: Any) -> MarianMTModel:
+def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **changes: Any) -> Any:
     """Write a folder and return its model. changes: of the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     models = [
@@ -53,7 +58,7 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
     (folder / "vocab.json").write_text(json.dumps(pieces), "utf-8")
     torch.manual_seed(seed)
     size = len(pieces)
-    config = MarianConfig(
+    config = transformers.MarianConfig(
         **{
             "vocab_size": size, "decoder_vocab_size": size, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
             "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
@@ -63,7 +68,7 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
             "forced_eos_token_id": None,
         } | changes
     )  # fmt: skip
-    marian = MarianMTModel(config).eval()
+    marian = transformers.MarianMTModel(config).eval()
     with torch.no_grad():
         for name, parameter in marian.named_parameters():
             if name.endswith("bias") or "layer_norm" in name:
@@ -74,7 +79,7 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
     return marian
 
 
-def train(marian: MarianMTModel, folder: Path, *, num_steps: int) -> None:
+def train(marian: Any, folder: Path, *, num_steps: int) -> None:
     """Train on the sentences that the vocabulary was made of, so that translations end and differ; write them."""
     tokenizer = tokenizer_of(folder)
     batch = tokenizer(
@@ -98,8 +103,56 @@ def train(marian: MarianMTModel, folder: Path, *, num_steps: int) -> None:
     marian.save_pretrained(folder)
 
 
-def tokenizer_of(folder: Path) -> MarianTokenizer:
+def tokenizer_of(folder: Path) -> Any:
     """The tokenizer of `transformers`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # not used for ids
-        return MarianTokenizer.from_pretrained(folder)
+        return transformers.MarianTokenizer.from_pretrained(folder)
+
+
+def write_npz(folder: Path, output: Path) -> None:
+    """Write a folder of Hugging Face's as Marian's own files: an .npz, and a vocabulary in YAML."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    search = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    state = load_file(folder / "model.safetensors")
+    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+    del vocabulary["<pad>"]  # the last one: Marian has none
+    output.mkdir()
+    (output / "opus.spm32k-spm32k.vocab.yml").write_text(
+        "".join(
+            f"{json.dumps(piece, ensure_ascii=False)}: {identity}\n" for piece, identity in vocabulary.items()
+        ),
+        "utf-8",
+    )
+    for name in ("source.spm", "target.spm"):
+        (output / name).write_bytes((folder / name).read_bytes())
+    options = {
+        "type": "transformer", "tied-embeddings-all": True, "transformer-decoder-autoreg": "self-attention",
+        "transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
+        "dim-emb": config["d_model"], "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
+        "transformer-heads": config["encoder_attention_heads"], "transformer-dim-ffn": config["encoder_ffn_dim"],
+        "transformer-ffn-activation": config["activation_function"],
+        "beam-size": search.get("num_beams") or 1, "normalize": 1,
+    }  # fmt: skip
+    arrays = {
+        "special:model.yml": np.frombuffer(yaml.safe_dump(options).encode() + b"\0", np.int8),
+        "Wemb": state["model.shared.weight"][:-1].numpy(),
+        "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1].numpy(),
+    }
+    parts = {"self_attn": "self", "encoder_attn": "context"}
+    for name, tensor in state.items():
+        if ".layers." not in name:
+            continue
+        _, stack, _, layer, module, *rest = name.split(".")
+        own = f"{stack}_l{int(layer) + 1}"
+        letter = {"weight": "W", "bias": "b"}.get(rest[-1], "")
+        attention = parts.get(module.removesuffix("_layer_norm"))
+        if module.endswith("_layer_norm"):
+            block = f"{attention}_Wo" if attention else "ffn_ffn"
+            key = f"{own}_{block}_ln_{'scale' if rest[-1] == 'weight' else 'bias'}"
+        elif attention:
+            key = f"{own}_{attention}_{letter}{rest[0][0]}"
+        else:
+            key = f"{own}_ffn_{letter}{module[-1]}"
+        arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
+    np.savez(output / "opus.npz", **arrays)  # type: ignore[arg-type]

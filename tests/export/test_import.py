@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import MarianMTModel
+import yaml
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions, LengthPenalty
@@ -23,7 +24,7 @@ from model.marian import NEVER, UnusableModel, read_marian
 from model.transformer import Transformer
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
-from tests.export.marian_folder import TAGS, tokenizer_of, train, write_marian
+from tests.export.marian_folder import TAGS, tokenizer_of, train, write_marian, write_npz
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
@@ -42,14 +43,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def marian(folder: Path) -> MarianMTModel:
+def marian(folder: Path) -> Any:
     model = write_marian(folder)
     train(model, folder, num_steps=NUM_STEPS)
     return model
 
 
 @pytest.fixture(scope="module")
-def bundle(folder: Path, marian: MarianMTModel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(folder: Path, marian: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return imported(folder, tmp_path_factory.mktemp("bundles") / "en-de", "--precisions", "fp32,int8")
 
 
@@ -132,7 +133,7 @@ def test_what_the_vocabulary_lacks_is_carried_over(bundle: Bundle) -> None:
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_translations_are_those_of_transformers(
-    folder: Path, marian: MarianMTModel, bundle: Bundle, kernels: Kernels, beam_size: int
+    folder: Path, marian: Any, bundle: Bundle, kernels: Kernels, beam_size: int
 ) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"))
     options = DecodingOptions(
@@ -147,9 +148,7 @@ def test_translations_are_those_of_transformers(
     assert len(set(ended.values())) > len(SENTENCES) / 4, "the translations are too similar to tell anything"
 
 
-def generated(
-    marian: MarianMTModel, folder: Path, tokenizer: Tokenizer, beam_size: int
-) -> list[tuple[int, ...]]:
+def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -> list[tuple[int, ...]]:
     """The ids of `generate()` for SENTENCES, as ids of the bundle, without the end token."""
     ids = Ids(folder, tokenizer)
     start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
@@ -166,7 +165,7 @@ def generated(
     return [ids.ours([identity for identity in row if identity not in (start, end)]) for row in rows.tolist()]
 
 
-def test_a_server_gives_the_same_translations(folder: Path, marian: MarianMTModel, bundle: Bundle) -> None:
+def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle: Bundle) -> None:
     """Those that the server decodes again or repairs, as random weights need it, are left out."""
     wanted = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
     target = Tokenizer(bundle.file("target.spm"))
@@ -211,11 +210,76 @@ def test_the_manifest_has_the_models_own_search(bundle: Bundle) -> None:
     assert "Trained elsewhere" in (bundle.path / "MODEL_CARD.md").read_text("utf-8")
 
 
+# --- Marian's own files
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    """The same model twice: as Hugging Face has it, and as Marian does. Marian starts with zeros."""
+    marian = write_marian(tmp_path / "theirs")
+    with torch.no_grad():
+        marian.get_input_embeddings().weight[-1] = 0
+        marian.final_logits_bias[0, -1] = 0
+    marian.save_pretrained(tmp_path / "theirs")
+    write_npz(tmp_path / "theirs", tmp_path / "npz")
+    return tmp_path / "npz"
+
+
+def test_marians_own_files_are_the_same_model(npz: Path) -> None:
+    wanted, found = read_marian(npz.parent / "theirs", max_length=40), read_marian(npz, max_length=40)
+    assert found.config == wanted.config
+    assert (found.source_spm, found.target_spm) == (wanted.source_spm, wanted.target_spm)
+    assert wanted.state.keys() == found.state.keys()
+    assert all(torch.equal(wanted.state[name], found.state[name]) for name in wanted.state)
+    assert (found.beam_size, found.length_penalty) == (1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("transformer-decoder-autoreg", "rnn"),
+        ("tied-embeddings-all", False),
+        ("transformer-preprocess", "n"),
+        ("transformer-ffn-depth", 3),
+    ],
+)
+def test_another_network_of_marian_is_refused(npz: Path, option: str, value: object) -> None:
+    arrays = dict(np.load(npz / "opus.npz"))
+    options = yaml.safe_load(arrays["special:model.yml"].tobytes().rstrip(b"\0")) | {option: value}
+    arrays["special:model.yml"] = np.frombuffer(yaml.safe_dump(options).encode(), np.int8)
+    np.savez(npz / "opus.npz", **arrays)
+    with pytest.raises(UnusableModel, match=f"{option} of special:model.yml is {value!r}; it must be"):
+        read_marian(npz)
+
+
+def test_a_missing_array_is_named(npz: Path) -> None:
+    arrays = dict(np.load(npz / "opus.npz"))
+    del arrays["decoder_l2_context_Wo"]
+    np.savez(npz / "opus.npz", **arrays)
+    with pytest.raises(UnusableModel, match=r"the \.npz file has no decoder_l2_context_Wo"):
+        read_marian(npz)
+
+
+def test_an_array_of_objects_is_refused_and_not_read(npz: Path, tmp_path: Path) -> None:
+    np.savez(npz / "opus.npz", Wemb=np.array([Attack(tmp_path / "run")], object))
+    with pytest.raises(UnusableModel, match=r"opus\.npz is not an archive of arrays"):
+        read_marian(npz)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["opus.npz", "opus.spm32k-spm32k.vocab.yml"])
+def test_a_truncated_file_of_marian_is_refused(npz: Path, name: str) -> None:
+    content = (npz / name).read_bytes()
+    (npz / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UnusableModel):
+        read_marian(npz)
+
+
 # --- refusals
 
 
 @pytest.fixture
-def broken(folder: Path, marian: MarianMTModel, tmp_path: Path) -> Path:
+def broken(folder: Path, marian: Any, tmp_path: Path) -> Path:
     """A copy of the folder to damage."""
     return shutil.copytree(folder, tmp_path / "broken")
 
@@ -273,7 +337,7 @@ def test_a_truncated_file_is_refused(broken: Path, name: str) -> None:
         read_marian(broken)
 
 
-def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: MarianMTModel) -> None:
+def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: Any) -> None:
     (broken / "model.safetensors").unlink()
     torch.save(marian.state_dict(), broken / "pytorch_model.bin")  # noqa: TID251 - as others write it
     wanted, found = read_marian(folder).state, read_marian(broken).state

@@ -1,0 +1,58 @@
+"""Unpacks an archive of a model, bounded in size and number of files, and never outside its folder."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+# Larger and more than any model that can be imported. An archive can claim any size.
+MAX_BYTES = 16 * 1024**3
+MAX_FILES = 1000
+
+
+class ArchiveError(ValueError):
+    """The file is no archive, is damaged, is too large, or has a file outside its folder."""
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the name is that of an archive."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Path:
+    """Unpack into `folder`, and return it, or the only folder in it. Raises ArchiveError before a file is written."""
+    try:
+        if path.name.lower().endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+                _check(path, [(entry.filename, entry.file_size) for entry in entries], max_bytes, max_files)
+                archive.extractall(folder)
+        else:
+            with tarfile.open(path) as archive:
+                members = archive.getmembers()
+                _check(path, [(member.name, member.size) for member in members], max_bytes, max_files)
+                archive.extractall(folder, filter="data")
+    except (
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        RuntimeError,
+        NotImplementedError,
+    ) as error:
+        raise ArchiveError(f"{path} cannot be unpacked ({type(error).__name__}: {error})") from error
+    found = list(folder.iterdir())
+    return found[0] if len(found) == 1 and found[0].is_dir() else folder
+
+
+def _check(path: Path, files: list[tuple[str, int]], max_bytes: int, max_files: int) -> None:
+    """Raise ArchiveError for too much, or for a name that leads out of the folder."""
+    if len(files) > max_files:
+        raise ArchiveError(f"{path} has {len(files)} files, more than {max_files}")
+    if (size := sum(size for _, size in files)) > max_bytes:
+        raise ArchiveError(f"{path} unpacks to {size} bytes, more than {max_bytes}")
+    for name, _ in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+            raise ArchiveError(f"{path} has a file outside its folder: {name!r}")
