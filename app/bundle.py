@@ -199,7 +199,7 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
     choose: selects the only variant that will be loaded. Hashes and graph files of the other variants, and hashes of
     `weights/`, are then not checked; file sizes and the manifest's entries are.
     """
-    manifest = _read_manifest(path)
+    manifest = read_manifest(path)
     read = set(manifest.variants) if choose is None else {choose(manifest)}
     unread = set() if choose is None else {*manifest.variants, WEIGHTS} - read
     problems = [
@@ -216,7 +216,7 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
     return Bundle(path, manifest, _read_golden(path, len(manifest.language_pairs)))
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
     """The manifest of a bundle's folder. Raises BundleError if it is missing or invalid."""
     try:
         text = _read_text(path / MANIFEST)

@@ -44,6 +44,7 @@ class Subcommand:
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "serve": Subcommand("serve translation over HTTP", "transduce.serve", "serve"),
+    "models": Subcommand("list the bundles in a folder", "transduce.models", "models"),
     "translate": Subcommand(
         "translate a file or stdin through a running server", "transduce.translate", "translate"
     ),

@@ -1,0 +1,62 @@
+"""The list of bundles."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from transduce.cli import main
+from transduce.errors import ExitCode
+
+
+@pytest.fixture
+def folder(tiny: Path, tmp_path: Path) -> Path:
+    """Two bundles, and a folder that is none."""
+    for name in ("b", "a"):
+        shutil.copytree(tiny / "bundle", tmp_path / "bundles" / name)
+    (tmp_path / "bundles" / "notes").mkdir()
+    return tmp_path / "bundles"
+
+
+def test_a_line_for_each_bundle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", str(folder)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["bundle", "model", "languages", "variants", "licence", "MB"]
+    assert [line.split()[:6] for line in lines] == [
+        [str(folder / name), "tiny-en-de", "1", "en-de", "fp16,", "fp32,"] for name in ("a", "b")
+    ]
+    assert len({len(line) for line in (head, *lines)}) == 1, "the columns are aligned"
+
+
+def test_json_has_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", str(folder / "a"), "--json"]) == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    size = sum(path.stat().st_size for path in (folder / "a").rglob("*") if path.is_file())
+    assert row.pop("num_bytes") == size - (folder / "a" / "manifest.json").stat().st_size
+    assert row == {
+        "bundle": str(folder / "a"), "model": "tiny-en-de", "version": "1", "languages": ["en-de"],
+        "variants": ["fp16", "fp32", "int8"], "licence": "Apache-2.0",
+    }  # fmt: skip
+
+
+def test_an_unusable_bundle_is_said_and_the_others_are_listed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "a" / "manifest.json").write_text("{}", "utf-8")
+    (folder / "b" / "source.spm").write_bytes(b"no model")
+    assert main(["models", str(folder)]) == 1
+    printed = capsys.readouterr()
+    assert "bundle a" in printed.err
+    assert str(folder / "b") in printed.out, "without --check only the manifest is read"
+    assert main(["models", str(folder), "--check"]) == 1
+    printed = capsys.readouterr()
+    assert "source.spm has 8 bytes" in printed.err
+    assert printed.out == ""
+
+
+def test_a_folder_without_bundles_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", str(tmp_path)]) == ExitCode.FAILURE
+    assert f"{tmp_path} holds no bundle" in capsys.readouterr().err

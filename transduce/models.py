@@ -1,0 +1,107 @@
+"""`transduce models`: lists the bundles in a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.bundle import Manifest
+
+HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A bundle of the list. languages: pairs such as en-de. num_bytes: of all its files."""
+
+    bundle: str
+    model: str
+    version: str
+    languages: tuple[str, ...]
+    variants: tuple[str, ...]
+    licence: str
+    num_bytes: int
+
+    @classmethod
+    def of(cls, folder: Path, manifest: Manifest) -> Listed:
+        """The row of a bundle with this manifest."""
+        return cls(
+            bundle=str(folder),
+            model=manifest.name,
+            version=manifest.version,
+            languages=tuple(f"{pair.source}-{pair.target}" for pair in manifest.language_pairs),
+            variants=tuple(sorted(manifest.variants)),
+            licence=manifest.weights_licence,
+            num_bytes=sum(entry.size for entry in manifest.files.values()),
+        )
+
+    def cells(self) -> tuple[str, ...]:
+        """The texts below HEAD."""
+        return (
+            self.bundle,
+            f"{self.model} {self.version}",
+            ", ".join(self.languages),
+            ", ".join(self.variants),
+            self.licence,
+            f"{self.num_bytes / 1e6:.1f}",
+        )
+
+
+def add_models_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce models`."""
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("bundles"),
+        metavar="FOLDER",
+        help="a bundle, or a folder of bundles (default: bundles)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="also check every file, as the server does at its start"
+    )
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each bundle")
+
+
+def run_models(args: argparse.Namespace) -> int:
+    """Print the bundles of a folder, by name. Returns 0, or 1 if one of them is unusable; stderr says why.
+
+    Raises FileNotFoundError if there is no bundle.
+    """
+    from app.bundle import MANIFEST, BundleError, load_bundle, read_manifest
+
+    folder: Path = args.folder
+    is_bundle = (folder / MANIFEST).is_file()
+    folders = [folder] if is_bundle else sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if not folders:
+        raise FileNotFoundError(f"{folder} holds no bundle")
+    found, has_problems = [], False
+    for path in folders:
+        try:
+            manifest = load_bundle(path).manifest if args.check else read_manifest(path)
+        except BundleError as error:
+            has_problems = True
+            print(error, file=sys.stderr)
+            continue
+        found.append(Listed.of(path, manifest))
+    if args.json:
+        for row in found:
+            print(json.dumps(asdict(row)))
+    elif found:
+        print(text_table([HEAD, *(row.cells() for row in found)]))
+    return 1 if has_problems else 0
+
+
+def text_table(rows: list[tuple[str, ...]]) -> str:
+    """Rows as lines with aligned columns; the last column is a number and aligned right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for *texts, number in rows:
+        cells = [text.ljust(width) for text, width in zip(texts, widths[:-1], strict=True)]
+        lines.append("  ".join([*cells, number.rjust(widths[-1])]))
+    return "\n".join(lines)
