@@ -129,6 +129,7 @@ class Training(ManifestPart):
 class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
 
+    ends_source: whether the model was trained on sources with an end token; OpenNMT's were not.
     alignment: None if the decoder graphs have no such output.
     """
 
@@ -138,6 +139,7 @@ class Manifest(ManifestPart):
     language_pairs: tuple[LanguagePair, ...] = Field(min_length=1)
     dimensions: Dimensions
     special_ids: SpecialIds
+    ends_source: bool = True
     max_source_length: int = Field(ge=2)
     max_target_length: int = Field(ge=2)
     variants: dict[Precision, Variant] = Field(min_length=1)

@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+SUFFIXES = (".zip", ".argosmodel", ".tar.gz", ".tgz", ".tar")
 # Larger and more than any model that can be imported. An archive can claim any size.
 MAX_BYTES = 16 * 1024**3
 MAX_FILES = 1000
@@ -24,7 +24,7 @@ def is_archive(path: Path) -> bool:
 def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Path:
     """Unpack into `folder`, and return it, or the only folder in it. Raises ArchiveError before a file is written."""
     try:
-        if path.name.lower().endswith(".zip"):
+        if path.name.lower().endswith((".zip", ".argosmodel")):
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
                 _check(path, [(entry.filename, entry.file_size) for entry in entries], max_bytes, max_files)

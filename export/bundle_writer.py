@@ -63,6 +63,7 @@ class BundleRequest:
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
     more_targets: other languages that the model translates into from `source`, and the tag of each.
     decoding: the default decoding options.
+    ends_source: whether sources end with the end token, as all that this project trains do.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, the end token counted; the server splits longer
         sentences. None: the model's number of positions.
@@ -82,6 +83,7 @@ class BundleRequest:
     reverse_tag: str | None = None
     more_targets: tuple[tuple[str, str], ...] = ()
     decoding: DecodingDefaults = DEFAULT_DECODING
+    ends_source: bool = True
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
@@ -172,6 +174,7 @@ def make_manifest(
             language_pairs=request.language_pairs,
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
+            ends_source=request.ends_source,
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
             max_target_length=config.max_length,
             variants=variants,

@@ -100,7 +100,8 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
 
     Raises BundleError if a variant does not load, and EngineFailure.
     """
-    sources = golden_sources(Tokenizer(bundle.path / "source.spm"), bundle.manifest)
+    tokenizer = Tokenizer(bundle.path / "source.spm", ends_source=bundle.manifest.ends_source)
+    sources = golden_sources(tokenizer, bundle.manifest)
     ids: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
     for precision in bundle.manifest.variants:
         runner = load_runner(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from app.bundle import DecodingDefaults
-    from model.marian import MarianModel
+    from model.imported import ImportedModel
 
 # The widest beam that a server searches with.
 MAX_BEAM_SIZE = 16
@@ -41,17 +41,18 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         type=Path,
         metavar="MODEL",
-        help="a folder, or an archive (.zip, .tar.gz, .tar), of one of two kinds. "
+        help="a folder, or an archive (.zip, .argosmodel, .tar.gz, .tar), of one of three kinds. "
         "Hugging Face's Marian, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
         "model.safetensors or pytorch_model.bin. "
-        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm",
+        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm. "
+        "CTranslate2's: model.bin, config.json, shared_vocabulary.json, sentencepiece.model; also an Argos package",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
-    add("--source", required=True, metavar="LANGUAGE", help="source language, such as en")
+    add("--source", metavar="LANGUAGE", help="source language, such as en (default: the Argos package's)")
     add(
         "--target",
         type=target_argument,
-        required=True,
+        default=[],
         action="append",
         metavar="LANGUAGE[=TAG]",
         help="target language, such as de; of a model with several, each with its tag: --target 'de=>>deu<<'",
@@ -96,24 +97,28 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
+    from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
     from model.marian import read_marian
 
-    model = read_marian(source, max_length=args.max_length)
-    _check_tags(args.target, model)
+    read, kind = (read_ctranslate2, "CTranslate2") if is_ctranslate2(source) else (read_marian, "Marian")
+    model = read(source, max_length=args.max_length)
+    language, targets = _languages(args, model)
+    _check_tags(targets, model)
     given = args.model.resolve().name
     name = args.name or _without_suffix(given).lower()
-    (target, tag), *more = args.target
+    (target, tag), *more = targets
     request = BundleRequest(
         name=name,
         version=args.model_version,
-        source=args.source,
+        source=language,
         target=target,
         tag=tag,
-        more_targets=tuple(more),
+        more_targets=tuple((other, its_tag) for other, its_tag in more if its_tag is not None),
         precisions=args.precisions,
         decoding=_decoding(model),
+        ends_source=model.ends_source,
         facts=Facts(
-            summary=f"Imported from the Marian model {given}.",
+            summary=f"Imported from the {kind} model {given}.",
             good_at=("not assessed",),
             bad_at=("not assessed",),
             weights_licence=args.licence,
@@ -147,7 +152,17 @@ def _without_suffix(name: str) -> str:
     return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
 
 
-def _check_tags(targets: list[tuple[str, str | None]], model: MarianModel) -> None:
+def _languages(args: argparse.Namespace, model: ImportedModel) -> tuple[str, list[tuple[str, str | None]]]:
+    """The source language and the targets. Raises ValueError if neither the command nor the files name them."""
+    own = model.languages
+    source = args.source or (own[0] if own else None)
+    targets = args.target or ([(own[1], None)] if own else [])
+    if source is None or not targets:
+        raise ValueError("--source and --target are needed: the files do not name the languages")
+    return source, targets
+
+
+def _check_tags(targets: list[tuple[str, str | None]], model: ImportedModel) -> None:
     """Raise ValueError unless each target has a tag exactly if the model has tags."""
     for language, tag in targets:
         if model.tags and tag is None:
@@ -161,7 +176,7 @@ def _check_tags(targets: list[tuple[str, str | None]], model: MarianModel) -> No
         raise ValueError("the model has no tags and so only one --target")
 
 
-def _decoding(model: MarianModel) -> DecodingDefaults:
+def _decoding(model: ImportedModel) -> DecodingDefaults:
     """The model's own search."""
     from app.bundle import DecodingDefaults
     from app.decoding.options import LengthPenalty

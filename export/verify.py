@@ -116,7 +116,7 @@ class _Verification:
         self._bundle = bundle
         self._model = model
         self._options = options
-        self._source_tokenizer = Tokenizer(bundle.file("source.spm"))
+        self._source_tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=bundle.manifest.ends_source)
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
         self._golden_sources = [
             source.ids for source in golden_sources(self._source_tokenizer, bundle.manifest)

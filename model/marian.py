@@ -1,15 +1,8 @@
 """Reads a Marian model (OPUS-MT) as a Transformer of ours with a vocabulary of ours.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
-Three things differ in the vocabulary, and each becomes data, so that the server needs no second path:
-
-- Marian numbers pieces by vocab.json, SentencePiece by its models. The rows of the embedding are put into one new
-  order, and source.spm and target.spm are written anew with all pieces in that order. A piece that one of them does
-  not have is UNUSED in it: it is decoded, and no text is encoded with it.
-- Marian starts with the padding's row and never says it. The row stands twice: as padding and as the start token. The
-  bias keeps both out of the output.
-- Marian has no placeholder symbols. They get the row of `<unk>`. In the output only the first one does, instead of
-  `<unk>`: where Marian says `<unk>`, the text of the source's unknown characters stands.
+Marian starts with the padding's row and never says it. The row stands twice: as padding and as the start token.
+`model.imported` says what becomes of the vocabulary.
 """
 
 from __future__ import annotations
@@ -17,59 +10,40 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
-from app.text.tokenizer import PLACEHOLDER_SYMBOLS
-from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, ModelConfig
+from model.config import ConfigError, ModelConfig
+from model.imported import (
+    EOS,
+    FIRST,
+    PAD,
+    UNK,
+    ImportedModel,
+    Specials,
+    UnusableModel,
+    is_tag,
+    masked_bias,
+    num_left_out,
+    piece_order,
+    read_sentencepiece,
+    reordered,
+    rows_of,
+)
 from model.marian_npz import read_npz
 
 CONFIG, VOCABULARY, SOURCE, TARGET = "config.json", "vocab.json", "source.spm", "target.spm"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
-# A logit that no other reaches. Half precision holds it.
-NEVER = -30_000.0
-# The score of a piece that is not used; not whole, because whole scores mark merges.
-UNUSED_SCORE = -1000.5
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 
 
-class UnusableModel(ValueError):
-    """The folder holds no model that can be imported. The message lists all problems."""
-
-    def __init__(self, folder: Path, problems: list[str]) -> None:
-        super().__init__(f"{folder} cannot be imported: {'; '.join(problems)}")
-        self.problems = problems
-
-
-@dataclass(frozen=True)
-class MarianModel:
-    """A model that was read.
-
-    state: of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name a target
-    language, such as >>deu<<. num_left_out: pieces of the SentencePiece models that the model has no row for.
-    beam_size, length_penalty: the model's own defaults; the penalty divides by length to this power.
-    """
-
-    config: ModelConfig
-    state: dict[str, Tensor]
-    source_spm: bytes
-    target_spm: bytes
-    tags: tuple[str, ...]
-    num_left_out: int
-    beam_size: int
-    length_penalty: float
-
-
-def read_marian(folder: Path, *, max_length: int | None = None) -> MarianModel:
+def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     """Read source.spm, target.spm, and config.json, vocab.json and the weights, or Marian's own .npz and .yml.
 
     max_length: subwords of the longest source or target; None: the model's own. Raises UnusableModel.
@@ -82,7 +56,7 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> MarianModel:
     if problems:
         raise UnusableModel(folder, problems)
     try:
-        protos = [_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
+        protos = [read_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
         if is_npz:
             facts, vocabulary, weights = read_npz(folder)
             search = facts
@@ -98,21 +72,19 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> MarianModel:
         problems = _weight_problems(facts, weights)
     if problems:
         raise UnusableModel(folder, problems)
-    order = _order(vocabulary)
+    order = piece_order(vocabulary)
     longest = int(facts["max_position_embeddings"])
     try:
-        config = _config(facts, len(order) + len(_FIRST), min(longest, max_length or longest))
+        config = _config(facts, len(order) + len(FIRST), min(longest, max_length or longest))
     except ConfigError as error:
         raise UnusableModel(folder, [str(error)]) from error
-    return MarianModel(
+    return ImportedModel(
         config=config,
         state=_state(config, weights, vocabulary, order),
-        source_spm=_reordered(protos[0], order),
-        target_spm=_reordered(protos[1], order),
-        tags=tuple(piece for piece in order if _is_tag(piece)),
-        num_left_out=sum(
-            _is_used(piece) and piece.piece not in vocabulary for proto in protos for piece in proto.pieces
-        ),
+        source_spm=reordered(protos[0], order),
+        target_spm=reordered(protos[1], order),
+        tags=tuple(piece for piece in order if is_tag(piece)),
+        num_left_out=num_left_out(protos, vocabulary),
         beam_size=int(search.get("num_beams") or 1),
         length_penalty=float(search.get("length_penalty", 1.0)),
     )
@@ -138,18 +110,6 @@ def _vocabulary(found: Mapping[str, Any]) -> dict[str, int]:
     if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
         raise ValueError(f"the ids of {VOCABULARY} are not 0 to {len(found) - 1}, each once")
     return {piece: int(identity) for piece, identity in found.items()}
-
-
-def _sentencepiece(path: Path) -> Any:
-    """The model of a file. Raises ValueError."""
-    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    try:
-        proto.ParseFromString(path.read_bytes())
-    except Exception as error:  # protobuf's DecodeError has no stable place
-        raise ValueError(f"{path.name} is not a SentencePiece model") from error
-    if not proto.pieces:
-        raise ValueError(f"{path.name} is not a SentencePiece model")
-    return proto
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:
@@ -266,51 +226,6 @@ def _weight_problems(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) ->
 
 # --- the new model
 
-# The pieces before those of vocab.json: by their ids padding, start, end and unknown, then the placeholder symbols.
-_FIRST = (PAD, "<s>", EOS, UNK, *PLACEHOLDER_SYMBOLS)
-
-
-def _is_tag(piece: str) -> bool:
-    return piece.startswith(">>") and piece.endswith("<<")
-
-
-def _is_used(piece: Any) -> bool:
-    """Whether texts are encoded with a piece of a SentencePiece model."""
-    return bool(piece.type in (piece.NORMAL, piece.USER_DEFINED, piece.BYTE))
-
-
-def _order(vocabulary: Mapping[str, int]) -> list[str]:
-    """The pieces of vocab.json that follow _FIRST, in the order of their ids."""
-    return sorted(set(vocabulary) - set(_FIRST), key=vocabulary.__getitem__)
-
-
-def _reordered(proto: Any, order: list[str]) -> bytes:
-    """A SentencePiece model with the pieces _FIRST and `order`, which encodes texts as `proto` does."""
-    known = {piece.piece: piece for piece in proto.pieces}
-    new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    new.trainer_spec.CopyFrom(proto.trainer_spec)
-    new.normalizer_spec.CopyFrom(proto.normalizer_spec)
-    new.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
-    Piece = new.SentencePiece
-    for piece in _FIRST[:4]:
-        new.pieces.add(piece=piece, score=0.0, type=Piece.UNKNOWN if piece == UNK else Piece.CONTROL)
-    for piece in PLACEHOLDER_SYMBOLS:
-        new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
-    for piece in order:
-        old = known.get(piece)
-        if _is_tag(piece):
-            new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
-        elif old is not None and _is_used(old):
-            new.pieces.add(piece=piece, score=old.score, type=old.type)
-        else:
-            new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
-    spec = new.trainer_spec
-    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
-    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _FIRST[:4]
-    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == 256
-    spec.vocab_size, spec.byte_fallback = len(new.pieces), spec.byte_fallback and has_bytes
-    return bytes(new.SerializeToString())
-
 
 def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> ModelConfig:
     return ModelConfig(
@@ -341,12 +256,10 @@ def _state(
 ) -> dict[str, Tensor]:
     """The state dict of our Transformer."""
     pad, end, unknown = (vocabulary[piece] for piece in (PAD, EOS, UNK))
-    rows = [pad, pad, end, unknown, *(unknown for _ in PLACEHOLDER_SYMBOLS), *(vocabulary[p] for p in order)]
-    bias = weights["final_logits_bias"].float()[0, rows].clone()
-    bias[[PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(_FIRST))]] = NEVER
+    rows = rows_of(vocabulary, order, Specials(pad=pad, start=pad, end=end, unknown=unknown))
     state = {
         "embedding.weight": weights["model.shared.weight"].float()[rows],
-        "embedding.output_bias": bias,
+        "embedding.output_bias": masked_bias(weights["final_logits_bias"].float()[0, rows]),
         "embedding.positions": marian_positions(config.max_length, config.d_model),
     }
     for stack, num_layers in (

@@ -15,7 +15,8 @@ import torch
 import yaml
 from torch import Tensor
 
-END, UNK, PAD = "</s>", "<unk>", "<pad>"
+from model.imported import EOS, PAD
+
 YAML_CONFIG = "special:model.yml"
 # Options whose other values mean another network.
 NEEDED: dict[str, tuple[Any, ...]] = {
@@ -59,7 +60,7 @@ def read_npz(folder: Path) -> tuple[dict[str, Any], dict[str, int], dict[str, Te
         raise ValueError(f"{path.name} has {PAD}, which Marian's vocabularies do not have")
     vocabulary[PAD] = len(vocabulary)
     try:
-        facts, weights = _facts(options, len(vocabulary), vocabulary.get(END)), _weights(arrays, options)
+        facts, weights = _facts(options, len(vocabulary), vocabulary.get(EOS)), _weights(arrays, options)
     except KeyError as error:
         raise ValueError(f"the .npz file has no {error.args[0]}") from error
     return facts, vocabulary, weights

@@ -37,7 +37,8 @@ def target_offsets(
 def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
     """Return the offsets of each subword of `tokenizer.encode(text)` in `text`, without end token."""
     encoded = tokenizer.encode(text)
-    return as_sent(text, target_offsets(tokenizer, encoded.ids[:-1], encoded.verbatim_spans))
+    ids = encoded.ids[:-1] if encoded.ids[-1] == tokenizer.eos_id else encoded.ids
+    return as_sent(text, target_offsets(tokenizer, ids, encoded.verbatim_spans))
 
 
 def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:

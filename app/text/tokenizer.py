@@ -36,7 +36,8 @@ class TokenizerError(ValueError):
 class Encoded(NamedTuple):
     """A source sentence.
 
-    ids: subwords, the end token last. verbatim_spans: by index of their placeholder symbol.
+    ids: subwords, the end token last unless the model's sources have none. verbatim_spans: by index of their
+    placeholder symbol.
     """
 
     ids: tuple[int, ...]
@@ -56,8 +57,12 @@ class Decoded(NamedTuple):
 class Tokenizer:
     """A joint vocabulary. Any thread may use it."""
 
-    def __init__(self, path: Path) -> None:
-        """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols."""
+    def __init__(self, path: Path, *, ends_source: bool = True) -> None:
+        """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.
+
+        ends_source: whether `encode` adds the end token; a source without any subword has it always.
+        """
+        self.ends_source = ends_source
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
             self._encode, self._decode = _direct_functions(self._processor)
@@ -114,7 +119,9 @@ class Tokenizer:
                 verbatim_spans.append(run)
             else:
                 parts.append(run)
-        return Encoded((*self._ids("".join(parts)), self.eos_id), tuple(verbatim_spans))
+        ids = self._ids("".join(parts))
+        end = (self.eos_id,) if self.ends_source or not ids else ()
+        return Encoded((*ids, *end), tuple(verbatim_spans))
 
     def encode_tagged(self, text: str, tag: str | None) -> Encoded:
         """Encode a source sentence after a subword that names its target language; None: without one.

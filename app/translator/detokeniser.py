@@ -184,7 +184,7 @@ class Detokeniser:
         return tuple(tokens)
 
     def _source_spans(self, request: TranslationRequest, job: SegmentJob, part: Part) -> list[TextSpan]:
-        """Return the spans of a part's subwords in the caller's text, end token last.
+        """Return the spans of a part's subwords in the caller's text, the end token last if sources have one.
 
         Empty unless the request sets alignment.
         """
@@ -193,7 +193,9 @@ class Detokeniser:
             return []
         start = part.span.start
         source = part.span.of(job.segment.source)
-        offsets = [*self._encoder.source_offsets(source, job.language.pair), (len(source), len(source))]
+        offsets = self._encoder.source_offsets(source, job.language.pair)
+        if self._encoder.ends_source:
+            offsets = [*offsets, (len(source), len(source))]
         return [
             TextSpan(*job.parsed_text.source_range(job.segment, first + start, last + start))
             for first, last in offsets
@@ -216,10 +218,9 @@ class Detokeniser:
             if request.returns_tokens:
                 is_aligned = request.options is not None and request.options.alignment
                 if is_aligned:
-                    sources = (
-                        *self._encoder.source_spans(piece, pair),
-                        TextSpan(piece.span.end, piece.span.end),
-                    )
+                    sources = tuple(self._encoder.source_spans(piece, pair))
+                    if self._encoder.ends_source:
+                        sources = (*sources, TextSpan(piece.span.end, piece.span.end))
                 columns = SourceColumns(0, len(sources)) if request.attention else None
                 builder = TokenBuilder(self._tokenizer, piece.encoded.verbatim_spans, sources, columns)
                 offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)

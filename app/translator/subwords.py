@@ -38,6 +38,11 @@ class SubwordEncoder:
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
 
+    @property
+    def ends_source(self) -> bool:
+        """Whether the model's sources have an end token."""
+        return self._tokenizer.ends_source
+
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if the model cannot take it at once."""
         if len(part) > self.max_source_length * MAX_CHARACTERS_PER_TOKEN:

@@ -40,6 +40,8 @@ def write_ctranslate2(model: Transformer, folder: Path, quantization: Quantizati
     spec.encoder.embeddings[0].weight = weights["embedding.weight"]
     spec.decoder.embeddings.weight = weights["embedding.weight"].copy()
     spec.decoder.projection.weight = weights["embedding.weight"].copy()
+    if config.output_bias:
+        spec.decoder.projection.bias = weights["embedding.output_bias"]
     for side, layers in (("encoder", spec.encoder.layer), ("decoder", spec.decoder.layer)):
         for index, layer in enumerate(layers):
             weights.set_layer(layer, f"{side}.{index}")

@@ -20,7 +20,8 @@ from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.marian import NEVER, UnusableModel, read_marian
+from model.imported import NEVER, UnusableModel
+from model.marian import read_marian
 from model.transformer import Transformer
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE

@@ -1,0 +1,149 @@
+"""Models that others trained: what an import returns, and the vocabulary that the server needs of them.
+
+The server's ids begin with padding, start, end and unknown, and the placeholder symbols. A foreign model numbers its
+pieces in another order, and has no placeholder symbols. Each import therefore puts the rows of the embedding into one
+new order, and writes the SentencePiece models anew in it:
+
+- A piece that the vocabulary has and a SentencePiece model does not is UNUSED in it: it is decoded, and no text is
+  encoded with it.
+- The placeholder symbols have the row of `<unk>`. In the output only the first one does, instead of `<unk>`: where the
+  model says `<unk>`, the text of the source's unknown characters stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentencepiece import sentencepiece_model_pb2
+from torch import Tensor
+
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
+from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
+
+PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+# The pieces that have the first ids.
+FIRST = (PAD, BOS, EOS, UNK, *PLACEHOLDER_SYMBOLS)
+# A logit that no other reaches. Half precision holds it.
+NEVER = -30_000.0
+# The score of a piece that is not used; not whole, because whole scores mark merges.
+UNUSED_SCORE = -1000.5
+
+
+class UnusableModel(ValueError):
+    """The folder holds no model that can be imported. The message lists all problems."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        super().__init__(f"{folder} cannot be imported: {'; '.join(problems)}")
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model that was read.
+
+    state: of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name a target
+    language, such as >>deu<<. num_left_out: pieces of the SentencePiece models that the model has no row for.
+    beam_size, length_penalty: the model's own defaults; the penalty divides by length to this power.
+    ends_source: whether sources end with the end token. languages: source and target, if the files name them.
+    """
+
+    config: ModelConfig
+    state: dict[str, Tensor]
+    source_spm: bytes
+    target_spm: bytes
+    tags: tuple[str, ...]
+    num_left_out: int
+    beam_size: int
+    length_penalty: float
+    ends_source: bool = True
+    languages: tuple[str, str] | None = None
+
+
+def read_sentencepiece(path: Path) -> Any:
+    """The model of a file. Raises ValueError."""
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's DecodeError has no stable place
+        raise ValueError(f"{path.name} is not a SentencePiece model") from error
+    if not proto.pieces:
+        raise ValueError(f"{path.name} is not a SentencePiece model")
+    return proto
+
+
+def is_tag(piece: str) -> bool:
+    """Whether a piece names a target language, such as >>deu<<."""
+    return piece.startswith(">>") and piece.endswith("<<")
+
+
+def is_used(piece: Any) -> bool:
+    """Whether texts are encoded with a piece of a SentencePiece model."""
+    return bool(piece.type in (piece.NORMAL, piece.USER_DEFINED, piece.BYTE))
+
+
+def piece_order(vocabulary: Mapping[str, int]) -> list[str]:
+    """The pieces of vocab.json that follow FIRST, in the order of their ids."""
+    return sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
+
+
+def reordered(proto: Any, order: list[str]) -> bytes:
+    """A SentencePiece model with the pieces FIRST and `order`, which encodes texts as `proto` does."""
+    known = {piece.piece: piece for piece in proto.pieces}
+    new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    new.trainer_spec.CopyFrom(proto.trainer_spec)
+    new.normalizer_spec.CopyFrom(proto.normalizer_spec)
+    new.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
+    Piece = new.SentencePiece
+    for piece in FIRST[:4]:
+        new.pieces.add(piece=piece, score=0.0, type=Piece.UNKNOWN if piece == UNK else Piece.CONTROL)
+    for piece in PLACEHOLDER_SYMBOLS:
+        new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
+    for piece in order:
+        old = known.get(piece)
+        if is_tag(piece):
+            new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
+        elif old is not None and is_used(old):
+            new.pieces.add(piece=piece, score=old.score, type=old.type)
+        else:
+            new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
+    spec = new.trainer_spec
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = FIRST[:4]
+    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == 256
+    spec.vocab_size, spec.byte_fallback = len(new.pieces), spec.byte_fallback and has_bytes
+    return bytes(new.SerializeToString())
+
+
+@dataclass(frozen=True)
+class Specials:
+    """A foreign model's ids for the padding, and of the start, end and unknown tokens."""
+
+    pad: int
+    start: int
+    end: int
+    unknown: int
+
+
+def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
+    """The foreign row of each of our ids: FIRST, then `order`."""
+    first = [specials.pad, specials.start, specials.end, specials.unknown]
+    return [*first, *(specials.unknown for _ in PLACEHOLDER_SYMBOLS), *(vocabulary[piece] for piece in order)]
+
+
+def masked_bias(bias: Tensor) -> Tensor:
+    """The output's bias (vocab_size,) by our ids, without what a translation never holds.
+
+    That is padding, start and unknown, and all placeholder symbols but the first.
+    """
+    masked = bias.clone()
+    masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
+    return masked
+
+
+def num_left_out(protos: list[Any], vocabulary: Mapping[str, int]) -> int:
+    """How many pieces of the SentencePiece models the vocabulary does not have."""
+    return sum(is_used(piece) and piece.piece not in vocabulary for proto in protos for piece in proto.pieces)

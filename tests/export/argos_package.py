@@ -1,0 +1,74 @@
+"""An Argos package: a small model without an end token on sources, written by CTranslate2's own specification."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+import torch.nn.functional as F
+
+from benchmarks.engine.ctranslate2_model import Quantization, write_ctranslate2
+from model.config import preset
+from model.transformer import Transformer
+from tests.export.marian_folder import sentencepiece_model
+from tests.model.sentences import pairs
+
+ctranslate2: Any = import_module("ctranslate2")
+MAX_LENGTH = 64
+# SentencePiece's own ids, which OpenNMT takes over; `<unk>` is 0.
+START_ID, END_ID = 1, 2
+
+
+def trained(processor: Any, *, num_steps: int) -> Transformer:
+    """A model of `pairs`, trained until translations end and differ. Sentences of equal lengths make a batch."""
+    torch.manual_seed(1)
+    model = Transformer(
+        preset(
+            "tiny", processor.vocab_size(), norm="pre", max_length=MAX_LENGTH, dropout=0.0, output_bias=True
+        )
+    )
+    assert model.embedding.output_bias is not None
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    examples = [
+        (processor.encode(pair.source), [START_ID, *processor.encode(pair.target), END_ID])
+        for pair in pairs()
+    ]
+    by_length: dict[tuple[int, int], list[tuple[list[int], list[int]]]] = {}
+    for source, target in examples:
+        by_length.setdefault((len(source), len(target)), []).append((source, target))
+    groups = sorted(by_length.values(), key=len, reverse=True)[:40]
+    for step in range(num_steps):
+        chosen = groups[step % len(groups)]
+        sources, targets = (torch.tensor(side) for side in zip(*chosen, strict=True))
+        memory = model.encode(sources)
+        logits = model.embedding.project(model.decode(targets[:, :-1], memory))
+        loss = F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model.eval()
+
+
+def write_argos(folder: Path, *, quantization: Quantization = "float32", num_steps: int = 120) -> Any:
+    """Write a package and return its translator."""
+    folder.mkdir(parents=True)
+    content = sentencepiece_model([text for pair in pairs() for text in (pair.source, pair.target)], 110)
+    (folder / "sentencepiece.model").write_bytes(content)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    write_ctranslate2(trained(processor, num_steps=num_steps), folder / "model", quantization)
+    vocabulary = [processor.id_to_piece(index) for index in range(processor.vocab_size())]
+    (folder / "model" / "shared_vocabulary.json").write_text(json.dumps(vocabulary), "utf-8")
+    config = json.loads((folder / "model" / "config.json").read_text("utf-8"))
+    config |= {
+        "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "decoder_start_token": "<s>",
+    }  # fmt: skip
+    (folder / "model" / "config.json").write_text(json.dumps(config), "utf-8")
+    metadata = {"package_version": "1.0", "from_code": "en", "to_code": "de", "from_name": "English"}
+    (folder / "metadata.json").write_text(json.dumps(metadata), "utf-8")
+    return ctranslate2.Translator(
+        str(folder / "model"), device="cpu", compute_type="float32", inter_threads=1, intra_threads=1
+    )

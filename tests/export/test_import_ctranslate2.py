@@ -1,0 +1,205 @@
+"""CTranslate2 models and Argos packages become bundles that translate as CTranslate2 does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bundle import Bundle, load_bundle
+from app.decoding.options import DecodingOptions, LengthPenalty
+from app.runtime.kernels import Kernels
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import Tokenizer
+from export.golden import translate_ids
+from model.ctranslate2_files import read_ctranslate2, read_variables
+from model.imported import UnusableModel
+from tests.api.server_process import ServerProcess
+from tests.e2e.conftest import SERVE
+from tests.export.argos_package import write_argos
+from tests.export.tiny import KERNELS
+from tests.model.sentences import pairs
+from transduce.cli import main
+
+MAX_TOKENS = 56
+SENTENCES = [pair.source for pair in pairs()][:200]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("argos") / "translate-en_de"
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Any:
+    return write_argos(folder)
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path, translator: object, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    archive = shutil.make_archive(str(folder), "zip", folder.parent, folder.name)
+    package = Path(archive).rename(folder.with_suffix(".argosmodel"))
+    output = tmp_path_factory.mktemp("bundles") / "en-de"
+    assert (
+        main(["import", str(package), "--output", str(output), "--licence", "MIT", "--precisions", "fp32"])
+        == 0
+    )
+    return load_bundle(output)
+
+
+def test_a_package_says_its_languages_and_its_search(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    assert [(pair.source, pair.target) for pair in manifest.language_pairs] == [("en", "de")]
+    assert (manifest.name, manifest.ends_source) == ("translate-en_de", False)
+    assert (manifest.decoding.length_penalty, manifest.decoding.alpha) == (LengthPenalty.POWER, 0.2)
+
+
+def test_sources_have_no_end_token(folder: Path, bundle: Bundle) -> None:
+    tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
+    text = SENTENCES[0]
+    assert tokenizer.eos_id not in tokenizer.encode(text).ids
+    assert Tokenizer(bundle.file("source.spm")).encode(text).ids == (
+        *tokenizer.encode(text).ids,
+        tokenizer.eos_id,
+    )
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_are_those_of_ctranslate2(
+    translator: Any, bundle: Bundle, kernels: Kernels, beam_size: int
+) -> None:
+    tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
+    sources = [tokenizer.encode(text).ids for text in SENTENCES]
+    # Without a penalty, because CTranslate2 does not count the end token in it.
+    options = DecodingOptions(beam_size=beam_size, alpha=0.0, max_target_length=MAX_TOKENS)
+    runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
+    found = translate_ids(runner, sources, options)
+    pieces = [[piece_of(tokenizer, identity) for identity in source] for source in sources]
+    results = translator.translate_batch(
+        pieces, beam_size=beam_size, length_penalty=1e-9, max_decoding_length=MAX_TOKENS
+    )
+    wanted = [result.hypotheses[0] for result in results]
+    ended = {text: ids for text, ids in zip(SENTENCES, wanted, strict=True) if len(ids) < MAX_TOKENS - 1}
+    ours = {
+        text: [piece_of(tokenizer, identity) for identity in ids]
+        for text, ids in zip(SENTENCES, found, strict=True)
+        if text in ended
+    }
+    assert ours == ended
+    assert len({tuple(ids) for ids in ended.values()}) > len(SENTENCES) / 4, (
+        "the translations are too similar"
+    )
+
+
+def piece_of(tokenizer: Tokenizer, identity: int) -> str:
+    return str(tokenizer._processor.id_to_piece(identity))
+
+
+def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
+    """Everything that reads the source's subwords does without an end token."""
+    settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
+    body = {"text": "Anna sees the river today.", "source": "en", "target": "de"}
+    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+        answer = client.post(
+            "/v1/translate", json={**body, "token_scores": True, "alignment": True, "attention": True}
+        )
+        assert answer.status_code == 200, answer.text
+        (segment,) = answer.json()["translations"][0]["segments"]
+        spans = [(token["start"], token["end"]) for token in segment["source_tokens"]]
+        assert spans[-1] == (25, 26), "the last subword is the full stop, no end token"
+        scored = client.post(
+            "/v1/score",
+            json={**body, "translation": "Anna sieht heute den Fluss.", "alignment": True, "attention": True},
+        )
+        assert scored.status_code == 200, scored.text
+
+
+def test_weights_of_int8_are_close(folder: Path, translator: object, tmp_path: Path) -> None:
+    """Each row is rounded to 127 steps of its largest value."""
+    write_argos(tmp_path / "int8", quantization="int8")
+    wanted, found = read_ctranslate2(folder).state, read_ctranslate2(tmp_path / "int8").state
+    assert wanted.keys() == found.keys()
+    for name, tensor in wanted.items():
+        step = tensor.abs().amax(dim=-1, keepdim=True) / 127 if tensor.dim() > 1 else 0.0
+        assert bool(((found[name] - tensor).abs() <= 0.51 * step + 1e-6).all()), name
+
+
+def variables_file(name: str, shape: tuple[int, ...], type_number: int, content: bytes) -> bytes:
+    """A model.bin with one variable."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    head = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<II", 7, 1)
+    dims = struct.pack("<B", len(shape)) + b"".join(struct.pack("<I", size) for size in shape)
+    return (
+        head
+        + text(name)
+        + dims
+        + struct.pack("<BI", type_number, len(content))
+        + content
+        + struct.pack("<I", 0)
+    )
+
+
+def test_half_precision_of_both_kinds() -> None:
+    values = np.array([1.5, -2.0, 0.125], np.float32)
+    half = read_variables(variables_file("x", (3,), 4, values.astype("<f2").tobytes()))["x"]
+    brain = (values.view("<u4") >> 16).astype("<u2").tobytes()
+    assert (
+        half.tolist() == read_variables(variables_file("x", (3,), 5, brain))["x"].tolist() == values.tolist()
+    )
+
+
+@pytest.fixture
+def broken(folder: Path, translator: object, tmp_path: Path) -> Path:
+    return shutil.copytree(folder, tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "model.bin is cut off"),
+        (struct.pack("<I", 5), "has the format 5; only 6"),
+        (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + struct.pack("<I", 3), "holds a WhisperSpec"),
+        (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x is not that of its shape"),
+        (variables_file("x", (1,), 9, b"1234"), "the size of x is not that of its shape"),
+        (variables_file("x", (1,), 0, b"1234")[:-6], "model.bin is cut off"),
+    ],
+)
+def test_a_damaged_binary_is_refused(broken: Path, content: bytes, message: str) -> None:
+    (broken / "model" / "model.bin").write_bytes(content)
+    with pytest.raises(UnusableModel, match=message):
+        read_ctranslate2(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("model/config.json", {"add_source_bos": True}, "add_source_bos of config.json is true"),
+        ("model/config.json", {"decoder_start_token": "<x>"}, "the vocabulary has no <x>"),
+        ("model/config.json", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon of config.json is 1e-06"),
+    ],
+)
+def test_a_contradictory_config_is_refused(
+    broken: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    path = broken / name
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+    with pytest.raises(UnusableModel, match=message):
+        read_ctranslate2(broken)
+
+
+def test_missing_files_are_named(broken: Path) -> None:
+    (broken / "sentencepiece.model").unlink()
+    with pytest.raises(UnusableModel, match=r"sentencepiece\.model or source\.spm is missing"):
+        read_ctranslate2(broken)
+    (broken / "model" / "shared_vocabulary.json").unlink()
+    with pytest.raises(UnusableModel, match=r"shared_vocabulary\.json or shared_vocabulary\.txt is missing"):
+        read_ctranslate2(broken)
