@@ -17,9 +17,10 @@ PYTHON = "Python and binding"
 
 @dataclass(frozen=True)
 class Shares:
-    """Seconds of a profiled case inside ONNX Runtime, by graph: kernels by category, and the whole runs.
+    """Seconds that a profiled case spends inside ONNX Runtime.
 
-    binding_s: the binding's part of a run, which the caller waits for and the runtime does not see.
+    kernels_s: by graph and category. runs_s: of whole runs, by graph. binding_s: in ONNX Runtime's Python binding,
+    which its profiler does not count.
     """
 
     kernels_s: dict[str, dict[str, float]]
@@ -30,9 +31,9 @@ class Shares:
 def profile(
     prepared: Prepared, cases: list[Case], options: ComparisonOptions
 ) -> tuple[list[Shares], dict[str, str]]:
-    """Run each case once with profiling, short ones after one warm-up run.
+    """Run each case once with profiling. Short cases have a warm-up run before.
 
-    Returns what was found, and what operators count as.
+    Returns the shares of each case, and the category of each operator.
     """
     spent: list[tuple[Spent, Spent]] = []
     with Worker("ours", {**arguments_of(prepared, options), "is_profiled": True}) as worker:
@@ -72,11 +73,11 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
 def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> dict[str, Any]:
     """Milliseconds a group by category, and three shares.
 
-    Native kernels take what they counted in the measured run, others what they take in the profiled one, which may be
-    the first to write to its caches; at most the measured run's time inside ONNX Runtime. What is left of that is
-    between operators. Everything outside is Python and binding. python_share: of the whole;
-    step_python_share: what of a step, its encodings apart, is not spent in the decoder's graph. idle_share: of the
-    cores' time.
+    The time of native kernels is what they counted in the measured run. The time of other operators is from the
+    profiled run; it is at most the measured run's time inside ONNX Runtime. The rest of that time is between operators.
+    Everything outside ONNX Runtime is Python and binding. python_share: Python's share of the whole time.
+    step_python_share: the share of decoder steps that is spent outside the decoder's graph. idle_share: the share of
+    the cores' time in which they idle.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]

@@ -18,11 +18,12 @@ from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.search import PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 
-# The target length of a turn, which sets its number of calls. The threads of the side that has just run may spin for
-# few milliseconds longer.
+# The length of a turn. It sets the number of calls.
 TURN_S = 0.4
+# The pause after a turn, in which the threads of that side stop polling for work.
 REST_S = 0.03
-LONG_S = 2.0  # if a call takes longer, the call that measures its length is also a round
+# If a call takes longer, the call that measures its length is also the first round.
+LONG_S = 2.0
 STARTED_AT = time.perf_counter()
 Side = Callable[[Job], Done]
 
@@ -126,7 +127,7 @@ def _take_turns(
 
 
 def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
-    """Medians over all calls in milliseconds a group, and the ratio: above 1 if our side is faster."""
+    """Medians over all calls, in milliseconds a group. The ratio is above 1 if our side is faster."""
     scale = 1e3 / case.num_groups
     own = [statistics.median(turn[0].times_s) for turn in turns]
     theirs = [statistics.median(turn[1].times_s) for turn in turns]
@@ -145,9 +146,9 @@ def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
 
 
 def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
-    """The number of sentences with equal output on both sides; None for random weights.
+    """The share of sentences with equal output on both sides; None for random weights.
 
-    In as many steps a sentence that does not end has one subword less on our side, whose last step may only end it.
+    A sentence that does not end has one subword less on our side: the last of our steps only allows the end token.
     """
     if job.is_forced:
         return None

@@ -27,7 +27,8 @@ CACHE_BYTES = {"float32": 4, "float16": 2, "int8": 1}
 # Rows, inputs and outputs of the measured product.
 PRODUCT = (512, 2048, 2048)
 MEASURING_S = 0.4
-READ_BYTES = 1 << 28  # in one reading, so that starting the threads does not count
+# Bytes of one reading: enough that the start of the threads does not count.
+READ_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
 
 
 def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
-    """The best of several readings: each thread finds the maximum of its part, which numpy does without its lock."""
-    # Written, because pages that never were share one page, which stays in the nearest cache.
+    """The best of several readings. Each thread finds the maximum of its part; NumPy releases Python's lock for it."""
+    # The buffer is written first. Pages that were never written share one page, which stays in the nearest cache.
     parts = [np.ones(num_bytes // num_threads // 8, np.int64) for _ in range(num_threads)]
     num_turns = max(1, READ_BYTES // num_bytes)
 
@@ -85,7 +86,7 @@ def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
 
 
 def _products_per_s(precision: str, num_threads: int) -> float:
-    """The best of several products by ONNX Runtime's own kernel, with constant and so packed weights."""
+    """The best of several products by ONNX Runtime's own kernel. Its weights are constant, so it packs them."""
     rows, inputs, outputs = PRODUCT
     rng = np.random.default_rng(0)
     x: NDArray[Any]
@@ -139,24 +140,31 @@ def decoder_bytes(manifest: Manifest, precision: Precision) -> int:
 
 
 def _decoder_weights(manifest: Manifest) -> int:
-    """Self-attention 4 d^2, attention to the source 2 d^2 (its keys and values are the encoder's), FFN 2 d f."""
+    """Numbers in the weights of a step.
+
+    A layer: self-attention 4 d^2, cross-attention 2 d^2 (its keys and values are the encoder's), feed-forward 2 d f.
+    """
     size = manifest.dimensions
     layer = 6 * size.d_model**2 + 2 * size.d_model * size.d_ff
     return size.num_decoder_layers * layer + size.vocab_size * size.d_model
 
 
 def _encoder_weights(manifest: Manifest) -> int:
-    """4 d^2 + 2 d f a layer, and every decoder layer's keys and values, 2 d^2."""
+    """Numbers in the encoder's weights.
+
+    A layer: 4 d^2 + 2 d f. The keys and values of each decoder layer: 2 d^2.
+    """
     size = manifest.dimensions
     layer = 4 * size.d_model**2 + 2 * size.d_model * size.d_ff
     return size.num_encoder_layers * layer + size.num_decoder_layers * 2 * size.d_model**2
 
 
 def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Job, done: Done) -> Floor:
-    """The floor of one call. Weights are read once a step and once an encoding of many sentences.
+    """The floor of one call.
 
-    Cache: each row's own keys and values up to its position, each sentence's once a step, whatever its beam. Products
-    of weights run at their precision's rate, those of attention, which are fp32 everywhere, at the rate of fp32.
+    Weights are read once in each step, and once for the encoding of each group. Of the cache a step reads each row's
+    own keys and values up to its position, and each sentence's once, whatever its beam. Products of weights run at the
+    rate of their precision. Products of attention are fp32 in every precision, and run at its rate.
     """
     size = manifest.dimensions
     sources = [ids for group in job.groups for ids in group]

@@ -94,8 +94,8 @@ class Load:
     async def ask_for_all(self, num_rows: int) -> None:
         """Fill all rows once with the largest requests.
 
-        The longest sentences, whose targets do not end early, write all columns of all rows. Then short ones, one more
-        at once each time: steps of all numbers of rows.
+        First the longest sentences, whose targets do not end early: they write all columns of all rows. Then 1, 2, 3...
+        short sentences at once: there are steps of every number of rows.
         """
         source, target = self._engine.limits.max_source_length, self._longest_target
         beam_sizes = sorted(set(BEAM_SIZES))

@@ -15,7 +15,8 @@ from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 from benchmarks.engine.worker import Worker
 
-LIMIT_S = 1.0  # of the 95th percentile
+# The longest latency at the 95th percentile.
+LIMIT_S = 1.0
 COARSE, FINE = 1.25, 1.08
 MOST_TRIALS = 12
 # The first rate, as a share of the side's throughput when it translates a corpus in one call.
@@ -37,7 +38,7 @@ class Ladder:
         """Whether the next rate has already failed, or the trials are used up."""
         return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
-    def tell(self, answered: ArrivalResult) -> None:
+    def record(self, answered: ArrivalResult) -> None:
         """Record the outcome at `rate`, and go to the next rate."""
         p95 = percentile(answered, 0.95)
         self.trials.append({
@@ -116,7 +117,7 @@ def climb(
                         arrivals = arrivals_at(ladder.rate, seconds=seconds, **shared)
                         time.sleep(REST_S)
                         worker = ours if name == "ours" else pool.worker(choice.backend)
-                        ladder.tell(worker.arrive(arrivals, None if name == "ours" else choice.settings))
+                        ladder.record(worker.arrive(arrivals, None if name == "ours" else choice.settings))
                 found.append(_result(prepared, row, ladders, choice))
                 say(f"arrivals {found[-1]['ours_per_s']:.0f}/s, peer {found[-1]['peer_per_s']:.0f}/s")
     finally:

@@ -17,8 +17,8 @@ BACKENDS: dict[str, dict[str, str]] = {
     "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
 }
-# For small groups the best number of threads depends on the group. From this size on, only the MOST_HOPEFUL fastest
-# tried for a larger group, and of these none that took more than HOPELESS times the best one's time.
+# For small groups the best number of threads depends on the group. A group of more than SETTLED_FROM sentences tries
+# only the MOST_HOPEFUL fastest of the group before, and none that took more than HOPELESS times the best time.
 SETTLED_FROM = 8
 HOPELESS = 1.4
 MOST_HOPEFUL = 3
@@ -116,7 +116,7 @@ class PeerPool:
 
 
 def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
-    """Ways to split a group: so that all workers have a part, and smaller parts of a large group."""
+    """Ways to split a group: one part for each worker, and for a large group also smaller parts."""
     if case.is_corpus:
         return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
     even = -(-case.num_sentences // inter_threads)

@@ -31,7 +31,7 @@ def answered(latency_s: float | None) -> ArrivalResult:
 def climbed(ladder: Ladder, *, holds: float) -> Ladder:
     """A side that answers in time up to a rate of `holds`, and never above it."""
     while not ladder.is_done:
-        ladder.tell(answered(0.5 if ladder.rate <= holds else None))
+        ladder.record(answered(0.5 if ladder.rate <= holds else None))
     return ladder
 
 
@@ -50,9 +50,9 @@ def test_rates_rise_in_coarse_steps_until_one_fails() -> None:
 
 def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
     ladder = Ladder(10.0)
-    ladder.tell(answered(LIMIT_S))
+    ladder.record(answered(LIMIT_S))
     assert ladder.highest == 10.0
-    ladder.tell(answered(LIMIT_S * 1.001))
+    ladder.record(answered(LIMIT_S * 1.001))
     assert ladder.highest == 10.0
 
 
