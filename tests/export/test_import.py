@@ -30,6 +30,7 @@ from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
 
+pytestmark = pytest.mark.training
 MAX_NEW_TOKENS = 56
 # Enough that the translations differ and most end.
 NUM_STEPS = 100
@@ -166,6 +167,7 @@ def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -
     return [ids.ours([identity for identity in row if identity not in (start, end)]) for row in rows.tolist()]
 
 
+@pytest.mark.server
 def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle: Bundle) -> None:
     """Those that the server decodes again or repairs, as random weights need it, are left out."""
     wanted = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)

@@ -26,6 +26,7 @@ from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
 
+pytestmark = pytest.mark.training
 MAX_TOKENS = 56
 SENTENCES = [pair.source for pair in pairs()][:200]
 
@@ -101,6 +102,7 @@ def piece_of(tokenizer: Tokenizer, identity: int) -> str:
     return str(tokenizer._processor.id_to_piece(identity))
 
 
+@pytest.mark.server
 def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
     """Everything that reads the source's subwords does without an end token."""
     settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
