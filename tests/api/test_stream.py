@@ -136,12 +136,12 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
 
 
 REPLACED: dict[str, tuple[str, str]] = {
-    "numbers_carried": ("0800 123456 or 0170 9876543", "9876543"),
+    "numbers_carried": ("0171 5550199 or 030 998877", "998877"),
     "placeholder_aligned": (
-        "Please send the letter to {name}, {street} {number}, {city}, before {date}.",
-        "{city}",
+        "Dear {name}, your order {order} from {shop} at {place} will arrive on {date} between {start} and {end}.",
+        "{end}",
     ),
-    "length_split": ("ha" + " ha" * 29, "ha ha ha"),
+    "length_split": ("na" + " na" * 39, "na na na"),
 }
 
 

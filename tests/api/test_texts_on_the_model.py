@@ -116,11 +116,11 @@ def test_what_detect_refuses(bundled: httpx.Client, body: object, status: int, f
 
 
 def test_a_sentence_without_an_end_is_made_of_parts(bundled: httpx.Client) -> None:
-    (translation,) = ask(bundled, text="ha " * 30, beam_size=1)
+    (translation,) = ask(bundled, text="na " * 30, beam_size=1)
     (segment,) = translation["segments"]
     assert segment["fallbacks"] == ["length_split"]
     assert segment["finish_reason"] == "stop"
-    (limited,) = ask(bundled, text="ha " * 30, beam_size=1, max_target_length=30)
+    (limited,) = ask(bundled, text="na " * 30, beam_size=1, max_target_length=30)
     assert limited["segments"][0]["finish_reason"] == "length"
     assert "fallbacks" not in limited["segments"][0]
 
