@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
 from itertools import chain
 
@@ -30,6 +32,9 @@ from app.translator.request import (
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 from app.translator.tokens import SourceColumns, TokenBuilder
 
+# How `Tokenizer.text_of` writes a byte.
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
 
 class Detokeniser:
     """The results of one model. Immutable, so any thread may use it."""
@@ -38,6 +43,12 @@ class Detokeniser:
         """tokenizer: of the target. encoder: the one that encoded the sources."""
         self._tokenizer = tokenizer
         self._encoder = encoder
+
+    @functools.cached_property
+    def digit_ids(self) -> tuple[int, ...]:
+        """The subwords that hold a digit, or are one spelled as a byte."""
+        vocab_size = self._tokenizer.vocab_size
+        return tuple(index for index in range(vocab_size) if has_digit(self._tokenizer.text_of(index)))
 
     def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         """Return a segment's translation by the hypotheses of one rank, 0 being the best.
@@ -247,3 +258,9 @@ def _score(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
     num_tokens = max(1, sum(len(each.token_log_probabilities) for each in hypotheses))
     penalty = length_penalty(num_tokens, options.alpha, options.length_penalty)
     return sum(each.log_probability for each in hypotheses) / penalty
+
+
+def has_digit(text: str) -> bool:
+    """Whether the text of a subword, by `Tokenizer.text_of`, holds a digit."""
+    byte = _BYTE.fullmatch(text)
+    return any(map(str.isdecimal, chr(int(byte[1], 16)) if byte else text))

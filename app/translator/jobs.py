@@ -97,8 +97,8 @@ class SegmentJob:
 
     prefix: forced beginning of the translation; "": none. part_fallbacks: reasons for several parts. num_splits: how
     often parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be
-    tried. terms_done, numbers_done: whether these need no further retry. best: the accepted translation. phases: engine
-    time of all decodings.
+    tried. terms_done, numbers_done, digits_done: whether these need no further retry. best: the accepted translation.
+    phases: engine time of all decodings.
     """
 
     parsed_text: ParsedText
@@ -112,6 +112,7 @@ class SegmentJob:
     candidates: list[tuple[SourceSegment, Encoded]] = field(default_factory=list)
     terms_done: bool = False
     numbers_done: bool = False
+    digits_done: bool = False
     best: SegmentTranslation | None = None
     phases: Phases = NO_PHASES
 

@@ -3,6 +3,7 @@
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
 - A segment whose translation lacks a glossary term or changed a number is decoded with placeholders for these.
+- A segment without a digit whose translation has a number is decoded with all digits suppressed.
 - A segment that lost a placeholder is decoded with attention, which places the placeholder; if the model has no
   attention to return, the parts around the placeholders are decoded separately.
 
@@ -46,6 +47,7 @@ class RetryPolicy:
         if (
             self._retry_terms(prepared, job)
             or self._retry_numbers(prepared, job)
+            or self._retry_without_digits(job)
             or self._retry_aligned(job)
             or self._retry_around_placeholders(prepared, job)
         ):
@@ -139,6 +141,21 @@ class RetryPolicy:
             job.candidates = [(segment, encoded[segment.source]) for segment in candidates]
         job.numbers_done = not self._try_next(prepared, job, _number_faults)
         return not job.numbers_done
+
+    def _retry_without_digits(self, job: SegmentJob) -> bool:
+        """Decode a segment without digits again with digits suppressed, if its translation has a number of its own."""
+        if job.digits_done or job.prefix or job.best is None or job.language.pair is None:
+            return False
+        job.digits_done = True
+        if any(map(str.isdecimal, job.segment.source)):
+            return False
+        if not job.parsed_text.changed_numbers(job.segment, repair(job.segment, job.best).text).added:
+            return False
+        digits = self._detokeniser.digit_ids
+        job.parts = [
+            replace(part, options=_suppressing(part.options, digits), result=None) for part in job.parts
+        ]
+        return True
 
     def _try_next(
         self,

@@ -61,8 +61,7 @@ def test_nothing_is_lost(bundled: Bundled) -> None:
         return translation.text
 
     loss = count(read_texts(), translate, "en", "de")
-    assert loss.numbers <= 3, "the model adds a number to three texts, none is lost"
-    assert replace(loss, numbers=0, texts=[]) == Loss()
+    assert loss == Loss()
     assert num_segments > 300
 
 

@@ -168,6 +168,30 @@ def test_a_changed_number_is_reported_if_no_retry_is_possible(tokenizer: Tokeniz
     assert len(script.engine.submitted) == 1
 
 
+def test_a_number_of_the_models_own_is_suppressed(tokenizer: Tokenizer) -> None:
+    """A text without any digit is decoded again, and no digit can come."""
+    answers = iter(["Anna 7 draws 12 cats.", "Anna draws cats."])
+    script = Script(tokenizer, lambda _: next(answers))
+    translation = script("Anna draws cats.")
+    assert translation.text == "Anna draws cats."
+    assert not translation.segments[0].changed_numbers
+    (_, first), (_, second) = script.engine.submitted
+    assert first.suppress_sequences == ()
+    suppressed = {identity for (identity,) in second.suppress_sequences}
+    assert all(suppressed.intersection(tokenizer.encode_target(digit)) for digit in "0123456789")
+    assert suppressed.isdisjoint(tokenizer.encode_target("Anna draws cats. ÄÖÜ €")), (
+        "nothing else is suppressed"
+    )
+    assert script.engine.prioritized == script.sources[1:]
+
+
+@pytest.mark.parametrize("source", ["Anna draws 2 cats.", "Anna draws two cats."])
+def test_digits_may_stand_for_a_number_of_the_text(tokenizer: Tokenizer, source: str) -> None:
+    script = Script(tokenizer, lambda _: "Anna draws 2 cats.")
+    assert script(source).text == "Anna draws 2 cats."
+    assert len(script.engine.submitted) == 1
+
+
 class TestNoEnd:
     """A translation that reaches the server's own limit."""
 
