@@ -93,6 +93,13 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     )
 
 
+def has_number(text: str, language: str) -> bool:
+    """Whether a text has a digit or a number word; the language is an ISO 639-1 code."""
+    return _DIGIT.search(text) is not None or not _values(language).keys().isdisjoint(
+        _WORD.findall(text.lower())
+    )
+
+
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
     """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. only: those with these numbers."""
     return [
@@ -176,10 +183,15 @@ def _months(text: str, language: str) -> list[str]:
     return [str(names.index(word) + 1) for word in _WORD.findall(text.lower()) if word in names]
 
 
+def _values(language: str) -> dict[str, int]:
+    """The values of a language's number words."""
+    values = dict(_MORE_NUMBER_WORDS.get(language, {}))
+    return values | {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}
+
+
 def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Number]:
     """Return the numbers that `text` does not have as words."""
-    values = dict(_MORE_NUMBER_WORDS.get(language, {}))
-    values |= {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}
+    values = _values(language)
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
     found = []
     for number in numbers:

@@ -3,7 +3,7 @@
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
 - A segment whose translation lacks a glossary term or changed a number is decoded with placeholders for these.
-- A segment without a digit whose translation has a number is decoded with all digits suppressed.
+- A segment without digits and number words whose translation has a number is decoded with all digits suppressed.
 - A segment that lost a placeholder is decoded with attention, which places the placeholder; if the model has no
   attention to return, the parts around the placeholders are decoded separately.
 
@@ -20,6 +20,7 @@ from itertools import pairwise
 from app.decoding.options import DecodingOptions, FinishReason
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.text.glossary import GlossaryHit
+from app.text.number_check import has_number
 from app.text.segmentation import Span, best_cut, trimmed
 from app.text.segments import Fallback, has_lost_spans, lost_spans, repair, spans_between_placeholders
 from app.text.tokenizer import Encoded
@@ -143,12 +144,12 @@ class RetryPolicy:
         return not job.numbers_done
 
     def _retry_without_digits(self, job: SegmentJob) -> bool:
-        """Decode a segment without digits again with digits suppressed, if its translation has a number of its own."""
+        """Decode a segment without numbers again with digits suppressed, if its translation has one."""
         if job.digits_done or job.prefix or job.best is None or job.language.pair is None:
             return False
         job.digits_done = True
-        if any(map(str.isdecimal, job.segment.source)):
-            return False
+        if has_number(job.segment.source, job.language.pair.source):
+            return False  # such as "half past two", which may become 2:30
         if not job.parsed_text.changed_numbers(job.segment, repair(job.segment, job.best).text).added:
             return False
         digits = self._detokeniser.digit_ids

@@ -100,7 +100,7 @@ def test_places_hold_whatever_was_done_to_the_text(
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
     """Parts of a segment: one without an end is halved, repeatedly if needed, and parts do not attend to each other."""
-    text = " ".join(["the old bridge over the river"] * 90) + "."
+    text = " ".join(["ha ha the old man said"] * 90) + "."
     segments = segments_of(bundled, text, beam_size=1)
     num_halved = 0
     for segment in segments:

@@ -279,7 +279,7 @@ def test_the_notebook_runs() -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert "Mann" in done.stdout
+    assert "Haus" in done.stdout
     assert done.stdout.splitlines()[-1] == "pictures: 5"
 
 
