@@ -73,7 +73,8 @@ def run_models(args: argparse.Namespace) -> int:
 
     Raises FileNotFoundError if there is no bundle.
     """
-    from app.bundle import MANIFEST, BundleError, load_bundle, read_manifest
+    from app.bundle import MANIFEST, load_bundle, read_manifest
+    from app.errors import BundleError
 
     folder: Path = args.folder
     is_bundle = (folder / MANIFEST).is_file()
