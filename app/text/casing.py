@@ -1,8 +1,9 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
 A sentence in capitals (`MIND THE GAP`) has no lower-case letter but `ß`, and is more than an acronym: it has a word of
-five letters, or two words of which one has four. It is translated in lower case with a capital at its start, and the
-translation is converted to capitals, where `ß` becomes `SS`.
+five letters, two words of which one has four, or nothing but one word of three or four letters that the vocabulary has
+in small letters (`OPEN`). It is translated in lower case with a capital at its start, and the translation is converted
+to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has four words or more, all capitalised but for small words, and no full
 stop. It is translated in lower case, and the translation keeps the case that the model writes.
@@ -13,6 +14,7 @@ Words with a digit, with capitals inside or, in a title, in capitals stay unchan
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum
 
 _CHUNK = re.compile(r"\S+")
@@ -34,23 +36,33 @@ class Casing(Enum):
     TITLE = "title"
 
 
-def casing_of(text: str, language: str) -> Casing:
-    """Return the casing of a sentence. language: ISO 639-1 code of the sentence."""
+def no_word(word: str) -> bool:
+    """Return False: no word is known, so a short one in capitals counts as an acronym."""
+    return False
+
+
+def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word) -> Casing:
+    """Return the casing of a sentence.
+
+    language: ISO 639-1 code of the sentence. is_word: whether a short word in capitals is a word, not an acronym.
+    """
     may_be_title = language == "en" and not text.rstrip().endswith(".")
     if not may_be_title and _LOWER.search(text):
         return Casing.PLAIN
     words = _LETTERS.findall(text)
-    if _is_in_capitals(words):
+    if _is_in_capitals(words, is_word):
         return Casing.CAPITALS
     return Casing.TITLE if may_be_title and _is_title(text, words) else Casing.PLAIN
 
 
-def _is_in_capitals(words: list[str]) -> bool:
+def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
     if any(character.islower() and character != "ß" for word in words for character in word):
         return False
     lengths = [len(word) for word in words if word.upper() != word.lower()]
     longest = max(lengths, default=0)
-    return longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1)
+    if longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1):
+        return True
+    return len(words) == 1 and longest >= 3 and is_word(words[0])
 
 
 def _is_title(text: str, words: list[str]) -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
-from app.text.casing import Casing, casing_of, lowered, restored
+from app.text.casing import Casing, casing_of, lowered, no_word, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, source_markup
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
@@ -170,15 +170,22 @@ class ParsedText:
             for block in self._blocks
         )
 
-    def segments(self, fits: Callable[[str], bool]) -> list[SourceSegment]:
-        """Return the segments to translate, in order. fits: whether the model takes a source at once."""
+    def segments(
+        self, fits: Callable[[str], bool], is_word: Callable[[str], bool] = no_word
+    ) -> list[SourceSegment]:
+        """Return the segments to translate, in order.
+
+        fits: whether the model takes a source at once. is_word: whether a short word in capitals is a word, not an
+        acronym.
+        """
         found: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
             flat = self._without_line_breaks(block)
             closing = partners(block.tags)
             terms = self.expanded_terms[index]
             for sentence in self._sentences(flat):
-                casing = casing_of(expand_terms(sentence.of(flat), terms)[0], self.options.source_language)
+                whole, _ = expand_terms(sentence.of(flat), terms)
+                casing = casing_of(whole, self.options.source_language, is_word)
 
                 def fits_either_way(
                     part: str, casing: Casing = casing, terms: Mapping[str, ExpandedTerm] = terms

@@ -29,7 +29,8 @@ class Fallback(Enum):
     placeholder was appended. PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
     TAGS_UNSURE: inline tags stand at the end, or around no word. NUMBERS_CARRIED: the model changed a number, and
     placeholders replaced numbers in its input. LENGTH_SPLIT: the output reached the length limit, and the segment was
-    translated in parts.
+    translated in parts. DIGITS_SUPPRESSED: the translation had a number that the text does not have, and the text was
+    translated again without digits.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"
@@ -39,6 +40,7 @@ class Fallback(Enum):
     TAGS_UNSURE = "tags_unsure"
     NUMBERS_CARRIED = "numbers_carried"
     LENGTH_SPLIT = "length_split"
+    DIGITS_SUPPRESSED = "digits_suppressed"
 
 
 class SourceSegment(NamedTuple):

@@ -93,6 +93,10 @@ class Tokenizer:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
         return found
 
+    def has_piece(self, word: str) -> bool:
+        """Whether a word that follows a space is one subword."""
+        return int(self._processor.piece_to_id(SPACE + word)) != self.unk_id
+
     def text_of(self, identity: int, verbatim_spans: Sequence[str] = ()) -> str:
         """Return the text of one subword with the space before it; bytes by name, such as <0xE2>."""
         piece = str(self._processor.id_to_piece(identity))

@@ -15,7 +15,7 @@ from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
-from app.text.segments import SegmentTranslation, is_wordless, join_parts, source_as_translation
+from app.text.segments import Fallback, SegmentTranslation, is_wordless, join_parts, source_as_translation
 from app.text.spans import as_sent, target_offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.jobs import Part, SegmentJob, TextPlan, joint_reason
@@ -56,10 +56,14 @@ class Detokeniser:
         returns_tokens: with the offsets of all tokens, end tokens included, which `app.text` then keeps up to date.
         """
         translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
-        if not job.part_fallbacks:
+        lacks_digits = any(part.lacks_digits for part in job.parts)
+        if not job.part_fallbacks and not lacks_digits:
             return translations[0]
-        joined = join_parts(job.segment, [part.span for part in job.parts], translations)
-        return joined._replace(fallbacks=job.part_fallbacks)
+        joined = translations[0]
+        if job.part_fallbacks:
+            joined = join_parts(job.segment, [part.span for part in job.parts], translations)
+        fallbacks = job.part_fallbacks + (Fallback.DIGITS_SUPPRESSED,) * lacks_digits
+        return joined._replace(fallbacks=fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
         """Whether a part has letters or digits and its best translation has none."""

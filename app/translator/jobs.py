@@ -51,7 +51,8 @@ NO_PHASES = Phases()
 class Part:
     """One sentence for the engine. span: in its segment's source. result: None until decoded.
 
-    was_wordless: whether an earlier decoding of it had no letter or digit.
+    was_wordless: whether an earlier decoding of it had no letter or digit. lacks_digits: whether its output must have
+    no digit.
     """
 
     span: Span
@@ -59,6 +60,7 @@ class Part:
     options: DecodingOptions
     result: SequenceResult | None = None
     was_wordless: bool = False
+    lacks_digits: bool = False
 
     @property
     def is_cached(self) -> bool:

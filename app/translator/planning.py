@@ -264,7 +264,7 @@ class Planner:
             return ()
         encoded: dict[str, Encoded] = {}
         jobs: list[SegmentJob] = []
-        for segment in parsed_text.segments(self.fits(language.pair, encoded)):
+        for segment in parsed_text.segments(self.fits(language.pair, encoded), self._encoder.is_word):
             tokens = encoded.get(segment.source) or self.encode(segment.source, language)
             if tokens is None:
                 raise SourceTooLong("a single character is longer than the model takes", field="text")

@@ -154,7 +154,8 @@ class RetryPolicy:
             return False
         digits = self._detokeniser.digit_ids
         job.parts = [
-            replace(part, options=_suppressing(part.options, digits), result=None) for part in job.parts
+            replace(part, options=_suppressing(part.options, digits), result=None, lacks_digits=True)
+            for part in job.parts
         ]
         return True
 

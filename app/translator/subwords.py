@@ -43,6 +43,10 @@ class SubwordEncoder:
         """Whether the model's sources have an end token."""
         return self._tokenizer.ends_source
 
+    def is_word(self, word: str) -> bool:
+        """Whether the vocabulary has this word as one subword, in small letters or with a capital."""
+        return self._tokenizer.has_piece(word.lower()) or self._tokenizer.has_piece(word.capitalize())
+
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if the model cannot take it at once."""
         if len(part) > self.max_source_length * MAX_CHARACTERS_PER_TOKEN:

@@ -44,6 +44,25 @@ def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
     assert lowered(text, casing) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "casing", "expected"),
+    [
+        ("OPEN", Casing.CAPITALS, "Open"),
+        ("YES!", Casing.CAPITALS, "Yes!"),
+        ("NASA", Casing.PLAIN, "NASA"),  # not a word
+        ("IT", Casing.PLAIN, "IT"),  # a word, and too often an acronym
+        ("OPEN NOW", Casing.CAPITALS, "Open now"),
+        ("YES MAN", Casing.PLAIN, "YES MAN"),
+    ],
+)
+def test_a_short_word_in_capitals_is_no_acronym_if_the_vocabulary_has_it(
+    text: str, casing: Casing, expected: str
+) -> None:
+    words = {"open", "yes", "it", "man"}
+    assert casing_of(text, "en", lambda word: word.lower() in words) is casing
+    assert lowered(text, casing) == expected
+
+
 def test_titles_are_english_only() -> None:
     assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
     assert casing_of("Der Alte Mann Und Das Meer", "en") is Casing.TITLE

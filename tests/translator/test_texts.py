@@ -175,6 +175,7 @@ def test_a_number_of_the_models_own_is_suppressed(tokenizer: Tokenizer) -> None:
     translation = script("Anna draws cats.")
     assert translation.text == "Anna draws cats."
     assert not translation.segments[0].changed_numbers
+    assert translation.segments[0].fallbacks == (Fallback.DIGITS_SUPPRESSED,)
     (_, first), (_, second) = script.engine.submitted
     assert first.suppress_sequences == ()
     suppressed = {identity for (identity,) in second.suppress_sequences}
