@@ -84,6 +84,18 @@ class Sequence:
         """Rows reserved from admission to its end, so that it can always finish."""
         return self.options.beam_size
 
+    def result(self, now: float) -> SequenceResult:
+        """Return the result of a sequence whose search is done. now: seconds of time.monotonic."""
+        assert self.admitted_at is not None
+        return SequenceResult(
+            hypotheses=self.search.hypotheses(),
+            queue_time_s=self.admitted_at - self.submitted_at,
+            encode_time_s=self.encode_time_s,
+            decode_time_s=now - self.admitted_at - self.encode_time_s,
+            num_steps=self.num_steps,
+            has_looped=self.has_looped,
+        )
+
     def restart(self) -> None:
         """Discard all progress and rows: it waits, and starts from its source again."""
         self.search = self.search.fresh()

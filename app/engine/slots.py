@@ -104,6 +104,11 @@ class Slots:
         """Rows that hold a live hypothesis."""
         return self.end - len(self._holes)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether every row is reserved."""
+        return self.num_reserved >= self.num_rows
+
     def owner(self, row: int) -> Sequence:
         """Return the sequence that holds an occupied row."""
         found = self._owners[row]

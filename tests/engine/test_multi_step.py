@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import FEW_STEPS, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_STREAMED, MIN_CALL_S
+from app.engine.call_length import FEW_STEPS, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_STREAMED, MIN_CALL_S
 from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult

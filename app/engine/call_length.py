@@ -1,0 +1,71 @@
+"""How many decoder steps one call of the runner takes, and what ends it earlier.
+
+More steps in a call mean less work around calls. But new sequences are admitted, and ended ones answered, only between
+calls.
+"""
+
+from __future__ import annotations
+
+import math
+
+from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
+
+# A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. It runs
+# this long at most after a sequence has ended, and from its start if no row is free or sequences wait. Smaller: calls
+# become so short that the work around them counts. Larger: new and ended sequences wait longer.
+MIN_CALL_S = 0.003
+# Steps of many rows take longer than that. Where "at most" is said above, a call runs up to FEW_STEPS steps if they
+# take at most MAX_FEW_S seconds, which lowers the work around calls from a tenth of the time to a thirtieth.
+FEW_STEPS, MAX_FEW_S = 4, 0.015
+# Seconds of a call at most. Cancelled and expired sequences stop it early too. Larger: reports come later.
+MAX_CALL_S = 0.2
+# Steps of a call at most while a sequence is streamed. Larger: tokens come in larger groups, and a client that
+# disconnects frees its rows later.
+MAX_STEPS_STREAMED = 2
+
+
+class CallLength:
+    """The length of calls of one runner, by the time that its last steps took. Belongs to the engine thread."""
+
+    def __init__(self, max_steps: int, wake_flag: WakeFlag) -> None:
+        """max_steps: of the runner. wake_flag: set when a message arrives."""
+        self._max_steps = max_steps
+        self._wake_flag = wake_flag
+        # Seconds of one decoder step in the last call, and the rows that it decoded.
+        self._last_step_s, self._last_num_rows = math.inf, 1
+
+    def record(self, time_s: float, num_steps: int, num_rows: int) -> None:
+        """Record the time of a call."""
+        self._last_step_s, self._last_num_rows = time_s / num_steps, num_rows
+
+    def choose(
+        self,
+        num_rows: int,
+        *,
+        admits_next: bool,
+        has_waiting: bool,
+        is_full: bool,
+        is_streaming: bool,
+        pause_s: float | None,
+    ) -> tuple[int, StopCondition]:
+        """Return how many steps the next call may take, and what stops it earlier.
+
+        num_rows: rows to decode. A step of more rows than the last one's is assumed to take longer in proportion.
+        admits_next: whether the encoding budget left sequences that the next step admits. has_waiting: whether
+        sequences wait. is_full: whether no row is free. is_streaming: whether a sequence is streamed. pause_s: seconds
+        for which the paused sequences may wait; None if none is paused.
+        """
+        most = self._max_steps
+        if most == 1 or admits_next:
+            return 1, NO_EARLY_STOP
+        if is_streaming:
+            most = min(most, MAX_STEPS_STREAMED)
+        step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
+        min_steps = int(MIN_CALL_S / step_s)
+        few = max(1, min_steps, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
+        if pause_s is not None:
+            most = max(1, min(most, int(pause_s / step_s)))
+        if is_full:
+            return min(most, few), NO_EARLY_STOP
+        longest = few if has_waiting else int(MAX_CALL_S / step_s)
+        return max(1, min(most, longest)), StopCondition(few - 1, self._wake_flag, min_steps)
