@@ -85,7 +85,10 @@ class DecodingDefaults(ManifestPart):
 
 
 class Alignment(ManifestPart):
-    """The cross-attention that the decoder outputs as `alignment`: the mean of some heads of one layer, both from 0."""
+    """The cross-attention that the decoder outputs as `alignment`. It is the mean of some heads of one layer.
+
+    Layers and heads count from 0.
+    """
 
     layer: int = Field(ge=0)
     heads: tuple[int, ...] = Field(min_length=1)
@@ -119,7 +122,7 @@ class TrainingData(ManifestPart):
 
 
 class Training(ManifestPart):
-    """How the weights were trained. commit: of the training code."""
+    """How the weights were trained. commit: the commit of the training code."""
 
     commit: str
     num_steps: int
@@ -129,7 +132,7 @@ class Training(ManifestPart):
 class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
 
-    ends_source: whether the model was trained on sources with an end token; OpenNMT's were not.
+    ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     alignment: None if the decoder graphs have no such output.
     """
 
@@ -174,7 +177,7 @@ class Bundle:
         self.golden = golden
 
     def file(self, name: str) -> Path:
-        """The path of a file that the manifest lists. Raises KeyError for another."""
+        """The path of a file that the manifest lists. Raises KeyError for any other file."""
         if name not in self.manifest.files:
             raise KeyError(name)
         return self.path / name
@@ -199,7 +202,7 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
     choose: selects the only variant that will be loaded. Hashes and graph files of the other variants, and hashes of
-    `weights/`, are then not checked; file sizes and the manifest's entries are.
+    `weights/`, are then not checked. File sizes and the manifest's entries still are.
     """
     manifest = read_manifest(path)
     read = set(manifest.variants) if choose is None else {choose(manifest)}

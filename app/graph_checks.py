@@ -15,7 +15,7 @@ import numpy as np
 from app.graph_file import Constant, GraphFile, GraphFileError, Node, read_graph
 from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
 
-# The largest float16: every bundle holds its weights in half precision too.
+# The largest float16, because every bundle holds its weights in half precision too.
 MAX_WEIGHT = 65504.0
 # The floating-point types of weights, by TensorProto.DataType.
 _FLOATS: dict[int, np.dtype[np.floating]] = {1: np.dtype("<f4"), 10: np.dtype("<f2"), 11: np.dtype("<f8")}
@@ -29,7 +29,7 @@ _Axes = dict[str, tuple[int | None, ...]]
 class GraphSizes:
     """The manifest's values that graphs must agree with.
 
-    max_source_length, max_target_length: subwords; at most the columns in a row of the caches.
+    max_source_length, max_target_length: in subwords. They are at most the columns in a row of the caches.
     aligned_layer, aligned_heads: None if the decoder has no alignment.
     """
 
@@ -192,7 +192,7 @@ def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     native = _only(graph, "DecoderSteps")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
-        # Two a layer: self-attention and cross-attention.
+        # Each layer has two, for self-attention and cross-attention.
         found["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
     else:
         found |= _operator_fields(native, "dimensions.num_decoder_layers")
@@ -276,7 +276,7 @@ def _location(graph: str, constant: Constant) -> tuple[str, int, int]:
 def _weight_problems(
     folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Constant]
 ) -> list[str]:
-    """The first problem of each file of weights: a damaged file has many."""
+    """The first problem of each file of weights, because a damaged file has many."""
     problems: dict[str, str] = {}
     for (file, offset, length), constant in weights.items():
         if constant.external and file not in files:
@@ -292,7 +292,7 @@ def _weight_problems(
 
 
 def _is_weight(constant: Constant) -> bool:
-    """Whether the values must be finite. A single one need not: the attention mask is a constant of minus infinity."""
+    """Whether the values must be finite. A single value need not, since the attention mask is minus infinity."""
     return constant.element_type in _FLOATS and math.prod(constant.shape) > 1
 
 

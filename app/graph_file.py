@@ -1,6 +1,6 @@
 """Reads nodes, attributes and constants of an ONNX file without loading ONNX or ONNX Runtime.
 
-The file is a Protocol Buffers message; field numbers are those of onnx.proto3. It is memory-mapped, and the values of
+The file is a Protocol Buffers message with the field numbers of onnx.proto3. It is memory-mapped, and the values of
 constants are skipped.
 """
 
@@ -127,7 +127,7 @@ def _read_constant(data: memoryview) -> Constant:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message: field number, and integer or bytes."""
+    """The fields of a message, each as its number and its integer or bytes."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -177,7 +177,7 @@ def _number(value: int | memoryview) -> int:
 
 
 def _numbers(value: int | memoryview) -> list[int]:
-    """The integers of a field: one, or several packed ones."""
+    """The integers of a field, which has one or several packed ones."""
     if isinstance(value, int):
         return [value]
     found, position = [], 0

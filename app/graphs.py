@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Precision = Literal["int8", "fp16", "fp32"]
-# Read by Pydantic in `app.bundle`: unknown fields are errors.
+# Pydantic reads this in `app.bundle`. Unknown fields are errors.
 STRICT = {"extra": "forbid"}
 
 

@@ -49,15 +49,17 @@ from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
     LoadedModel,
+    LoadedModels,
     check_golden,
     in_daemon_thread,
-    load_model,
+    load_models,
     model_key,
-    release_model,
+    release_models,
     warm_up,
 )
 from app.stores.usage import UsageCounter
-from app.translator import AnswerLimits, Extras, Translator
+from app.text.detection import LazyDetector
+from app.translator import AnswerLimits, Extras, Models, ServedModel, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
 from app.workers.fork_server import ForkServer
@@ -78,13 +80,14 @@ class Application:
     at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
     """
 
-    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModel] = load_model) -> None:
+    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModels] = load_models) -> None:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
         self.service = Service(self.metrics, glossaries(settings))
-        self.engine: Engine | None = None
+        self._engines: list[Engine] = []
+        self._num_workers = 0  # of all engines
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._load = load
@@ -154,9 +157,8 @@ class Application:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def close_engine(self) -> None:
-        """Stop the engine now; pending sentences end with NotReady."""
-        if self.engine is not None:
-            await self.engine.close(drain_timeout_s=0.0)
+        """Stop the engines now; pending sentences end with NotReady."""
+        await asyncio.gather(*(engine.close(drain_timeout_s=0.0) for engine in self._engines))
 
     async def _become_ready(self) -> None:
         """Load, check, warm up and open the server, or report why it cannot serve."""
@@ -186,27 +188,52 @@ class Application:
         started = time.monotonic()
         if self._document_jobs is not None:
             await self._document_jobs.open()
-        model = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_model)
-        self.engine = Engine(
+        loaded = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_models)
+        cache_bytes = self.settings.sentence_cache_bytes // len(loaded.models)
+        models = Models(
+            [await self._serve(model, loaded.detector, cache_bytes=cache_bytes) for model in loaded.models],
+            loaded.detector,
+        )
+        if loaded.detector is not None and loaded.detector.has_begun:
+            await asyncio.wrap_future(loaded.detector.loaded())
+        self._passed_check = True
+        for model in models:
+            model.translator.engine.end_warm_up()
+            model.translator.submitter.clear()
+        freeze_and_trim()
+        self._publish(models, seconds=time.monotonic() - started)
+        self.on_ready()
+
+    async def _serve(
+        self, model: LoadedModel, detector: LazyDetector | None, *, cache_bytes: int
+    ) -> ServedModel:
+        """Start a model's engine, check its golden sentences, and warm up. cache_bytes: of its sentence cache.
+
+        Raises BundleError; NotReady, Overloaded, DeadlineExceeded.
+        """
+        engine = Engine(
             model.workers,
             settings=engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=self._on_death,
+            first_worker=self._num_workers,
         )
-        self.engine.start()
+        self._engines.append(engine)
+        self._num_workers += len(model.workers)
+        engine.start()
         submitter = CachingSubmitter(
-            self.engine,
+            engine,
             model_key=model_key(model),
-            settings=SubmitterSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
+            settings=SubmitterSettings(cache_bytes, self.settings.coalesce),
         )
         translator = Translator(
             model.manifest,
-            self.engine,
+            engine,
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
             executor=self._executor,
             extras=Extras(
-                detector=model.detector,
+                detector=detector,
                 glossaries=self.service.glossaries,
                 submitter=submitter,
                 limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
@@ -214,25 +241,23 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
-        if model.detector is not None and model.detector.has_begun:
-            await asyncio.wrap_future(model.detector.loaded())
-        self._passed_check = True
-        self.engine.end_warm_up()
-        submitter.clear()
-        freeze_and_trim()
-        self.metrics.track_cache(submitter.stats)
-        self.metrics.track_queue(self.engine.health)
-        self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
-        self.metrics.model_load_seconds.set(time.monotonic() - started)
-        self.service.become_ready(translator, precision=model.precision)
+        return ServedModel(translator, model.precision)
+
+    def _publish(self, models: Models, *, seconds: float) -> None:
+        """Open the server, and add the models to metrics and log. seconds: since the start."""
+        self.metrics.track_cache(models.cache_stats)
+        self.metrics.track_queue(models.health)
+        for model in models:
+            self.metrics.model_info.labels(*model.translator.version, model.precision).set(1)
+        self.metrics.model_load_seconds.set(seconds)
+        self.service.become_ready(models)
         fields = {
-            "model": model.manifest.name,
-            "version": model.manifest.version,
-            "precision": str(model.precision),
-            "seconds": f"{time.monotonic() - started:.2f}",
+            "model": ", ".join(model.name for model in models),
+            "version": ", ".join(model.translator.version.version for model in models),
+            "precision": ", ".join(model.precision for model in models),
+            "seconds": f"{seconds:.2f}",
         }
         log_event(logger, logging.INFO, "ready", fields=dict(fields))
-        self.on_ready()
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -250,7 +275,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=partial(load_model, fork_server=fork_server))
+        application = Application(settings, load=partial(load_models, fork_server=fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())

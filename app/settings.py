@@ -74,6 +74,11 @@ class Settings(BaseSettings):
     bundle: Path | None = Field(
         None, description="folder of the bundle; unset: the only one in `bundles`, see below"
     )
+    bundles: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description="bundles, or folders of bundles, separated by commas, all of which are served; "
+        "the first bundle that has a language pair translates it",
+    )
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
     )
@@ -227,10 +232,11 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
-        for name in ("api_keys", "cors_origins", "trusted_proxies"):
+        separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies"), r"[,\s]+")
+        for name, separator in {**separators, "bundles": ","}.items():
             listed = values.get(name)
             if isinstance(listed, str):
-                values = {**values, name: [part for part in re.split(r"[,\s]+", listed) if part]}
+                values = {**values, name: [part for part in re.split(separator, listed) if part]}
         return values
 
     @model_validator(mode="after")
@@ -251,6 +257,8 @@ class Settings(BaseSettings):
             for small, large in pairs
             if getattr(self, small) > getattr(self, large)
         ]
+        if self.bundle is not None and self.bundles:
+            problems.append(f"{PREFIX}BUNDLE and {PREFIX}BUNDLES are both set: unset one of them")
         if any(not _HASH.fullmatch(key) for key in self.api_keys):
             problems.append(f"{PREFIX}API_KEYS holds a value that is not a SHA-256 in lower-case hexadecimal")
         problems += [
@@ -345,26 +353,3 @@ def read_api_keys(settings: Settings) -> frozenset[str]:
     if problems:
         raise SettingsError(problems)
     return keys
-
-
-def find_bundle(settings: Settings) -> Path:
-    """The bundle's folder: the setting, or the only bundle in a folder `bundles`.
-
-    Searches beside the package (a checkout), in the package, and in the current directory. Raises SettingsError if
-    there is no bundle, or more than one.
-    """
-    if settings.bundle is not None:
-        return settings.bundle
-    package = Path(__file__).resolve().parent
-    places = dict.fromkeys(folder / "bundles" for folder in (package.parent, package, Path.cwd()))
-    for place in places:
-        found = sorted(manifest.parent for manifest in place.glob("*/manifest.json"))
-        if len(found) > 1:
-            names = ", ".join(path.name for path in found)
-            raise SettingsError(
-                [f"{place} holds more than one bundle ({names}); set {PREFIX}BUNDLE to one of them"]
-            )
-        if found:
-            return found[0]
-    searched = ", ".join(map(str, places))
-    raise SettingsError([f"no bundle found (searched {searched}); set {PREFIX}BUNDLE to its folder"])

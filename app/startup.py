@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle
+from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle, read_manifest
+from app.bundle_folders import find_bundles
 from app.decoding.options import DecodingOptions
 from app.engine.sequence import SequenceResult
 from app.engine.worker import Worker
@@ -26,7 +28,7 @@ from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
 from app.runtime.machine import num_usable_cores
 from app.runtime.memory import return_memory
-from app.settings import Settings, find_bundle
+from app.settings import Settings
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
@@ -48,7 +50,7 @@ NUM_WARM_UP = 3
 class LoadedModel:
     """One loaded variant of a bundle, in one or more workers that share the load.
 
-    name: the bundle folder's name. detector: None without language detection.
+    name: the bundle folder's name.
     """
 
     name: str
@@ -58,7 +60,6 @@ class LoadedModel:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     workers: Sequence[Worker]
-    detector: LazyDetector | None = None
 
     @property
     def limits(self) -> Limits:
@@ -66,21 +67,57 @@ class LoadedModel:
         return self.workers[0].limits
 
 
-def load_model(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
-    """Read and check the bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
+@dataclass(frozen=True)
+class LoadedModels:
+    """The models of a server, in the order of their bundles. detector: None without language detection."""
+
+    models: Sequence[LoadedModel]
+    detector: LazyDetector | None = None
+
+
+def load_models(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModels:
+    """Load all bundles that the settings name; takes seconds. Raises BundleError, SettingsError.
+
+    fork_server: as in `load_model`, for the first bundle.
+    """
+    paths = find_bundles(settings)
+    manifests = [read_manifest(path) for path in paths]
+    _check_names(paths, manifests)
+    pairs = [pair for manifest in manifests for pair in manifest.language_pairs]
+    detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
+    detector.loaded()  # starts loading in a thread, in parallel with the models
+    loaded: list[LoadedModel] = []
+    try:
+        for path in paths:
+            loaded.append(load_model(path, settings, fork_server))
+            fork_server = None
+    except BaseException:
+        release_models(LoadedModels(loaded))
+        raise
+    return LoadedModels(loaded, detector)
+
+
+def _check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
+    """Raise BundleError if two bundles have the same name: requests choose a model by it."""
+    seen: dict[str, Path] = {}
+    for path, manifest in zip(paths, manifests, strict=True):
+        if manifest.name in seen:
+            problem = f"its model is named {manifest.name!r}, like that of {seen[manifest.name]}; rename one of them"
+            raise BundleError(path.name, [problem])
+        seen[manifest.name] = path
+
+
+def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
+    """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
     fork_server: the fork server of the workers if it is already running; it is closed if no worker process is needed.
     """
-    path = find_bundle(settings)
     device = find_device(settings)
 
     def choose(manifest: Manifest) -> Precision:
         return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
 
     bundle = load_bundle(path, choose=choose)
-    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
-    detector = lazy_detector(languages)
-    detector.loaded()  # starts loading in a thread, in parallel with the model
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
     num_workers = settings.num_lanes or default_num_workers(device, num_threads)
@@ -107,9 +144,7 @@ def load_model(settings: Settings, fork_server: ForkServer | None = None) -> Loa
         for process in processes:
             process.close()
         raise
-    return LoadedModel(
-        path.name, bundle.manifest, bundle.golden, precision, source, target, workers, detector
-    )
+    return LoadedModel(path.name, bundle.manifest, bundle.golden, precision, source, target, workers)
 
 
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
@@ -291,7 +326,8 @@ def in_daemon_thread(
     return future
 
 
-def release_model(model: LoadedModel) -> None:
-    """Close the workers of a model that no engine uses."""
-    for worker in model.workers:
-        worker.close()
+def release_models(loaded: LoadedModels) -> None:
+    """Close the workers of models that no engine uses."""
+    for model in loaded.models:
+        for worker in model.workers:
+            worker.close()

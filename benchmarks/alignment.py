@@ -1,10 +1,10 @@
 """Measure which decoder layer and heads give the best word alignment, on anchor words.
 
-There is no gold alignment for this. An anchor is a number, a name or a punctuation mark that stands exactly once on
-either side of a sentence pair: where it comes from is certain. The bundle's own weights read the reference
-translation (teacher forcing); a subword of an anchor is aligned where the largest weight of the step that predicts it
-falls on the anchor in the source. Heads and their averages are chosen on one half of the pairs and scored on the other.
-`shifted` is the attention of the step after, whose input the subword is.
+There is no gold alignment for the data. Instead, the benchmark uses anchors. An anchor is a number, a name or a
+punctuation mark that occurs exactly once on each side of a sentence pair, so its alignment is certain. The model reads
+the reference translation (teacher forcing). A target subword of an anchor counts as correct if the largest attention
+weight of the step that predicts it falls on the anchor in the source. Heads and averages of heads are chosen on one
+half of the pairs and scored on the other. `shifted` uses the attention of the next step, whose input is the subword.
 
     python -m benchmarks.alignment --bundle bundles/en-de --data val.tsv.xz --json benchmarks/results/alignment.json
 """
@@ -48,7 +48,7 @@ Choice = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Anchor:
-    """The same characters, once on either side. Code points of source and target."""
+    """The same characters, once on each side of a pair. source, target: offsets in code points."""
 
     kind: str
     source: Offsets
@@ -57,7 +57,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Point:
-    """One target subword of an anchor: its position, the correct source positions, and the anchor's `length`."""
+    """One target subword of an anchor. step: its position. right: the correct source positions."""
 
     kind: str
     step: int
@@ -65,7 +65,7 @@ class Point:
 
 
 def find_anchors(pair: Pair) -> Iterator[Anchor]:
-    """Names, except at the start of a sentence, where any word has a capital."""
+    """The anchors of a pair. A name at the start of a sentence is left out, because any word has a capital there."""
     for kind, pattern in KINDS.items():
         sides = []
         for text in (pair.source, pair.target):
@@ -88,7 +88,7 @@ def overlapping(offsets: Sequence[Offsets], span: Offsets) -> tuple[int, ...]:
 
 
 def points_of(pair: Pair, tokenizer: Tokenizer) -> list[Point]:
-    """The anchors of a pair, one entry a subword."""
+    """The target subwords of a pair's anchors."""
     source, target = source_offsets(tokenizer, pair.source), source_offsets(tokenizer, pair.target)
     return [
         Point(anchor.kind, step, overlapping(source, anchor.source))
@@ -113,7 +113,7 @@ class Tally:
         self._all: dict[str, int] = defaultdict(int)
 
     def add(self, weights: Floats, points: Iterable[Point], choices: Iterable[Choice], *, shift: int) -> None:
-        """Add a pair. weights: as `attention` returns them."""
+        """Count the subwords of a pair. weights: as `attention` returns them. shift: 1 for the next step's weights."""
         points = list(points)
         for point in points:
             self._all[point.kind] += 1
@@ -161,7 +161,7 @@ def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: in
 def measure(
     model: Transformer, examples: Iterable[Example], choices: Sequence[Choice], *, bos_id: int
 ) -> dict[int, Tally]:
-    """The counts by shift, 0 and 1."""
+    """Count the correct subwords of the examples, by shift: 0 and 1."""
     tallies = {0: Tally(), 1: Tally()}
     for example in tqdm(list(examples), unit=" pairs"):
         weights = attention(model, example.source, example.target, bos_id)
@@ -222,9 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--bundle", type=Path, required=True)
     add("--data", action="append", required=True, metavar="FILE.tsv", help="sentence pairs; may be repeated")
-    add("--limit", type=int, metavar="N", help="first pairs of each file only")
-    add("--num-threads", type=int, default=1, help="of PyTorch (default: 1)")
-    add("--json", type=Path, help="write the result there")
+    add("--limit", type=int, metavar="N", help="use only the first N pairs of each file")
+    add("--num-threads", type=int, default=1, help="threads of PyTorch (default: 1)")
+    add("--json", type=Path, help="write the result to this file")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.num_threads)
     result = report(args)

@@ -12,7 +12,7 @@ ComparisonKey = tuple[str, int, tuple[float, ...]]
 
 
 class AnswerLog:
-    """The answers to each sentence and beam size, decoded alone and in batches."""
+    """Collects the answers to each sentence with each beam size, decoded alone and in batches."""
 
     def __init__(self) -> None:
         self._alone: dict[tuple[int, int], ComparisonKey] = {}
@@ -42,10 +42,10 @@ class AnswerLog:
 
 
 def compare(log: AnswerLog) -> dict[str, dict[str, float]]:
-    """By group: the number of answers compared, of different answers, and of different scores.
+    """Counts by group: compared answers, different answers, and different scores.
 
-    An answer differs when its text or its number of subwords differs. HTTP shows no ids; equal scores beside equal
-    texts are the closest check. largest_score_gap: among answers with the same text.
+    An answer differs when its text or its number of subwords differs. HTTP responses have no ids, so equal texts with
+    equal scores are the closest check. largest_score_gap: among answers with the same text.
     """
     return {name: _differences(pairs) for name, pairs in log.pairs().items()}
 

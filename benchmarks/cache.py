@@ -1,7 +1,7 @@
 """Measure the latency of cached sentences and of a stream's first word, over HTTP with one client.
 
-Starts the server with its defaults, sends it the sentences beside this file twice, then streams them with the cache
-off. Writes JSON. Linux only.
+Starts the server with its default settings and sends it every sentence of `sentences.tsv` twice. Then starts a server
+without the sentence cache and streams the sentences. Writes JSON. Linux only.
 
     python -m benchmarks.cache --output benchmarks/results/cache.json
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.load import HOST, Connection, Request, make_request
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "cache.json"
@@ -36,7 +36,7 @@ SETTINGS = (
 
 
 def summary(milliseconds: Sequence[float]) -> dict[str, float]:
-    """Percentiles of latencies."""
+    """The number, the percentiles and the maximum of latencies."""
     ordered = sorted(milliseconds)
     return {
         "num": len(ordered),
@@ -47,8 +47,8 @@ def summary(milliseconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-async def measure_known(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """Send every sentence once, and then every sentence again."""
+async def measure_cached(port: int, requests: Sequence[Request]) -> dict[str, object]:
+    """Send every sentence once, and then every sentence again. The second answers come from the cache."""
     async with Connection(port) as connection:
         for request in requests[:NUM_WARM_UP]:
             await connection.post(request)
@@ -84,18 +84,18 @@ async def measure_stream(port: int, requests: Sequence[Request]) -> dict[str, ob
 
 
 def measure(bundle: Path | None, sentences: Sequence[str]) -> dict[str, object]:
-    """All figures."""
+    """Measure the cache and the stream with each beam size."""
     found: dict[str, object] = {}
     for beam_size in BEAM_SIZES:
         requests = [
             make_request(number, sentence, pair=PAIR, beam_size=beam_size)
             for number, sentence in enumerate(sentences)
         ]
-        served = Served(sys.executable, bundle, keeps_sentences=True)
+        served = ServeOptions(sys.executable, bundle, has_cache=True)
         with ServerProcess(served) as server:
-            known = asyncio.run(measure_known(server.port, requests))
+            known = asyncio.run(measure_cached(server.port, requests))
             known |= {name: server.metric(name) for name in SETTINGS}
-        with ServerProcess(Served(sys.executable, bundle)) as server:
+        with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
             streamed = asyncio.run(measure_stream(server.port, requests))
         found[f"beam_size {beam_size}"] = {"cache": known, "stream": streamed}
     return found
@@ -104,18 +104,20 @@ def measure(bundle: Path | None, sentences: Sequence[str]) -> dict[str, object]:
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bundle", type=Path, help="what is served (default: the bundled model)")
-    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
-    parser.add_argument("--num-sentences", type=int, default=200, help="(default: 200)")
-    given = parser.parse_args()
+    parser.add_argument("--bundle", type=Path, help="the bundle that is served (default: the bundled model)")
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
+    parser.add_argument(
+        "--num-sentences", type=int, default=200, help="use the first N sentences (default: 200)"
+    )
+    args = parser.parse_args()
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.cache", *sys.argv[1:]]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(sys.executable),
-        "figures": measure(given.bundle, read_sentences()[: given.num_sentences]),
+        "figures": measure(args.bundle, read_sentences()[: args.num_sentences]),
     }
-    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Check that characters outside the training text survive translation: emoji, other scripts, zero-width characters.
 
-A run of such characters becomes a placeholder that the model copies. A placeholder that the model drops is added at
-the end of its sentence. Counts, by kind: runs that the translation has (it must have all), runs that the model placed,
-and runs that were repaired. Exit code 1 if a character is lost.
+A run of such characters becomes a placeholder that the model copies. If the model drops a placeholder, the text layer
+appends it to the sentence. The benchmark counts three things for each kind of character: runs that the translation
+contains, runs that the model placed, and runs that were appended. The exit code is 1 if a character is lost.
 
     python -m benchmarks.carried --bundle bundles/en-de --output benchmarks/results/carried.json
 """
@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.bundle_folders import find_bundles
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import load_settings
@@ -41,9 +42,8 @@ class Count:
     """Counts for one kind of sentences.
 
     num_runs: runs of unknown characters, each a placeholder in the model's input. num_whole: runs that the translation
-    has, character by character. num_placed: runs that the model placed. num_mended: runs added at the end.
-    num_lost: single characters outside the vocabulary that occur less often in the joined translation than in the
-    source.
+    contains unchanged. num_placed: runs that the model placed. num_mended: runs that were appended. num_lost: single
+    characters outside the vocabulary that occur less often in the joined translation than in the source.
     """
 
     num_sentences: int = 0
@@ -54,7 +54,7 @@ class Count:
     num_lost: int = 0
 
 
-class Carrier:
+class PlaceholderCounter:
     """The bundle's model, engine and translator, without a server."""
 
     def __init__(self, model: LoadedModel, engine: Engine, executor: ThreadPoolExecutor) -> None:
@@ -71,7 +71,7 @@ class Carrier:
         )
 
     async def count(self, sentence: str, count: Count) -> tuple[str, bool]:
-        """Add one sentence. Returns its translation, and whether the model placed all of its runs."""
+        """Count one sentence. Returns its translation, and whether the model placed all of its runs."""
         count.num_sentences += 1
         placed = [await self._count_piece(encoded, count) for encoded in self._pieces(sentence)]
         result = await self.translator.translate(self._request(sentence))
@@ -80,7 +80,7 @@ class Carrier:
         return text, all(placed)
 
     async def _count_piece(self, encoded: Encoded, count: Count) -> bool:
-        """Add one part. Returns whether the model placed all of its runs."""
+        """Count one part of a sentence. Returns whether the model placed all of its runs."""
         options = self.translator.options(self._request(""), num_source_tokens=len(encoded.ids))
         result = await self.engine.submit(
             encoded.ids, options, request_id="", caller="", deadline=time.monotonic() + TIMEOUT_S
@@ -95,7 +95,7 @@ class Carrier:
         return not decoded.num_appended
 
     def _pieces(self, sentence: str) -> list[Encoded]:
-        """The model's input, as the translator splits it."""
+        """The parts of a sentence as the translator splits it, encoded for the model."""
         pieces = []
         for span in sentence_spans(sentence, self.pair.source):
             for part in fitting_spans(
@@ -126,7 +126,7 @@ class Carrier:
 
 
 async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, str]]]:
-    """Translate the sentences in order. Returns the counts by kind, and the repaired sentences."""
+    """Translate the sentences in order. Returns the counts by kind, and the sentences with appended runs."""
     engine = Engine(
         model.workers, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None
     )
@@ -134,11 +134,11 @@ async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, 
     counts: dict[str, Count] = {}
     mended: list[dict[str, str]] = []
     with ThreadPoolExecutor(1) as executor:
-        carrier = Carrier(model, engine, executor)
+        counter = PlaceholderCounter(model, engine, executor)
         for kind, sentences in SENTENCES.items():
             counts[kind] = Count()
             for sentence in sentences:
-                translation, is_placed = await carrier.count(sentence, counts[kind])
+                translation, is_placed = await counter.count(sentence, counts[kind])
                 if not is_placed:
                     mended.append({"source": sentence, "translation": translation})
     await engine.close(drain_timeout_s=0.0)
@@ -159,12 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bundle", type=Path, help="(default: the bundled model)")
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
     args = parser.parse_args(arguments)
-    model = load_model(load_settings({"bundle": args.bundle} if args.bundle else None))
+    settings = load_settings({"bundle": args.bundle} if args.bundle else None)
+    model = load_model(find_bundles(settings)[0], settings)
     counts, mended = asyncio.run(measure(model))
     total = total_of(list(counts.values()))
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.carried", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.carried", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(sys.executable),
@@ -179,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     rows = [*counts.items(), ("all", total)]
     table = "\n".join([
-        "| | sentences | runs | come back whole | placed by the model | mended at the end | characters lost |",
+        "| | sentences | runs | unchanged | placed by the model | appended | characters lost |",
         "|---|---|---|---|---|---|---|",
         *(f"| {name} | {' | '.join(str(value) for value in asdict(count).values())} |" for name, count in rows),
     ])  # fmt: skip
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         json.dumps(result, indent=1) + "\n", "utf-8"
     )  # as ASCII escapes: some have no width
     args.output.with_suffix(".md").write_text(
-        f"# Characters that training never saw\n\n{model.manifest.name} {model.manifest.version} in "
+        f"# Characters outside the training text\n\n{model.manifest.name} {model.manifest.version} in "
         f"{model.precision}, commit {result['commit']}.\n\n```\n{result['command']}\n```\n\n{table}\n",
         "utf-8",
     )

@@ -1,4 +1,4 @@
-"""Sentences of our own with characters that no training text has: emoji, other scripts, what has no width, symbols."""
+"""Test sentences with characters outside the training text: emoji, other scripts, zero-width characters, symbols."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Language detectors on short and long texts of known language: accuracy by length, time, memory.
+"""Compare language detectors on texts of known language: accuracy by length, time, memory.
 
-Every detector that is installed runs in a process of its own, restricted to the languages of the texts. Beside the
-sentences of the corpora stand their first one, two and four words, because short text is what is hard.
+Every installed detector runs in a separate process, restricted to the languages of the texts. The texts are the
+sentences of the corpora, and the first one, two and four words of each. Short texts are the hardest.
 
     python -m benchmarks.detection --data FOLDER --output benchmarks/results/detection.json
 
@@ -77,7 +77,7 @@ def eld(languages: Sequence[str]) -> Detect:
 
 
 def whatlang(_languages: Sequence[str]) -> Detect:
-    """Trigrams; the languages cannot be restricted."""
+    """Character trigrams. The languages cannot be restricted."""
     module: Any = importlib.import_module("whatlang")
     codes = {"eng": "en", "deu": "de", "fra": "fr"}
 
@@ -91,12 +91,12 @@ def whatlang(_languages: Sequence[str]) -> Detect:
 
 
 def cld2(_languages: Sequence[str]) -> Detect:
-    """Quadgrams; the languages cannot be restricted."""
+    """Character quadgrams. The languages cannot be restricted."""
     module: Any = importlib.import_module("pycld2")
     return lambda text: str(module.detect(text, bestEffort=True)[2][0][1])
 
 
-# Function, and the distribution package that it needs.
+# Name -> the function that loads the detector, and the distribution package that it needs.
 DETECTORS: dict[str, tuple[Callable[[Sequence[str]], Detect], str]] = {
     "py3langid": (py3langid, "py3langid"),
     "lingua": (lingua, "lingua-language-detector"),
@@ -108,7 +108,7 @@ DETECTORS: dict[str, tuple[Callable[[Sequence[str]], Detect], str]] = {
 
 
 def read_texts(data: Path) -> list[tuple[str, str]]:
-    """(language, text), every sentence once, then its first words."""
+    """The texts as (language, text): every distinct sentence, then the first words of the sentences."""
     sentences = dict.fromkeys(
         (language, text)
         for pair in PAIRS
@@ -131,7 +131,7 @@ def _columns(path: Path, pair: str) -> Iterator[tuple[str, str]]:
 
 
 def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict[str, object]:
-    """Run one detector on the texts in `languages`. Memory: what loading and detecting adds to this process."""
+    """Run one detector on the texts in `languages`. Its memory is the growth of this process."""
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     process = psutil.Process()
     before = process.memory_info().rss
@@ -158,7 +158,7 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
 
 
 def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
-    """How many texts the rule for target-language text matches, and how many of these are wrong."""
+    """Count the texts that Transduce would return untranslated as target-language text, and the wrong ones of these."""
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     kept = [
@@ -170,7 +170,7 @@ def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, in
 
 
 def version_of(distribution: str) -> str | None:
-    """The version; None if it is not installed."""
+    """A distribution package's version. None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -202,9 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = json.loads(done.stdout)
             found.setdefault(name, {"version": version})[languages] = result
             print(f"{name:22} {languages:9} {result}", flush=True)
-    given = ["--data", "FOLDER", "--every", str(args.every)]
+    command_line = ["--data", "FOLDER", "--every", str(args.every)]
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.detection", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.detection", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "detectors": found,

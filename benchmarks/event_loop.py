@@ -1,7 +1,7 @@
-"""Measure how long large or numerous requests delay other requests on the event loop.
+"""Measure how long large or numerous requests block the event loop.
 
-A probe requests /livez every few milliseconds, over one connection, from its own process. Beside it the clients of
-each case run in turn, on one server. The probe's largest latency includes the time that the event loop was blocked.
+A probe in a separate process requests /livez every few milliseconds over one connection. Meanwhile the clients of one
+case send their requests to the same server. The probe's largest latency shows how long the event loop was blocked.
 Writes JSON and prints the table of docs/performance.md. Linux only.
 
     python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
@@ -42,7 +42,7 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """Clients that repeat one request. needs: the status that shows that the request took its intended path."""
+    """Clients that repeat one request. needs: the status of the code path that the case measures."""
 
     name: str
     num_clients: int
@@ -52,16 +52,16 @@ class Case:
     needs: int = 200
 
 
-def known(**more: object) -> bytes:
-    """A text of the maximum length, the same character throughout."""
-    said, length = [], 0
+def cached_texts(**more: object) -> bytes:
+    """A request of nearly the maximum length. It is the same each time, so its sentences are cached."""
+    sentences, length = [], 0
     for sentence in read_sentences() * 3:
         if length + len(sentence) > MAX_CHARACTERS:
             break
-        said.append(sentence)
+        sentences.append(sentence)
         length += len(sentence) + 1
     body: Body = {
-        "text": items_of(said),
+        "text": items_of(sentences),
         "source": "en",
         "target": "de",
         "beam_size": 1,
@@ -70,22 +70,22 @@ def known(**more: object) -> bytes:
     return json.dumps({**body, **more}).encode()
 
 
-def with_terms() -> bytes:
-    """The same, with many glossary terms, some of which occur in the texts."""
+def cached_texts_with_terms() -> bytes:
+    """The request of `cached_texts` with many glossary terms, which occur in the texts."""
     words = dict.fromkeys(
         word for sentence in read_sentences() for word in sentence.split() if word.isalpha()
     )
     terms = {word: f"{word.capitalize()}x" for word in list(words)[:NUM_TERMS]}
-    return known(glossary={"terms": terms})
+    return cached_texts(glossary={"terms": terms})
 
 
-def arrays() -> bytes:
-    """A body of the maximum size with as many arrays as possible."""
+def empty_arrays() -> bytes:
+    """A body of about 1 MB with as many arrays as possible."""
     return b'{"text": [' + b",".join([b"[]"] * 320_000) + b"]}"
 
 
 def json_file() -> bytes:
-    """An upload of 4 MB of JSON with short texts that are in the target language."""
+    """An upload of a JSON file of 4 MB. Source and target language are equal, so nothing is decoded."""
     texts = [f"{sentence} {number}" for number in range(120) for sentence in read_sentences()]
     content = json.dumps(dict(enumerate(texts)))[:4_000_000].rpartition(", ")[0] + "}"
     fields = {"source": "de", "target": "de"}
@@ -99,11 +99,11 @@ def json_file() -> bytes:
 
 TRANSLATE = "/v1/translate"
 CASES = (
-    Case("1 client, 49,000 characters that are known", 1, TRANSLATE, JSON, known),
-    Case("4 clients, 49,000 characters that are known", 4, TRANSLATE, JSON, known),
-    Case("16 clients, 49,000 characters that are known", 16, TRANSLATE, JSON, known),
-    Case("16 clients, the same with a glossary of 400 terms", 16, TRANSLATE, JSON, with_terms),
-    Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, arrays, needs=413),
+    Case("1 client, 49,000 characters that are known", 1, TRANSLATE, JSON, cached_texts),
+    Case("4 clients, 49,000 characters that are known", 4, TRANSLATE, JSON, cached_texts),
+    Case("16 clients, 49,000 characters that are known", 16, TRANSLATE, JSON, cached_texts),
+    Case("16 clients, the same with a glossary of 400 terms", 16, TRANSLATE, JSON, cached_texts_with_terms),
+    Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, empty_arrays, needs=413),
     Case(
         "1 client, a JSON file of 4 MB",
         1,
@@ -115,7 +115,7 @@ CASES = (
 
 
 async def probe(port: int, parent: Connection) -> None:
-    """Measure each probe in milliseconds, and send the results when the parent asks for them."""
+    """Request /livez repeatedly until the parent sends a message, then send it the latencies in milliseconds."""
     reader, writer = await asyncio.open_connection(HOST, port)
     found = []
     while not parent.poll():
@@ -130,12 +130,12 @@ async def probe(port: int, parent: Connection) -> None:
 
 
 def run_probe(port: int, parent: Connection) -> None:
-    """A probe in its own process, so that preparing and reading the load does not delay it."""
+    """Run a probe. It has its own process, so that the work of the load's clients does not delay it."""
     asyncio.run(probe(port, parent))
 
 
 async def load(port: int, case: Case, seconds: float) -> Counter[int]:
-    """The statuses of a case's responses."""
+    """Run a case's clients. Returns the number of responses by status."""
     content, statuses = case.content(), Counter[int]()
     head = f"POST {case.path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {case.content_type}\r\n"
     request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
@@ -157,18 +157,18 @@ async def load(port: int, case: Case, seconds: float) -> Counter[int]:
 
 
 def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
-    """Run a case: once alone, so that its sentences are cached, then beside the probe."""
+    """Run a case once so that its sentences are cached, then run it with the probe."""
     asyncio.run(load(port, case, 0.001))
-    ours, theirs = multiprocessing.Pipe()
-    asking = multiprocessing.get_context("spawn").Process(target=run_probe, args=(port, theirs))
-    asking.start()
+    pipe, probe_end = multiprocessing.Pipe()
+    probing = multiprocessing.get_context("spawn").Process(target=run_probe, args=(port, probe_end))
+    probing.start()
     time.sleep(0.5)
-    own_before, began_at = _own_cpu_s(), time.perf_counter()
+    cpu_before_s, began_at = _client_cpu_s(), time.perf_counter()
     statuses = asyncio.run(load(port, case, seconds))
-    share = (_own_cpu_s() - own_before) / (time.perf_counter() - began_at)
-    ours.send("end")
-    found: list[float] = ours.recv()
-    asking.join()
+    share = (_client_cpu_s() - cpu_before_s) / (time.perf_counter() - began_at)
+    pipe.send("end")
+    found: list[float] = pipe.recv()
+    probing.join()
     return {
         "case": case.name,
         "probes": summary(found),
@@ -178,7 +178,8 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
     }
 
 
-def _own_cpu_s() -> float:
+def _client_cpu_s() -> float:
+    """CPU time of this process, which runs the clients."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
@@ -197,13 +198,13 @@ def table(found: Sequence[dict[str, object]]) -> str:
 def main() -> None:
     """Measure, print the table, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each case (default: 4)")
-    given = parser.parse_args()
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of each case (default: 4)")
+    args = parser.parse_args()
     found = []
     with Process(serve_command(sys.executable, None, SETTINGS)) as server:
         for case in CASES:
-            found.append(measure(server.port, case, given.seconds))
+            found.append(measure(server.port, case, args.seconds))
             print(json.dumps(found[-1]), flush=True)
     print(table(found))
     result = {
@@ -213,7 +214,7 @@ def main() -> None:
         "versions": versions(sys.executable),
         "figures": found,
     }
-    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

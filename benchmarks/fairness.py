@@ -1,9 +1,9 @@
 """Measure whether one caller's load delays another caller's requests.
 
-The quiet caller sends five lines a second, each on an open connection. The loud caller sends the case's load. Each
+The quiet caller sends five lines per second, each on an open connection. The loud caller sends the case's load. Each
 case has its own server. In each turn the quiet caller runs alone, then beside the load. Latency counts from the time
-when a line was due. The clients share the server's cores, so the result holds their share of the CPU time. Writes JSON
-and prints the table of docs/performance.md. Linux only.
+when a line was due. The clients share the server's cores, so the result has their share of the CPU time. Writes JSON
+and prints a table. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.cache import summary
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import PLAIN, Process, serve_command
+from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "fairness.json"
@@ -35,8 +35,8 @@ HOST = "127.0.0.1"
 OTHER_ADDRESS = "127.0.0.2"
 LINES_A_SECOND = 5.0
 LOUD, QUIET = "loud", "quiet"
-LIMIT = 3.0  # times the 99th percentile alone
-PAUSE_S = 1.0  # after the load stops: its running requests are cancelled
+LIMIT = 3.0  # the largest accepted p99 latency beside the load, as a multiple of the p99 alone
+PAUSE_S = 1.0  # after the load stops, so that the server can cancel its running requests
 MAX_CHARACTERS, MAX_ITEM_CHARACTERS = 49_000, 4_900
 
 Body = dict[str, object]
@@ -44,9 +44,9 @@ Body = dict[str, object]
 
 @dataclass(frozen=True)
 class Case:
-    """What the loud caller sends: `num_clients` clients, each with one request after another.
+    """The loud caller's load: closed-loop clients. bodies: returns the next request's body.
 
-    has_keys: whether API keys identify the callers; otherwise their addresses do.
+    has_keys: True if API keys identify the callers. False if their addresses do.
     """
 
     name: str
@@ -57,7 +57,10 @@ class Case:
 
 @dataclass
 class Turn:
-    """Results of the quiet caller: statuses, and milliseconds of 200s. num_loud: statuses of the loud caller's."""
+    """Results of a run. statuses: the quiet caller's. served_ms: its latencies of responses with status 200.
+
+    loud: the loud caller's statuses.
+    """
 
     statuses: Counter[int] = field(default_factory=Counter)
     served_ms: list[float] = field(default_factory=list)
@@ -73,28 +76,28 @@ def _lines(number: int, **options: object) -> Callable[[Iterator[str]], Body]:
 
 
 def _short(number: int) -> Callable[[Iterator[str]], Body]:
-    """`count` short sentences in one request."""
+    """A function that returns a request of `number` short sentences."""
 
     def body(sentences: Iterator[str]) -> Body:
-        said = [" ".join(next(sentences).split()[:4]).rstrip(".,;:?!") + "." for _ in range(number)]
-        return _body(items_of(said))
+        short = [" ".join(next(sentences).split()[:4]).rstrip(".,;:?!") + "." for _ in range(number)]
+        return _body(items_of(short))
 
     return body
 
 
 def _full(sentences: Iterator[str]) -> Body:
-    """A text of the maximum length."""
-    said, length = [], 0
+    """A request of the maximum length."""
+    chosen, length = [], 0
     while length < MAX_CHARACTERS:
-        said.append(next(sentences))
-        length += len(said[-1]) + 1
-    return _body(items_of(said))
+        chosen.append(next(sentences))
+        length += len(chosen[-1]) + 1
+    return _body(items_of(chosen))
 
 
-def items_of(said: Sequence[str]) -> list[str]:
-    """Join sentences to texts within the length limit."""
+def items_of(sentences: Sequence[str]) -> list[str]:
+    """Join sentences to texts of at most MAX_ITEM_CHARACTERS."""
     texts = [""]
-    for sentence in said:
+    for sentence in sentences:
         if len(texts[-1]) + len(sentence) > MAX_ITEM_CHARACTERS:
             texts.append("")
         texts[-1] += f"{sentence} "
@@ -112,15 +115,15 @@ CASES = (
 )
 
 
-def numbered(sentences: Sequence[str]) -> Iterator[str]:
-    """The sentences repeatedly, in a new random order each time."""
+def shuffled_forever(sentences: Sequence[str]) -> Iterator[str]:
+    """The sentences again and again, in a new random order each time."""
     draw = random.Random(3)
     while True:
         yield from draw.sample(sentences, len(sentences))
 
 
 class Client:
-    """One caller's connection. address: the local address."""
+    """One connection of a caller. The caller is identified by its API key or by its local address."""
 
     def __init__(self, port: int, caller: str, *, has_keys: bool) -> None:
         self._port = port
@@ -137,8 +140,8 @@ class Client:
         """Close the connection."""
         self._writer.close()
 
-    async def ask(self, body: Body) -> tuple[int, float]:
-        """Returns the status, and Retry-After in seconds (0 without)."""
+    async def post(self, body: Body) -> tuple[int, float]:
+        """Send a request. Returns the status, and Retry-After in seconds; 0 if it is missing."""
         content = json.dumps(body).encode()
         key = f"Authorization: Bearer {self._key}\r\n" if self._key else ""
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {HOST}\r\n{key}Content-Type: application/json\r\n"
@@ -150,7 +153,7 @@ class Client:
 
 
 async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
-    """Send the quiet caller's requests when they are due, whether or not earlier ones are answered."""
+    """Send each of the quiet caller's lines when it is due, without waiting for earlier answers."""
     idle: list[Client] = []
     draw = random.Random(11)
 
@@ -159,7 +162,7 @@ async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, 
         if client is None:
             client = Client(port, QUIET, has_keys=case.has_keys)
             await client.open()
-        status, _ = await client.ask(_body(sentence))
+        status, _ = await client.post(_body(sentence))
         turn.statuses[status] += 1
         if status == 200:
             turn.served_ms.append((time.perf_counter() - due_at) * 1e3)
@@ -182,16 +185,18 @@ async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, 
         client.close()
 
 
-async def beside(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
+async def lines_beside_load(
+    port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float
+) -> None:
     """Measure the quiet caller beside the load, which starts a second earlier."""
-    upcoming = numbered(sentences)
+    upcoming = shuffled_forever(sentences)
 
     async def load() -> None:
         client = Client(port, LOUD, has_keys=case.has_keys)
         await client.open()
         try:
             while True:
-                status, retry_after_s = await client.ask(case.bodies(upcoming))
+                status, retry_after_s = await client.post(case.bodies(upcoming))
                 turn.loud[status] += 1
                 await asyncio.sleep(min(retry_after_s, 1.0))
         finally:
@@ -207,18 +212,18 @@ async def beside(port: int, case: Case, sentences: Sequence[str], turn: Turn, *,
 
 def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[str]) -> dict[str, object]:
     """Run one case on its own server."""
-    settings = dict(PLAIN)
+    settings = dict(NO_CACHE)
     if case.has_keys:
         settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
     alone, together = Turn(), Turn()
     with Process(serve_command(sys.executable, None, settings)) as server:
         asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # warm-up
-        own_before, began_at = _own_cpu_s(), time.perf_counter()
+        cpu_before_s, began_at = _client_cpu_s(), time.perf_counter()
         for _ in range(num_turns):
             asyncio.run(lines(server.port, case, sentences, alone, seconds=seconds))
-            asyncio.run(beside(server.port, case, sentences, together, seconds=seconds))
+            asyncio.run(lines_beside_load(server.port, case, sentences, together, seconds=seconds))
             time.sleep(PAUSE_S)
-        own_s, wall_s = _own_cpu_s() - own_before, time.perf_counter() - began_at
+        client_s, wall_s = _client_cpu_s() - cpu_before_s, time.perf_counter() - began_at
     idle, seen = summary(alone.served_ms), summary(together.served_ms) if together.served_ms else None
     return {
         "case": case.name,
@@ -228,17 +233,18 @@ def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[s
         "times_p50": round(seen["p50_ms"] / idle["p50_ms"], 2) if seen else None,
         "statuses": {str(status): number for status, number in sorted(together.statuses.items())},
         "statuses_of_the_load": {str(status): number for status, number in sorted(together.loud.items())},
-        "testers_share_of_a_core": round(own_s / wall_s, 3),
+        "testers_share_of_a_core": round(client_s / wall_s, 3),
     }
 
 
-def _own_cpu_s() -> float:
+def _client_cpu_s() -> float:
+    """CPU time of this process, which runs the clients."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """The table of docs/performance.md."""
+    """The figures as a Markdown table."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         idle, seen, statuses = one["alone"], one["beside"], one["statuses"]
@@ -259,15 +265,19 @@ def table(found: Sequence[dict[str, object]]) -> str:
 def main() -> None:
     """Measure, print the table, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each part of a turn (default: 6)")
-    parser.add_argument("--turns", type=int, default=2, help="(default: 2)")
-    parser.add_argument("--case", type=int, action="append", help="number from 1 on; default: all")
-    given = parser.parse_args()
-    chosen = [CASES[number - 1] for number in given.case] if given.case else CASES
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="duration of a run, alone or beside the load (default: 6)"
+    )
+    parser.add_argument("--turns", type=int, default=2, help="runs alone and beside the load (default: 2)")
+    parser.add_argument(
+        "--case", type=int, action="append", help="case number, from 1; may be repeated (default: all)"
+    )
+    args = parser.parse_args()
+    chosen = [CASES[number - 1] for number in args.case] if args.case else CASES
     found = []
     for case in chosen:
-        one = measure(case, seconds=given.seconds, num_turns=given.turns, sentences=read_sentences())
+        one = measure(case, seconds=args.seconds, num_turns=args.turns, sentences=read_sentences())
         found.append(one)
         print(json.dumps(one), flush=True)
     print(table(found))
@@ -278,7 +288,7 @@ def main() -> None:
         "versions": versions(sys.executable),
         "figures": found,
     }
-    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

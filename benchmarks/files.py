@@ -1,7 +1,8 @@
-"""Measure the cost of files that are slow to read or write, by size, and the delay of other requests.
+"""Measure the cost of files that are slow to parse or write, by size, and the delay of other requests.
 
-Each file is sent with `source` = `target`, so it is read and written but not translated. Seconds are CPU time of the
-file worker. Memory is the worker's peak, in 10^6 bytes. A separate connection requests /livez meanwhile. Linux only.
+Each file is sent with equal source and target language, so the server parses and writes it but translates nothing. The
+result has the file worker's CPU seconds and its peak memory in 10^6 bytes. Meanwhile another connection requests
+/livez, and the result has the largest latency. Linux only.
 
     python -m benchmarks.files --output benchmarks/results/files.json
 """
@@ -29,7 +30,7 @@ from benchmarks.server_process import HOST, Process, serve_command
 
 RESULT = Path(__file__).with_name("results") / "files.json"
 SIZES = (10_000, 20_000, 40_000, 80_000)
-# The memory of a file above this size is freed within a second after its response.
+# After a file above this size, wait SETTLE_S seconds: the server frees its memory within a second after the response.
 SETTLED_BYTES, SETTLE_S = 500_000, 2.0
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 RUNS = {
@@ -63,7 +64,7 @@ def docx(body: str) -> bytes:
     return archive.getvalue()
 
 
-# By name: suffix, and a function from a size to the content.
+# Name -> suffix, and the function that returns the content.
 LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "text of 9.9 MB in one line": ("txt", lambda: b"The house. " * 900_000),
     "JSON of a million keys": (
@@ -84,17 +85,17 @@ LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 @dataclass
-class Watch:
-    """Samples the workers of a server and the latency of /livez in threads. cpu_s, memory_mb: by process."""
+class Sampler:
+    """Samples a server's file workers and the latency of /livez, in threads. cpu_s, memory_mb: by process id."""
 
     server: Process
     cpu_s: dict[int, float] = field(default_factory=dict)
     memory_mb: dict[int, float] = field(default_factory=dict)
     livez_ms: list[float] = field(default_factory=list)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Sampler:
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._follow, self._probe)]
+        self._threads = [threading.Thread(target=work) for work in (self._sample_workers, self._probe)]
         for thread in self._threads:
             thread.start()
         return self
@@ -104,15 +105,15 @@ class Watch:
         for thread in self._threads:
             thread.join()
 
-    def _follow(self) -> None:
+    def _sample_workers(self) -> None:
         while not self._is_over.wait(0.005):
             for name in (
                 Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text("ascii").split()
             ):
                 with suppress(OSError):
-                    self._look(int(name))
+                    self._sample_process(int(name))
 
-    def _look(self, process_id: int) -> None:
+    def _sample_process(self, process_id: int) -> None:
         folder = Path(f"/proc/{process_id}")
         if b"app.file_worker" not in (folder / "cmdline").read_bytes():
             return
@@ -133,7 +134,7 @@ class Watch:
 
 
 def send(server: Process, suffix: str, content: bytes) -> int:
-    """The status of an upload."""
+    """Upload a file. Returns the status of the response."""
     fields = {"source": "en", "target": "en"}
     parts = [
         f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
@@ -154,7 +155,7 @@ def send(server: Process, suffix: str, content: bytes) -> int:
 
 
 def resident_mb(process_id: int) -> float:
-    """Memory of the server's main process."""
+    """Resident memory of a process in 10^6 bytes."""
     status = Path(f"/proc/{process_id}/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) * 1024 / 1e6 for line in status if line.startswith("VmRSS:"))
 
@@ -162,7 +163,7 @@ def resident_mb(process_id: int) -> float:
 def measure(server: Process, name: str, suffix: str, content: bytes) -> dict[str, Any]:
     """Measure one file."""
     memory = resident_mb(server.pid)
-    with Watch(server) as watch:
+    with Sampler(server) as watch:
         time.sleep(0.02)
         before = dict(watch.cpu_s)
         started = time.perf_counter()
@@ -216,12 +217,12 @@ def main() -> int:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """Processor time by case and size, in Markdown."""
+    """CPU time by case and size, as a Markdown table."""
     lines = ["| file of | 10 KB | 20 KB | 40 KB | 80 KB | /livez at most |", "|---|---|---|---|---|---|"]
     for name in dict.fromkeys(run["case"] for run in runs):
-        own = [run for run in runs if run["case"] == name]
-        cells = [f"{run['cpu_s']:.2f} s" for run in own]
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {max(run['livez_ms'] for run in own)} ms |")
+        of_case = [run for run in runs if run["case"] == name]
+        cells = [f"{run['cpu_s']:.2f} s" for run in of_case]
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {max(run['livez_ms'] for run in of_case)} ms |")
     return "\n".join(lines)
 
 

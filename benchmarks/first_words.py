@@ -1,8 +1,8 @@
 """Count acceptable translations of 300 typical first inputs (`first_words.tsv`) through a real server.
 
-Each entry of a language pair that the server has is sent to POST /v1/translate as a request of its own, with the
-default options. Printed: the share of acceptable answers in all, by direction and by kind; how many answers are empty;
-how many drop a number; and each failure. The rule of comparison is in `benchmarks.first_words_score`.
+Each entry of the server's language pairs is one request to POST /v1/translate, with the default options. Prints the
+share of acceptable answers (all, by direction, by kind), the number of empty answers, the number of answers that drop a
+number, and each failure. `benchmarks.first_words_score` has the rule of comparison.
 
     python -m benchmarks.first_words --bundle bundles/en-de --json benchmarks/results/first_words.json
 
@@ -26,7 +26,7 @@ import httpx
 
 from benchmarks.first_words_score import FILE, Entry, Verdict, judge, read_entries
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 
 TIMEOUT_S = 60.0
 
@@ -119,7 +119,7 @@ def failures(answers: Iterable[ScoredAnswer]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Translate, print the table and the failures, write JSON where a file is named; returns the exit code."""
+    """Translate, print the table and the failures, and write JSON if --json is set. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     entries = read_entries()
     with ExitStack() as stack:
-        url = args.url or stack.enter_context(ServerProcess(Served(sys.executable, args.bundle))).url
+        url = args.url or stack.enter_context(ServerProcess(ServeOptions(sys.executable, args.bundle))).url
         http = stack.enter_context(httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False))
         model, directions = served_model(http)
         answers = translate(http, [entry for entry in entries if entry.direction in directions])
@@ -144,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     num_left = len(entries) - len(answers)
     print(f"\n{table(groups)}\n\n{num_left} entries are of pairs that the server does not have.")
     if args.json:
-        given = sys.argv[1:] if arguments is None else arguments
+        command_line = sys.argv[1:] if arguments is None else arguments
         result = {
-            "command": shlex.join(["python", "-m", "benchmarks.first_words", *given]),
+            "command": shlex.join(["python", "-m", "benchmarks.first_words", *command_line]),
             "commit": commit(),
             "machine": describe_machine(),
             "versions": versions(sys.executable),

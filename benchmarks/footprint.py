@@ -1,8 +1,8 @@
-"""Measure a server's start time and memory, and what uses the memory.
+"""Measure a server's start time and memory, and the share of each loading step.
 
-Starts `transduce serve` alternately on one core and on all cores, where it has workers. Memory is resident (RSS) and
-proportional (PSS), in 10^6 bytes: when ready, after the first answers, under load, and after language detection. The
-loading steps are measured in sequence in a separate process. Linux only.
+Starts `transduce serve` alternately on one core and on all cores. On several cores it has worker processes. Reads
+resident (RSS) and proportional (PSS) memory in 10^6 bytes: when ready, under load, and after language detection. A
+separate process runs the loading steps one after another and measures each. Linux only.
 
     python -m benchmarks.footprint --output benchmarks/results/footprint.json
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import ROOT, commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess, compile_sources
+from benchmarks.server_process import ServeOptions, ServerProcess, compile_sources
 
 RESULT = Path(__file__).with_name("results") / "footprint.json"
 SENTENCE = (
@@ -64,7 +64,7 @@ def translate(server: ServerProcess, text: str, source: str = "en") -> float:
 
 
 def load(server: ServerProcess, seconds: float) -> int:
-    """The number of texts of 2 to LONGEST words answered by closed-loop clients."""
+    """Run closed-loop clients with texts of 2 to LONGEST words. Returns the number of answers."""
     until = time.perf_counter() + seconds
 
     def ask(client: int) -> int:
@@ -81,8 +81,8 @@ def load(server: ServerProcess, seconds: float) -> int:
         return sum(clients.map(ask, range(NUM_CLIENTS)))
 
 
-def measure_start(served: Served) -> dict[str, float]:
-    """Seconds until ready and of the first four responses; memory after them."""
+def measure_start(served: ServeOptions) -> dict[str, float]:
+    """Start a server. Returns its start time, its memory when ready, and the times of the first four answers."""
     with ServerProcess(served) as server:
         ready = memory_of(server.pid)
         answers = [
@@ -100,7 +100,7 @@ def medians(starts: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(start[name] for start in starts) for name in starts[0]}
 
 
-def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
+def measure_memory(served: ServeOptions, seconds: float) -> dict[str, Any]:
     """Memory at each stage of a server's run."""
     with ServerProcess(served) as server:
         found = {"ready": memory_of(server.pid)}
@@ -114,7 +114,7 @@ def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
 
 
 def measure_steps() -> list[dict[str, Any]]:
-    """What each loading step adds: milliseconds, and resident memory in 10^6 bytes."""
+    """The time of each loading step in milliseconds, and the resident memory that it adds in 10^6 bytes."""
     script = ["import gc, time", "gc.disable()", "from benchmarks.footprint import MARK, memory_of"]
     script += ["last, size = time.perf_counter(), memory_of('self')['rss']", "print(MARK, 'Python', 0, size)"]
     for name, code in STEPS:
@@ -136,11 +136,13 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the server's Python (default: this one)")
     parser.add_argument("--bundle", type=Path, help="default: the bundled model")
     parser.add_argument("--num-starts", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of load")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the load (default: 20)")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     compile_sources(args.python)
-    one_core, all_cores = (Served(args.python, args.bundle, cores=cores) for cores in (frozenset({0}), None))
+    one_core, all_cores = (
+        ServeOptions(args.python, args.bundle, cores=cores) for cores in (frozenset({0}), None)
+    )
     pairs = [(measure_start(one_core), measure_start(all_cores)) for _ in range(args.num_starts)]
     starts, starts_on_all_cores = ([pair[place] for pair in pairs] for place in (0, 1))
     result = {

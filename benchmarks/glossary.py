@@ -1,19 +1,19 @@
 """Measure the effect of a glossary on translations: terms kept, BLEU, chrF, and time.
 
-Uses the test sentences with a term of `glossary_terms.tsv` in the source and its German word in the reference, so the
-glossary requires only words of the reference. The ways take turns over HTTP, one sentence a request:
+Uses test sentences that have a term of `glossary_terms.tsv` in the source and its German word in the reference. So the
+glossary requires only words of the reference. The methods alternate over HTTP, with one sentence per request:
 
 - `none`: no glossary.
-- `server`: the server's glossary: first as `none`, then as `stand_ins` if a term is missing.
-- `stand_ins`: every term is one placeholder character for the model (`{term0}`).
-- `n_best`: of the 16 hypotheses of a beam of 16, the best one with all terms, or the best one if none has them.
-- `put_in`: forced decoding. For a missing term, each position between two words of the translation is tried: the words
-  before it and the term are the `target_prefix`, and the search continues from there. The candidate with the most terms
-  is kept; of several, the one with the best score. Then the next missing term is inserted. It is no grid beam search,
-  which the engine does not have.
+- `server`: the server's glossary. It translates as `none`, and then as `stand_ins` if a term is missing.
+- `stand_ins`: a placeholder replaces every term (`{term0}`).
+- `n_best`: a beam of 16 returns 16 hypotheses. The best one with all terms is taken, or else the best one.
+- `put_in`: forced decoding. It tries a missing term at each position between two words of the translation. The words
+  before the position and the term become the `target_prefix`, and the search continues from there. The candidate with
+  the most terms is kept. Of several, the one with the best score is kept. Then the next missing term is inserted. This
+  is not a grid beam search, which the engine does not have.
 
-A term is kept if a word begins with it, ignoring case, and has at most three more letters. chrF is computed of whole
-sentences, and of sentences without these words in translation and reference.
+A term counts as kept if a word begins with it, ignoring case, and has at most three more letters. chrF is computed for
+whole sentences, and again after these words are removed from translation and reference.
 
     python -m benchmarks.glossary --data FOLDER
 
@@ -41,7 +41,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from app.text.glossary import Glossary, Term
 from benchmarks.machine import commit, describe_machine
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "glossary.json"
@@ -102,8 +102,8 @@ def read_samples(path: Path, terms: Sequence[Term], limit: int) -> list[Sample]:
     return found
 
 
-class Ways:
-    """The ways to translate a sample."""
+class GlossaryMethods:
+    """The methods to translate a sample. The result file has their names as keys."""
 
     def __init__(self, http: httpx.Client, terms: Sequence[Term]) -> None:
         self._http = http
@@ -171,31 +171,33 @@ def _rank(translation: dict[str, Any], terms: Sequence[str]) -> tuple[int, float
     return kept, sum(segment["score"] for segment in translation["segments"])
 
 
-def translate(samples: Sequence[Sample], ways: Ways) -> dict[str, tuple[list[str], list[float]]]:
-    """By way: the translations and the seconds of each. The order of the ways rotates."""
-    order = [ways.none, ways.server, ways.stand_ins, ways.n_best, ways.put_in]
-    said: dict[str, tuple[list[str], list[float]]] = {way.__name__: ([], []) for way in order}
+def translate(
+    samples: Sequence[Sample], methods: GlossaryMethods
+) -> dict[str, tuple[list[str], list[float]]]:
+    """By method: the translations, and the seconds of each. The order of the methods rotates."""
+    order = [methods.none, methods.server, methods.stand_ins, methods.n_best, methods.put_in]
+    translations: dict[str, tuple[list[str], list[float]]] = {method.__name__: ([], []) for method in order}
     for sample in samples:
-        for way in order:
+        for method in order:
             started_at = time.perf_counter()
-            text = way(sample)
+            text = method(sample)
             took_s = time.perf_counter() - started_at
-            said[way.__name__][0].append(text)
-            said[way.__name__][1].append(took_s)
+            translations[method.__name__][0].append(text)
+            translations[method.__name__][1].append(took_s)
         order = order[1:] + order[:1]
-    return said
+    return translations
 
 
 def measure(
-    samples: Sequence[Sample], said: Sequence[str], times_s: Sequence[float], plain: Sequence[str]
+    samples: Sequence[Sample], translations: Sequence[str], times_s: Sequence[float], plain: Sequence[str]
 ) -> dict[str, float]:
-    """One way's figures. plain: the translations without a glossary."""
+    """One method's figures. plain: the translations without a glossary."""
     hard_s = [
         took_s
         for sample, text, took_s in zip(samples, plain, times_s, strict=True)
         if not is_whole(text, sample)
     ]
-    pairs = list(zip(samples, said, strict=True))
+    pairs = list(zip(samples, translations, strict=True))
     kept = [has_term(text, term) for sample, text in pairs for term in sample.terms]
     rest = [without(text, sample.terms) for sample, text in pairs]
     references = [sample.reference for sample in samples]
@@ -203,8 +205,8 @@ def measure(
     chrf = CHRF()
     return {
         "terms_kept": round(sum(kept) / len(kept), 4),
-        "bleu": round(BLEU().corpus_score(said, [references]).score, 2),
-        "chrf": round(chrf.corpus_score(said, [references]).score, 2),
+        "bleu": round(BLEU().corpus_score(translations, [references]).score, 2),
+        "chrf": round(chrf.corpus_score(translations, [references]).score, 2),
         "chrf_of_the_rest": round(chrf.corpus_score(rest, [rest_of_references]).score, 2),
         "median_ms": round(statistics.median(times_s) * 1000, 1),
         "median_ms_where_missing": round(statistics.median(hard_s) * 1000, 1),
@@ -224,14 +226,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     terms = read_terms()
     sets: dict[str, object] = {}
-    with ServerProcess(Served(sys.executable, None)) as server:
+    with ServerProcess(ServeOptions(sys.executable, None)) as server:
         url = f"http://127.0.0.1:{server.port}"
         with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
-            ways = Ways(http, terms)
+            methods = GlossaryMethods(http, terms)
             for path in sorted((args.data / "en-de").glob("test.*.tsv.xz")):
                 samples = read_samples(path, terms, args.limit)
-                said = translate(samples, ways)
-                figures = {way: measure(samples, *found, said["none"][0]) for way, found in said.items()}
+                translations = translate(samples, methods)
+                plain = translations["none"][0]
+                figures = {name: measure(samples, *found, plain) for name, found in translations.items()}
                 name = path.name.split(".")[1]
                 num_terms = sum(len(sample.terms) for sample in samples)
                 sets[name] = {"num_sentences": len(samples), "num_terms": num_terms, **figures}

@@ -1,7 +1,7 @@
-"""Load generators over plain keep-alive connections: closed loop, and arrivals at random times.
+"""Load generators over plain keep-alive connections: a closed loop, and Poisson arrivals.
 
-The client does nothing but write prepared bytes and read answers, which are parsed after the clock has
-stopped, so that its own core is never what limits the figures.
+The client writes prepared bytes and reads responses. It parses the responses after the clock has stopped. So the
+client's core does not limit the measured rate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request to translate one sentence. number: of the sentence. body: the JSON. content: the complete bytes."""
+    """A request to translate one sentence.
+
+    number: the sentence's number. body: the JSON. content: the complete HTTP request.
+    """
 
     number: int
     beam_size: int
@@ -41,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """One response, not parsed yet. Times in seconds of time.perf_counter; due_at: the scheduled send time."""
+    """One response, not parsed yet. Times are in seconds of time.perf_counter. due_at: the scheduled send time."""
 
     request: Request
     due_at: float
@@ -52,7 +55,7 @@ class TimedAnswer:
 
     @property
     def latency_ms(self) -> float:
-        """From the time at which the request was due to the last byte of the answer."""
+        """Milliseconds from the scheduled send time to the last byte of the response."""
         return (self.ended_at - self.due_at) * 1e3
 
     @property
@@ -68,7 +71,7 @@ class TimedAnswer:
 
     @property
     def comparison_key(self) -> tuple[str, int, tuple[float, ...]]:
-        """Text, number of target subwords, scores of the segments. Equal if the ids are equal."""
+        """Text, number of target subwords, and scores of the segments. Equal ids give equal keys."""
         answer: Any = json.loads(self.body)
         (translation,) = answer["translations"]
         scores = tuple(float(segment["score"]) for segment in translation["segments"])
@@ -91,7 +94,7 @@ def make_request(number: int, text: str, *, pair: tuple[str, str], beam_size: in
 
 
 class Connection:
-    """One connection, one request at a time; closed at the end of the `async with`."""
+    """One connection with one request at a time. The end of the `async with` closes it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -125,8 +128,8 @@ async def closed_loop(
 ) -> list[TimedAnswer]:
     """Clients that each send their next request after the previous response, cycling through `requests`.
 
-    Ends after num_answers responses or limit_s seconds, and awaits the requests in flight: no client is idle before
-    the last response that counts. Returns the answers in order of arrival.
+    Ends after num_answers responses or limit_s seconds, and then awaits the requests in flight. So no client is idle
+    before the last response that counts. Returns the answers in order of arrival.
     """
     upcoming = itertools.cycle(requests)
     answers: list[TimedAnswer] = []
@@ -148,7 +151,7 @@ async def random_arrivals(
 ) -> list[TimedAnswer]:
     """Send each request once, in order, at the times of a Poisson process, without waiting for responses.
 
-    rate: requests/s; the gaps are scaled so that the rate comes out exactly.
+    rate: requests/s. The gaps are scaled, so that the mean rate is exactly this one.
     """
     draw = random.Random(seed)
     times = list(itertools.accumulate(draw.expovariate(1.0) for _ in requests))
@@ -182,15 +185,15 @@ async def random_arrivals(
 async def httpx_loop(
     port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
 ) -> list[float]:
-    """`closed_loop` with httpx, to check the client above. Returns the time of each response.
+    """`closed_loop` with httpx, to check the client of this module. Returns the time of each response.
 
-    Each client has its own pool, because a pool scans all of its connections for every request.
+    Each client has its own connection pool, because a pool scans all of its connections for every request.
     """
     upcoming = itertools.cycle(requests)
     ended_at: list[float] = []
     until = time.perf_counter() + limit_s
     headers = {"Content-Type": "application/json"}
-    # A context without certificates: the loopback uses no TLS, and reading certificates takes long.
+    # The context has no certificates. The loopback uses no TLS, and loading certificates is slow.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     async def post() -> None:
@@ -208,7 +211,7 @@ async def httpx_loop(
 
 
 def rate_of(ended_at: Sequence[float], *, num_warm_up: int) -> float:
-    """Responses/s after the first num_warm_up ones. Raises ValueError if there are no more."""
+    """Responses/s, without the first num_warm_up responses. Raises ValueError if none is left."""
     if not 0 < num_warm_up < len(ended_at):
         raise ValueError(f"{len(ended_at)} answers are too few for a rate")
     return (len(ended_at) - num_warm_up) / (ended_at[-1] - ended_at[num_warm_up - 1])

@@ -1,9 +1,9 @@
 """Compare two load testers that take turns on one server: A B A B A.
 
-A shared machine may run at half speed for minutes, which affects a pass and its neighbours alike. So each pass of the
-other tester is compared with the mean of our passes right before and after it. The result is the median of these
-ratios. Our own passes are compared in the same way. If their median is not 1 within the tolerance, the machine was not
-steady enough for a verdict.
+A shared machine may run at half speed for minutes. Such a change affects a pass and its neighbours alike. So each pass
+of the other tester is compared with the mean of our passes right before and right after it. The result is the median of
+these ratios. Our own passes are compared with their neighbours in the same way. If the median of those ratios is not 1
+within the tolerance, the machine was too unsteady for a verdict.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 # Latencies in ms by percentile.
 Latencies = Mapping[str, float]
-# Within a tenth, or a millisecond, the precision of other testers' timers and figures.
+# Two latencies agree within a tenth, or within a millisecond, which is the precision of other testers.
 WITHIN = 0.10
 WITHIN_MS = 1.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios by percentile: median, least and largest. agrees: whether every median is close enough to 1."""
+    """Median, lowest and highest ratio by percentile. agrees: whether every median is close enough to 1."""
 
     ratios: dict[str, float]
     ranges: dict[str, tuple[float, float]]
@@ -34,14 +34,14 @@ def agrees(other_ms: float, own_ms: float) -> bool:
 
 
 def median_of(passes: Sequence[Latencies]) -> dict[str, float]:
-    """The ratio by percentile."""
+    """The median over the passes, by percentile."""
     return {name: statistics.median(each[name] for each in passes) for name in passes[0]}
 
 
 def beside(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
-    """Each of the other tester's passes, with our pass before it and our pass after it.
+    """Compare each pass of the other tester with our pass before it and our pass after it.
 
-    own: one more than the others, in the order in which they were measured.
+    own: our passes in order, one more than the others. Raises ValueError for another number.
     """
     if len(own) != len(others) + 1:
         raise ValueError(f"{len(others)} passes stand between {len(others) + 1} others, not {len(own)}")
@@ -49,7 +49,7 @@ def beside(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
 
 
 def control(own: Sequence[Latencies]) -> Comparison:
-    """Our passes by the same rule: each with its two neighbours. At least three passes."""
+    """Compare each of our passes with its two neighbours. Needs at least three passes."""
     return _compared(list(zip(own[:-2], own[1:-1], own[2:], strict=True)), own)
 
 

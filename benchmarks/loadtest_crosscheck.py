@@ -1,10 +1,11 @@
 """Check the load tester against independent tools: the same rate on the same server.
 
-Compares `transduce loadtest` with wrk2 (constant rate, latency from when a request was due; built from source) and
-autocannon (npm; each connection sends its share at the start of every second, latency from sending). The servers: one
-with known response times, one that stalls, and, for wrk2 alone, the translation server. Also measures the CPU time of a
-request in the tester and in httpx. Each part is merged into the result file, so parts can run separately. Linux; two
-cores: one for the server, one for the tool.
+Compares `transduce loadtest` with wrk2 and autocannon. wrk2 sends at a constant rate, and its latency counts from the
+time when a request was due. Each connection of autocannon sends its share of requests at the start of every second, and
+its latency counts from the time of sending. There are three servers: one with known response times, one that stalls,
+and the translation server, which only wrk2 loads. Also measures the tester's and httpx's CPU time per request. Each
+part is merged into the result file, so parts can run separately. Linux only. Needs one core for the server and one for
+the tester.
 
     python -m benchmarks.loadtest_crosscheck --wrk2 wrk2/wrk --autocannon node_modules/autocannon/autocannon.js
 """
@@ -35,7 +36,7 @@ import uvloop
 from benchmarks.loadtest_alternation import agrees, beside, control, median_of
 from benchmarks.loadtest_server import percentile_s
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 from transduce.loadtest.connection import ConnectionPool, head
 from transduce.loadtest.dialects import RequestSpec
@@ -49,12 +50,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
 PARTS = (*RATES, "cost")
 PERCENTILES = ("p50", "p75", "p90", "p99")
-# The most of our passes beside wrk2's in which the tester may have been late.
+# The largest accepted share of our passes in which the tester was late.
 MOST_LATE = 0.25
-# wrk2 opens a connection every 5 ms and gives each an equal share of the rate. With these numbers its requests are
-# evenly spread, as ours are.
+# wrk2 opens a connection every 5 ms and gives each an equal share of the rate. With these numbers of connections its
+# requests are evenly spaced, as ours are.
 NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
-# wrk2 calibrates its sampling for 10 s and 5 ms a connection, and counts after that.
+# wrk2 calibrates its sampling for 10 s plus 5 ms per connection. It counts only later requests.
 WRK2_CALIBRATION_S = 11
 NUM_TEXTS = 30
 CHARACTERS = (16, 160)
@@ -65,7 +66,7 @@ COST_OPEN = (1, 16, 200)
 
 @dataclass(frozen=True)
 class Tools:
-    """Where the other tools are; None if missing. duration_s: of each measurement. num_rounds: of alternation."""
+    """Paths of the other testers, None if missing. duration_s: of each measurement. num_rounds: passes of wrk2."""
 
     wrk2: Path | None
     autocannon: Path | None
@@ -156,8 +157,8 @@ autocannon({...given.options, requests}).then(result => console.log(JSON.stringi
 def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Latencies by autocannon, in whole milliseconds, counted from the time of sending.
 
-    Its own correction, which is on by default, makes values up between two answers that are further apart than the
-    rate of one connection; with connections that idle that is every one.
+    Its correction for coordinated omission is turned off. The correction adds values between two answers that are
+    further apart than the interval of one connection's rate. Here connections idle, so it would do so every time.
     """
     options = {
         "url": f"{target.url}{target.path}",
@@ -181,7 +182,7 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """Run all tools in sequence. ratios: theirs over ours. is_steady: our pass was valid."""
+    """Run all testers one after another. ratios: their latencies over ours. is_steady: whether our pass was valid."""
     found: dict[str, Any] = {
         "rate": RATES[part],
         "num_texts": NUM_TEXTS,
@@ -205,9 +206,9 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """Alternate wrk2 with our tester, which is first and last.
+    """Alternate our tester with wrk2. Our tester is first and last.
 
-    is_steady: our own passes agree by the rule that wrk2's are held to, and hardly one of them was late.
+    is_steady: whether our passes agree with their neighbours, and the tester was late in at most MOST_LATE of them.
     """
     own: list[dict[str, Any]] = [ours(part, target, tools)]
     others: list[dict[str, Any]] = []
@@ -254,13 +255,13 @@ def known_server(kind: str, core: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def translation_server(core: int) -> Iterator[str]:
-    """`transduce serve` on one core, without its store of sentences; its URL."""
-    with ServerProcess(Served(sys.executable, None, cores=frozenset({core}))) as server:
+    """`transduce serve` on one core, without the sentence cache; its URL."""
+    with ServerProcess(ServeOptions(sys.executable, None, cores=frozenset({core}))) as server:
         yield server.url
 
 
 def cost() -> dict[str, Any]:
-    """CPU time of a request in microseconds at this concurrency, with our connections and with httpx."""
+    """CPU time per request in microseconds, by concurrency, with our connections and with httpx."""
     server_core, own_core = cores()
     with known_server("spread", server_core) as url:
         os.sched_setaffinity(0, {own_core})
@@ -292,13 +293,13 @@ async def _cost_of_httpx(target: Target, content: bytes, num_open: int) -> float
         return await _cost(lambda: client.post(url, content=content, headers=headers), num_open)
 
 
-async def _cost(ask: Any, num_open: int) -> float:
-    """CPU time of one request in microseconds. Connections are open beforehand."""
+async def _cost(send: Any, num_open: int) -> float:
+    """CPU time per request in microseconds. The first requests open the connections and do not count."""
     num_each = max(3, 600 // num_open)
 
     async def client(num: int) -> None:
         for _ in range(num):
-            await ask()
+            await send()
 
     await asyncio.gather(*(client(1) for _ in range(num_open)))
     started_s = time.process_time()
@@ -331,34 +332,42 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the parts and merge them into the result file.
+    """Measure the parts and merge them into the result file. Returns the exit code.
 
-    Exit code 1: wrk2 saw something else. 3: a part was not steady, and is not written.
+    1: wrk2 disagrees. 3: the machine was unsteady in a part, which is not written.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--wrk2", type=Path, help="its program `wrk`")
-    add("--autocannon", type=Path, help="its autocannon.js")
-    add("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
-    add("--duration", type=int, default=15, metavar="S", help="of each measurement (default: 15)")
-    add("--rounds", type=int, default=5, metavar="N", help="of both testers on our server (default: 5)")
+    add("--wrk2", type=Path, help="path of wrk2's program `wrk`")
+    add("--autocannon", type=Path, help="path of autocannon.js")
+    add("--part", action="append", choices=PARTS, help="measure this part; may be repeated (default: all)")
+    add("--duration", type=int, default=15, metavar="S", help="duration of each measurement (default: 15)")
+    add(
+        "--rounds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="passes of wrk2 on the translation server (default: 5)",
+    )
     add("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
     if "translation" in (args.part or PARTS) and (args.wrk2 is None or args.rounds < 2):
         parser.error("the part translation needs --wrk2 and at least 2 rounds")
-    # A signal raises an exception, so that the servers end with this process.
+    # SIGTERM raises SystemExit, so that the servers are stopped before this process ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tools = Tools(args.wrk2, args.autocannon, args.duration, args.rounds)
     document: dict[str, Any] = json.loads(args.output.read_text("utf-8")) if args.output.exists() else {}
-    given = ["--duration", str(args.duration), "--rounds", str(args.rounds)]
-    given += ["--wrk2", "wrk2/wrk"] if args.wrk2 else []
-    given += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
+    command_line = ["--duration", str(args.duration), "--rounds", str(args.rounds)]
+    command_line += ["--wrk2", "wrk2/wrk"] if args.wrk2 else []
+    command_line += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
     agree = steady = True
     for part in args.part or PARTS:
         circumstances = {
-            "command": shlex.join(["python", "-m", "benchmarks.loadtest_crosscheck", "--part", part, *given]),
+            "command": shlex.join(
+                ["python", "-m", "benchmarks.loadtest_crosscheck", "--part", part, *command_line]
+            ),
             "commit": commit(),
             "machine": describe_machine(),
             "versions": versions(sys.executable),
@@ -366,7 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = measure(part, tools)
         print(json.dumps({part: found}, indent=1))
         if not found.get("is_steady", True):
-            print(f"{part}: the machine was not quiet: not written", file=sys.stderr)
+            print(f"{part}: the machine was unsteady, so the part is not written", file=sys.stderr)
             steady = False
             continue
         document[part] = {**circumstances, **found}

@@ -1,8 +1,8 @@
 """A server with known service times, to check load testers.
 
-`spread`: each answer takes a time of a log-normal distribution (median 30 ms, sigma 0.5), spread evenly over it by the
-golden ratio, whatever else is under way; so the percentiles are known. `stalls`: 20 ms each, side by side, and for the
-first 0.8 s of every 4 s none is answered.
+`spread`: service times follow a log-normal distribution (median 30 ms, sigma 0.5). The golden ratio spreads them evenly
+over it, and they do not depend on concurrent requests. So the percentiles are known. `stalls`: each request takes 20
+ms, and requests run concurrently. During the first 0.8 s of every 4 s the server answers none.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 def percentile_s(share: float) -> float:
-    """The service time in seconds that this share of `spread`'s responses does not exceed. share: between 0 and 1."""
+    """A percentile of the service times of `spread`, in seconds. share: between 0 and 1."""
     return MEDIAN_S * math.exp(SIGMA * NormalDist().inv_cdf(share))
 
 
 class Handler:
-    """started_at: the time from which stalls are counted, in seconds of time.perf_counter."""
+    """Answers requests after their service time. kind: `spread` or `stalls`."""
 
     def __init__(self, kind: str) -> None:
         self._has_stalls = kind == "stalls"
         self._started_at = time.perf_counter()
         self._num = 0
 
-    def takes_s(self) -> float:
+    def service_time_s(self) -> float:
         """The service time of the next response, in seconds."""
         if not self._has_stalls:
             self._num += 1
@@ -50,14 +50,14 @@ class Handler:
         return SHORT_S + max(0.0, STALL_S - in_turn_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handle one connection."""
+        """Answer the requests of one connection."""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 _, _, after = head.lower().partition(b"content-length:")
                 if after:
                     await reader.readexactly(int(after.split(b"\r\n", 1)[0]))
-                await asyncio.sleep(self.takes_s())
+                await asyncio.sleep(self.service_time_s())
                 writer.write(ANSWER)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

@@ -1,4 +1,4 @@
-"""The machine, versions and commit that a result was measured with."""
+"""Describes the machine, the package versions and the commit of a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = (
     "uvloop",
     "httptools",
 )
-# Run by the Python under test, which may differ from this one.
+# The Python under test runs this code. It may be another interpreter than this one.
 _VERSIONS = """
 import json, platform, sys
 from importlib import metadata
@@ -35,7 +35,7 @@ print(json.dumps(found))
 
 
 def describe_machine() -> dict[str, object]:
-    """CPU, cores, memory in GB, kernel, the 1-minute load average, and the time."""
+    """CPU, number of usable cores, memory in GB, kernel, 1-minute load average, and the time in UTC."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": cpu_name(),
@@ -68,7 +68,7 @@ def versions(python: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit, with `+` if tracked files differ from it; `unknown` without git."""
+    """The short commit hash, with `+` if tracked files are modified. `unknown` without git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")

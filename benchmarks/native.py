@@ -1,8 +1,8 @@
-"""Measure a decoder step of the native kernels by rows and threads, beside the machine's limits.
+"""Measure a decoder step of the native kernels by rows and threads, and its lower bound on this machine.
 
-The graph is a decoder of the base size with random weights, made of the native operators alone; rows attend to
-`--columns` columns of their own and of their source. Times are medians of a step through ONNX Runtime; the floor
-is the larger of all bytes over the bandwidth and all products over the peak, both of `--threads` cores.
+The graph is a decoder of the base size with random weights. It consists of native operators only. Each row attends to
+`--columns` columns of its target and of its source. Times are medians of a step through ONNX Runtime. The lower bound
+(floor) is the larger of bytes over bandwidth and multiply-adds over the peak rate, both of `--threads` cores.
 
     python -m benchmarks.native --vocab-size 8000,32000 --cache float16,float32 --json benchmarks/results/native.json
     python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --shares
@@ -32,7 +32,7 @@ from benchmarks.machine import cpu_name
 
 DOMAIN = "transduce"
 EPSILON = 1e-5
-# Of one core of the machine on which the kernels were tuned.
+# Peak multiply-adds/s and bytes/s of one core of the machine on which the kernels were tuned.
 PEAK_PRODUCTS = {"int8": 333e9, "float32": 83e9}
 PEAK_BYTES = 28e9
 
@@ -58,7 +58,7 @@ class Size:
         return self.num_layers * layer + self.vocab_size * self.d_model
 
     def floor_ms(self, rows: int, threads: int) -> float:
-        """The least time of a step."""
+        """The lower bound of a step's time in milliseconds."""
         item = np.dtype(self.cache).itemsize
         cache_bytes = rows * self.num_layers * 4 * self.columns * self.d_model * item
         weight_bytes = self.num_weights * np.dtype(self.dtype).itemsize
@@ -67,8 +67,8 @@ class Size:
         return max(streamed, multiplied) / threads * 1e3
 
 
-class Decoder:
-    """Builds the graph, operator by operator."""
+class DecoderGraphBuilder:
+    """Builds the decoder's graph, operator by operator."""
 
     def __init__(self, size: Size) -> None:
         self._size = size
@@ -77,7 +77,7 @@ class Decoder:
         self._constants: list[Any] = []
 
     def build(self) -> bytes:
-        """The bytes of the graph's file."""
+        """Build the graph. Returns it as a serialised ONNX model."""
         size, d = self._size, self._size.d_model
         table = self._weights("table", size.vocab_size, d, size.vocab_size)
         position_table = self._constant("position_table", self._floats(size.capacity, d))
@@ -85,18 +85,20 @@ class Decoder:
         self._constant("one", np.ones(d, np.float32))
         self._constant("zero", np.zeros(d, np.float32))
         self._nodes.append(
-            helper.make_node("LayerNormalization", ["x", "one", "zero"], ["given"], axis=-1, epsilon=EPSILON)
+            helper.make_node("LayerNormalization", ["x", "one", "zero"], ["normed"], axis=-1, epsilon=EPSILON)
         )
-        flow = ["x", "given"]
+        flow = ["x", "normed"]
         heads = {"num_heads": size.num_heads, "epsilon": EPSILON}
         for layer in range(size.num_layers):
-            own, cross = (
+            self_cache, cross_cache = (
                 [f"{kind}_{part}_{layer}" for part in ("keys", "values")] for kind in ("self", "cross")
             )
             qkv, out = self._linear(f"qkv_{layer}", d, 3 * d), self._linear(f"o_{layer}", d, d)
-            flow = self._block("SelfAttentionStep", [*flow, "positions", *own, *qkv, *out], layer, **heads)
+            flow = self._block(
+                "SelfAttentionStep", [*flow, "positions", *self_cache, *qkv, *out], layer, **heads
+            )
             q, out = self._linear(f"cross_q_{layer}", d, d), self._linear(f"cross_o_{layer}", d, d)
-            inputs = [*flow, "slots", "lengths", *cross, *q, *out]
+            inputs = [*flow, "slots", "lengths", *cross_cache, *q, *out]
             flow = self._block("CrossAttentionStep", inputs, layer, **heads)
             inner, outer = self._linear(f"1_{layer}", d, size.d_ff), self._linear(f"2_{layer}", size.d_ff, d)
             flow = self._block(
@@ -175,7 +177,7 @@ def load(content: bytes, profile: str | None = None) -> Any:
 
 
 def bind(session: Any, size: Size, rows: int) -> Any:
-    """All inputs and outputs of a step, in fixed memory."""
+    """Bind all inputs and outputs of a step to fixed memory."""
     random = np.random.default_rng(rows)
     arrays: dict[str, NDArray[Any]] = {
         "ids": random.integers(0, size.vocab_size, rows).astype(np.int32),
@@ -200,7 +202,7 @@ def bind(session: Any, size: Size, rows: int) -> Any:
 
 
 def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
-    """Median and least time of the steps that fit into the time limit."""
+    """Run steps for `seconds` seconds. Returns the median and the lowest time in milliseconds."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 5 or time.perf_counter() < end:
@@ -231,10 +233,10 @@ def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, f
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Measure every case; prints a line for each."""
+    """Measure every case, and print a line for each."""
     for vocab_size, cache in product(map(int, options.vocab_size.split(",")), options.cache.split(",")):
         size = Size(vocab_size, options.columns, options.dtype, cache)
-        content = Decoder(size).build()
+        content = DecoderGraphBuilder(size).build()
         session = load(content)
         for rows, threads in product(map(int, options.rows.split(",")), map(int, options.threads.split(","))):
             native.set_num_threads(threads, spin_us=options.spin_us)
@@ -262,15 +264,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.native", description=__doc__)
     add = parser.add_argument
     add("--rows", default="1,8,32,128", help="rows of a step (default: 1,8,32,128)")
-    add("--threads", default="1,2", help="threads of the team (default: 1,2)")
-    add("--vocab-size", default="8000", help="(default: 8000)")
+    add("--threads", default="1,2", help="threads of the thread pool (default: 1,2)")
+    add("--vocab-size", default="8000", help="vocabulary sizes (default: 8000)")
     add("--columns", type=int, default=22, help="columns that a row attends to (default: 22)")
-    add("--dtype", default="int8", choices=["int8", "float32"], help="of the weights (default: int8)")
+    add("--dtype", default="int8", choices=["int8", "float32"], help="type of the weights (default: int8)")
     add("--cache", default="float16", help="types of the caches: float16, float32 (default: float16)")
-    add("--spin-us", type=int, help="how long a thread looks for work before it sleeps")
-    add("--seconds", type=float, default=1.0, help="a case (default: 1)")
-    add("--shares", action="store_true", help="time each kind of operator too")
-    add("--json", type=Path, help="write the result there")
+    add("--spin-us", type=int, help="microseconds that a thread spins before it sleeps")
+    add("--seconds", type=float, default=1.0, help="duration of a case (default: 1)")
+    add("--shares", action="store_true", help="also measure the time of each kind of operator")
+    add("--json", type=Path, help="write the result to this file")
     options = parser.parse_args(arguments)
     if native.library_path() is None or not native.is_supported():
         print("the native kernels were not built, or this CPU cannot run them", file=sys.stderr)

@@ -1,8 +1,9 @@
 """Measure how translation changes numbers: lost, added, gaps in the sentence, and chrF, over HTTP.
 
-Of a test set the first sentences, and the first that have a digit. `gaps`: translations with two spaces in a row, or a
-space before a full stop or a comma. `lost`, `added`: sentences with such a number (`app/text/number_check.py`).
-`carried`: sentences in which numbers travelled as placeholders.
+Uses the first sentences of a test set, and its first sentences with a digit. `gaps` counts translations with two spaces
+in a row, or with a space before a full stop or a comma. `lost` and `added` count sentences in which the number check
+(`app/text/number_check.py`) finds a lost or an added number. `carried` counts sentences whose numbers were replaced by
+placeholders for the model.
 
     python -m benchmarks.numbers --data FOLDER
 
@@ -26,7 +27,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from app.text.number_check import changed_numbers
 from benchmarks.machine import commit, describe_machine
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 
 RESULT = Path(__file__).parent / "results" / "numbers.json"
 TEXTS_A_REQUEST = 50
@@ -34,7 +35,7 @@ _GAP = re.compile(r"  | [.,](?:\s|$)")
 
 
 def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
-    """The two selections of sentences with their references."""
+    """The two selections of sentences, `first` and `numbered`, with their references."""
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         columns = [line.rstrip("\n").split("\t")[-2:] for line in lines]
     pairs = [(source, reference) for source, reference in columns]
@@ -43,7 +44,7 @@ def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
 
 
 def translate(http: httpx.Client, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """Translate each sentence once."""
+    """Translate each sentence once. Returns the server's translations."""
     found: list[dict[str, Any]] = []
     for start in range(0, len(sources), TEXTS_A_REQUEST):
         body = {"text": list(sources[start : start + TEXTS_A_REQUEST]), "source": "en", "target": "de"}
@@ -51,13 +52,15 @@ def translate(http: httpx.Client, sources: Sequence[str]) -> list[dict[str, Any]
     return found
 
 
-def measure(pairs: Sequence[tuple[str, str]], said: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The figures of one selection."""
-    texts = [str(each["text"]) for each in said]
+def measure(pairs: Sequence[tuple[str, str]], translations: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The figures of one selection of sentences."""
+    texts = [str(each["text"]) for each in translations]
     changes = [
         changed_numbers(source, text, "en", "de") for (source, _), text in zip(pairs, texts, strict=True)
     ]
-    fallbacks = [[name for one in each["segments"] for name in one.get("fallbacks", [])] for each in said]
+    fallbacks = [
+        [name for one in each["segments"] for name in one.get("fallbacks", [])] for each in translations
+    ]
     return {
         "sentences": len(pairs),
         "gaps": sum(
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     chosen = read_pairs(args.data / "en-de" / "test.newstest2013.tsv.xz", args.limit)
     figures: dict[str, dict[str, float]] = {}
-    with ServerProcess(Served(sys.executable, None)) as server:
+    with ServerProcess(ServeOptions(sys.executable, None)) as server:
         url = f"http://127.0.0.1:{server.port}"
         with httpx.Client(base_url=url, timeout=300.0, trust_env=False) as http:
             for name, pairs in chosen.items():

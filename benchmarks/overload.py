@@ -1,8 +1,8 @@
 """Measure a server above its capacity: answered, rejected and late requests.
 
-First 64 closed-loop clients measure the capacity. Then one process sends requests at random times at multiples of that
-rate, each with a short deadline, without waiting for responses. Goodput counts answers within their deadline. Writes
-JSON. Linux only.
+First, 64 closed-loop clients measure the capacity. Then one process sends requests at Poisson times, at multiples of
+that rate, without waiting for responses. Each request has a short deadline. Goodput counts answers within the deadline.
+Writes JSON. Linux only.
 
     python -m benchmarks.overload --output benchmarks/results/overload.json
 """
@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.cache import PAIR, summary
 from benchmarks.load import HOST, Request, closed_loop, make_request
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "overload.json"
@@ -34,8 +34,8 @@ MULTIPLES = (0.8, 1.2, 2.0, 5.0)
 SEED = 11
 
 
-async def ask(port: int, request: Request) -> tuple[int, float, float]:
-    """Status, milliseconds to the last byte, and Retry-After in seconds (0 without)."""
+async def send(port: int, request: Request) -> tuple[int, float, float]:
+    """Send a request. Returns the status, milliseconds to the last byte, and Retry-After in seconds (0 if missing)."""
     started_at = time.perf_counter()
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(request.content)
@@ -50,20 +50,20 @@ async def ask(port: int, request: Request) -> tuple[int, float, float]:
 async def flood(
     port: int, requests: Sequence[Request], *, rate: float, seconds: float, timeout_ms: int
 ) -> dict[str, Any]:
-    """Send requests at random times without waiting for answers.
+    """Send requests at Poisson times without waiting for answers.
 
-    timeout_ms: the requests' deadline, which the client's clock measures: time in the socket's queue counts.
+    timeout_ms: the deadline of a request. The client's clock measures it, so the time in the socket's queue counts.
     """
     draw = random.Random(SEED)
     tasks: list[asyncio.Task[tuple[int, float, float]]] = []
-    own_s = time.process_time()
+    cpu_before_s = time.process_time()
     started_at = due_at = time.perf_counter()
     for request in itertools.cycle(requests):
         due_at += draw.expovariate(rate)
         if due_at > started_at + seconds:
             break
         await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
-        tasks.append(asyncio.ensure_future(ask(port, request)))
+        tasks.append(asyncio.ensure_future(send(port, request)))
     answers = await asyncio.gather(*tasks)
     elapsed_s = time.perf_counter() - started_at
     served = [elapsed_ms for status, elapsed_ms, _ in answers if status == 200]
@@ -79,19 +79,19 @@ async def flood(
         "retry_after_s": dict(
             sorted(Counter(int(retry) for status, _, retry in answers if status == 429).items())
         ),
-        "testers_share_of_a_core": round((time.process_time() - own_s) / elapsed_s, 3),
+        "testers_share_of_a_core": round((time.process_time() - cpu_before_s) / elapsed_s, 3),
     }
 
 
 def with_deadline(requests: Sequence[Request], timeout_ms: int) -> list[Request]:
     """The same requests with another deadline."""
-    made = []
+    changed = []
     for request in requests:
         body = json.dumps({**json.loads(request.body), "timeout_ms": timeout_ms}).encode()
         head = request.content.partition(b"Content-Length: ")[0]
         content = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-        made.append(Request(request.number, request.beam_size, body, content))
-    return made
+        changed.append(Request(request.number, request.beam_size, body, content))
+    return changed
 
 
 def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: float) -> dict[str, object]:
@@ -100,7 +100,7 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
         make_request(number, sentence, pair=PAIR, beam_size=beam_size)
         for number, sentence in enumerate(read_sentences())
     ]
-    with ServerProcess(Served(sys.executable, bundle)) as server:
+    with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
         loop = closed_loop(server.port, requests, num_clients=NUM_CLIENTS, num_answers=10**6, limit_s=seconds)
         answers = asyncio.run(loop)
         first, last = answers[NUM_CLIENTS].ended_at, answers[-1].ended_at
@@ -123,15 +123,15 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bundle", type=Path, help="what is served (default: the bundled model)")
-    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
-    parser.add_argument("--timeout-ms", type=int, default=1500, help="of each request (default: 1500)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each pass (default: 10)")
-    parser.add_argument("--beam-size", type=int, default=4, help="(default: 4)")
-    given = parser.parse_args()
-    figures = measure(
-        given.bundle, beam_size=given.beam_size, timeout_ms=given.timeout_ms, seconds=given.seconds
+    parser.add_argument("--bundle", type=Path, help="the bundle that is served (default: the bundled model)")
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
+    parser.add_argument(
+        "--timeout-ms", type=int, default=1500, help="deadline of each request (default: 1500)"
     )
+    parser.add_argument("--seconds", type=float, default=10.0, help="duration of each pass (default: 10)")
+    parser.add_argument("--beam-size", type=int, default=4, help="beam size of each request (default: 4)")
+    args = parser.parse_args()
+    figures = measure(args.bundle, beam_size=args.beam_size, timeout_ms=args.timeout_ms, seconds=args.seconds)
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.overload", *sys.argv[1:]]),
         "commit": commit(),
@@ -139,7 +139,7 @@ def main() -> None:
         "versions": versions(sys.executable),
         "figures": figures,
     }
-    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,5 +9,5 @@ BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def fill_blocks(page: str, text_of: Callable[[str], str]) -> str:
-    """The page with every block rebuilt. text_of: returns a block's text by name; its errors are passed on."""
+    """The page with every block rebuilt. text_of: returns the text of a block by its name."""
     return BLOCK.sub(lambda block: f"{block[1]}{text_of(block[2])}\n{block[3]}", page)

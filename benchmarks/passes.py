@@ -1,4 +1,4 @@
-"""Single passes over the sentences: closed loop, closed loop with httpx, and random arrivals."""
+"""Single passes over the sentences: closed loop, closed loop with httpx, and Poisson arrivals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.batch_consistency import AnswerLog, mixed_requests
 from benchmarks.load import Request, TimedAnswer, closed_loop, httpx_loop, random_arrivals, rate_of
 from benchmarks.server_process import ServerProcess
 
-ARRIVALS_OVER_ALONE = 2.0  # sentences that arrive in the time that one client alone needs for one
+ARRIVALS_OVER_ALONE = 2.0  # the arrival rate, as a multiple of the rate of one closed-loop client
 SEED = 20
 
 
@@ -21,8 +21,8 @@ SEED = 20
 class Load:
     """The result of one closed-loop pass.
 
-    phases_ms: medians of the header Server-Timing; `other`: the rest of the latency, that is HTTP on both sides
-    and, with many clients, waiting for the core. CPU shares: of one core. rows_per_step: mean.
+    phases_ms: medians of the header Server-Timing. Its `other` is the rest of the latency: HTTP on both sides and, with
+    many clients, waiting for the core. CPU shares are of one core. rows_per_step: the mean.
     """
 
     num_clients: int
@@ -39,7 +39,7 @@ class Load:
 def measure_load(
     server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
 ) -> tuple[Load, list[TimedAnswer]]:
-    """One pass: every request once, after a warm-up of one response per client. Returns all answers too."""
+    """Send every request once, after a warm-up of one response per client. Returns the figures and all answers."""
     before = _counters(server)
     answers = asyncio.run(
         closed_loop(
@@ -101,7 +101,7 @@ def median_load(loads: Sequence[Load]) -> dict[str, Any]:
 def measure_httpx(
     server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
 ) -> dict[str, float]:
-    """`measure_load` with httpx's client, to compare it with the plain one."""
+    """`measure_load` with httpx clients, to check the client of `benchmarks.load`."""
     cpu_before, before = time.process_time(), time.perf_counter()
     ended_at = asyncio.run(
         httpx_loop(
@@ -127,9 +127,9 @@ def measure_arrivals(
     alone_rates: Sequence[float],
     limit_s: float,
 ) -> dict[str, float]:
-    """Every sentence with every beam size, in random order at random times, as many as arrive in limit_s.
+    """Send sentences with every beam size, in random order, at Poisson times, for limit_s seconds.
 
-    alone_rates: sentences/s of one client, by beam.
+    alone_rates: sentences/s of one client, by beam size.
     """
     rate = ARRIVALS_OVER_ALONE * statistics.harmonic_mean(alone_rates)
     mixed = mixed_requests(requests, seed=SEED)[: int(rate * limit_s)]

@@ -26,13 +26,13 @@ data = []
 
 
 class NoReferenceError(Exception):
-    """The fp32 variant cannot be made."""
+    """The fp32 variant cannot be exported."""
 
 
 def reference_bundle(bundle: Bundle, folder: Path) -> Path:
-    """The path of a bundle with an fp32 variant: this one, or one written into `folder`.
+    """The path of a bundle with an fp32 variant: this bundle, or one that is written into `folder`.
 
-    The weights in a bundle are fp16; in fp32 they are the same numbers. Raises NoReferenceError.
+    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError.
     """
     if "fp32" in bundle.manifest.variants:
         return bundle.path

@@ -1,11 +1,12 @@
-"""Measure language refusals: false ones in served languages, correct ones in others, by text length.
+"""Count texts that the server refuses because of their language, by text length.
 
-English and German are served; the French of the corpora is not, and the sentences of `tests/text/languages.tsv` are in
-some fifty languages. Beside every sentence of the corpora stand its first one, two and four words.
+English and German are served, so a refusal of such a text is wrong. French and the about fifty languages of
+`tests/text/languages.tsv` are not served, so a refusal is correct. The texts are the sentences of the corpora, and the
+first one, two and four words of each.
 
     python -m benchmarks.refusals --data FOLDER --output benchmarks/results/refusals.json
 
-FOLDER is that of `benchmarks.detection`.
+FOLDER has the same files as for `benchmarks.detection`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BUCKETS = (5, 10, 20, 40, 80, 10_000)
 
 
 def refusals(detector: LanguageDetector, texts: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Counts by number of letters: texts, refused texts, and those refused under another language's name."""
+    """Counts by number of letters: texts, refused texts, and texts that are refused as another language."""
     groups: dict[str, Counter[str]] = {str(bucket): Counter() for bucket in BUCKETS}
     for language, text in texts:
         num_letters = sum(map(str.isalpha, text))
@@ -62,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     found = {name: refusals(detector, group) for name, group in groups.items()}
     print(json.dumps(found, indent=1))
-    given = ["--data", "FOLDER", "--every", str(args.every)]
+    command_line = ["--data", "FOLDER", "--every", str(args.every)]
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.refusals", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.refusals", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "languages": len(detector.languages),

@@ -53,9 +53,9 @@ class Text:
 class Loss:
     """The number of elements that translations have more or less often than their sources; 0 is the aim.
 
-    untouched: contents of `code` and similar elements. placeholders: in text and markup, without tags. numbers: those
-    that the number check reports. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well
-    formed only in the source. texts: texts with any loss.
+    untouched: `code` and similar elements. placeholders: placeholders of text and markup, without tags. numbers:
+    numbers that the number check reports. line_breaks: texts and XML with other line breaks; in HTML a line break is a
+    space. malformed: XML translations that are not well formed. texts: texts with any loss.
     """
 
     tags: int = 0
@@ -111,7 +111,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    """Approximately the translated text: without code lines, tags and references."""
+    """The translatable text, approximately: without code elements, tags and character references."""
     return _ENTITY.sub(" ", _TAG.sub("", _UNTOUCHED.sub("", text)))
 
 
@@ -198,9 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         losses[name] = count(texts, translate, "en", "de")
         print(f"{name:24} {asdict(losses[name]) | {'texts': len(losses[name].texts)}} {dict(seen)}")
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.roundtrip", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.roundtrip", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "num_texts": len(texts),

@@ -1,4 +1,4 @@
-"""Fake segment translators with known effects, worse than those of any model."""
+"""Fake segment translators, which copy, reorder, drop or repeat words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Count what the 243 structured texts lose through a served bundle.
 
-A real server, POST /v1/translate, one text after another; greedy and with the model's own beam. Exit code 1 where
-something was lost.
+Sends one text after another to POST /v1/translate of a real server, with greedy search and with beam size 4. The exit
+code is 1 if something is lost.
 
     python -m benchmarks.roundtrip_served --bundle bundles/en-de --output benchmarks/results/roundtrip_served.json
 """
@@ -23,7 +23,7 @@ import httpx
 from app.text.parsed_text import TextFormat
 from benchmarks.machine import ROOT, commit, describe_machine
 from benchmarks.roundtrip import Loss, Text, count, read_texts
-from benchmarks.server_process import HOST, Served, ServerProcess
+from benchmarks.server_process import HOST, ServeOptions, ServerProcess
 
 RESULT = Path(__file__).with_name("results") / "roundtrip_served.json"
 BUNDLE = ROOT / "bundles" / "en-de"
@@ -32,8 +32,8 @@ BEAM_SIZES = (1, 4)
 
 
 @dataclass
-class Found:
-    """loss: over all texts. The other fields count segments: all, by fallback, by finish reason."""
+class BeamResult:
+    """The result of one beam size. loss: over all texts. The other fields count segments."""
 
     loss: Loss
     num_segments: int = 0
@@ -41,9 +41,9 @@ class Found:
     finish_reasons: Counter[str] = field(default_factory=Counter)
 
 
-def measure(client: httpx.Client, texts: Sequence[Text], *, beam_size: int) -> Found:
+def measure(client: httpx.Client, texts: Sequence[Text], *, beam_size: int) -> BeamResult:
     """Translate every text. Raises httpx.HTTPStatusError."""
-    found = Found(Loss())
+    found = BeamResult(Loss())
 
     def translate(text: str, text_format: TextFormat) -> str:
         body = {
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = read_texts()
     found: dict[str, Any] = {}
     with (
-        ServerProcess(Served(sys.executable, args.bundle)) as server,
+        ServerProcess(ServeOptions(sys.executable, args.bundle)) as server,
         httpx.Client(base_url=f"http://{HOST}:{server.port}", timeout=TIMEOUT_S, trust_env=False) as client,
     ):
         (model,) = client.get("/v1/models").raise_for_status().json()["models"]
@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured = measure(client, texts, beam_size=beam_size)
             print(f"beam {beam_size}: {measured}")
             found[f"beam {beam_size}"] = {**vars(measured), "loss": asdict(measured.loss)}
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.roundtrip_served", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.roundtrip_served", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "model": {name: model[name] for name in ("name", "version", "precision")},

@@ -1,9 +1,9 @@
 """Check that a sentence gets the same ids alone and in any batch, in the engine without HTTP.
 
-Every sentence has a random beam size of 1 to 8. Each is decoded alone, then all are decoded in random order at random
-times, among requests that are cancelled early. The ids and scores of all hypotheses are compared. int8 allows no
-difference. In fp32 each difference must be a tie: of the scores, or, by PyTorch, of a decision in the search. Exit code
-1 otherwise.
+Every sentence has a random beam size of 1 to 8. Each is decoded alone. Then all are decoded in random order at Poisson
+times, together with requests that are cancelled early. The ids and scores of all hypotheses are compared. In int8 no
+difference is allowed. In fp32 each difference must be a tie of the scores, or a tie of a decision in the search, which
+PyTorch checks. Otherwise the exit code is 1.
 
     python -m benchmarks.same_answer --data newstest2013.tsv.xz tatoeba2020.tsv.xz
 """
@@ -41,10 +41,11 @@ BUNDLE = ROOT / "bundles" / "en-de"
 BEAM_SIZES = range(1, 9)
 NUM_ROWS = 64
 DEADLINE_S = 3600.0
-# Of two scores, and of two sums between which a search decides.
+# Two scores, or two sums between which a search decides, are a tie if they differ by less than this.
 TIE = 1e-5
-# Every fourth sentence is followed by a request that is cancelled after this mean delay, some before encoding.
-STRANGERS, STAY_S = 0.25, 0.02
+# The share of sentences that are followed by a request that is cancelled, and the mean delay until then. Some of these
+# requests are cancelled before they are encoded.
+CANCELLED_SHARE, CANCEL_AFTER_S = 0.25, 0.02
 
 Ids = tuple[int, ...]
 Found = tuple[Hypothesis, ...]
@@ -52,7 +53,7 @@ Found = tuple[Hypothesis, ...]
 
 @dataclass(frozen=True)
 class BeamRequest:
-    """A source with its end token, and its beam size. All hypotheses of the beam are returned."""
+    """A source with its end token, and its beam size. It asks for all hypotheses of the beam."""
 
     source: Ids
     beam_size: int
@@ -69,7 +70,7 @@ class BeamRequest:
 class Difference:
     """A sentence whose best hypothesis differs in a batch.
 
-    score_gap: between the two best hypotheses. margin: the least change of a score sum that would change a decision of
+    score_gap: between the two best hypotheses. margin: the smallest change of a score sum that changes a decision of
     the search, by PyTorch; None if the scores are a tie.
     """
 
@@ -86,10 +87,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """num_same_ids: sentences whose best ids are the same; num_same: all hypotheses and scores, bit for bit.
+    """The result of one precision.
 
-    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: requests that were
-    cancelled before their answer. most_running: the most rows in a step of the batched run.
+    num_same_ids: sentences with the same ids of the best hypothesis. num_same: sentences whose hypotheses and scores
+    are all the same, bit for bit. score_gap: the largest gap of best scores among sentences with the same ids.
+    num_cancelled: requests cancelled before their answer. most_running: the largest number of rows in a batched step.
     """
 
     precision: Precision
@@ -121,10 +123,10 @@ class Decoding:
         self._engine = Engine(
             [ThreadWorker(runner)],
             settings=EngineLimits(),
-            on_steps=lambda steps: self._note(max(step.num_rows for step in steps)),
+            on_steps=lambda steps: self._record(max(step.num_rows for step in steps)),
         )
 
-    def _note(self, num_rows: int) -> None:
+    def _record(self, num_rows: int) -> None:
         self.most_running = max(self.most_running, num_rows)
 
     async def __aenter__(self) -> Decoding:
@@ -134,20 +136,20 @@ class Decoding:
     async def __aexit__(self, *_: object) -> None:
         await self._engine.close(drain_timeout_s=0.0)
 
-    def submit(self, requests: BeamRequest) -> asyncio.Future[SequenceResult]:
+    def submit(self, request: BeamRequest) -> asyncio.Future[SequenceResult]:
         """Submit a sentence as its own request."""
         return self._engine.submit(
-            requests.source,
-            requests.options(self.runner),
-            request_id=str(id(requests)),
+            request.source,
+            request.options(self.runner),
+            request_id=str(id(request)),
             caller="",
             deadline=time.monotonic() + DEADLINE_S,
         )
 
-    async def submit_and_cancel(self, requests: BeamRequest, stay_s: float) -> None:
-        """Submit a sentence and cancel it after a while."""
-        future = self.submit(requests)
-        await asyncio.sleep(stay_s)
+    async def submit_and_cancel(self, request: BeamRequest, delay_s: float) -> None:
+        """Submit a sentence, and cancel it after delay_s seconds."""
+        future = self.submit(request)
+        await asyncio.sleep(delay_s)
         self.num_cancelled += future.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await future
@@ -165,19 +167,19 @@ async def decode_batched(
     random_numbers = random.Random(seed)
     order = random_numbers.sample(range(len(requests)), len(requests))
     futures: dict[int, asyncio.Future[SequenceResult]] = {}
-    visits: list[asyncio.Task[None]] = []
+    cancellations: list[asyncio.Task[None]] = []
     due = time.monotonic()
     for number in order:
         due += random_numbers.expovariate(rate)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         futures[number] = decoding.submit(requests[number])
-        if random_numbers.random() < STRANGERS:
+        if random_numbers.random() < CANCELLED_SHARE:
             cancelled_request = BeamRequest(
                 random_numbers.choice(requests).source, random_numbers.choice(BEAM_SIZES)
             )
-            stay_s = random_numbers.expovariate(1 / STAY_S)
-            visits.append(asyncio.create_task(decoding.submit_and_cancel(cancelled_request, stay_s)))
-    await asyncio.gather(*visits)
+            delay_s = random_numbers.expovariate(1 / CANCEL_AFTER_S)
+            cancellations.append(asyncio.create_task(decoding.submit_and_cancel(cancelled_request, delay_s)))
+    await asyncio.gather(*cancellations)
     return [tuple((await futures[number]).hypotheses) for number in range(len(requests))]
 
 
@@ -213,7 +215,7 @@ async def compare(
 
 
 def explain(bundle: Bundle, requests: Sequence[BeamRequest], found: Comparison) -> Comparison:
-    """Add margins to the differences that are no tie of scores. Needs PyTorch and the bundle's weights."""
+    """Add the margin to each difference whose scores are not a tie. Needs PyTorch and the bundle's weights."""
     unexplained = [one for one in found.differences if one.score_gap >= TIE]
     if not unexplained:
         return found
@@ -286,8 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    shown = [Path(word).name if word in args.data else word for word in given]
+    command_line = sys.argv[1:] if arguments is None else list(arguments)
+    shown = [Path(word).name if word in args.data else word for word in command_line]
     found = []
     for precision in args.precisions:
         try:

@@ -1,8 +1,8 @@
 """Measure the engine's Python time per step, with a runner that computes nothing.
 
-All rows stay occupied, and a beam's parents change at random at every step, as in a hard sentence. Prints microseconds
-per step and per row: the median of the least disturbed run. Options that read full distributions are measured
-separately. In a shared step their time delays all sentences of the step.
+All rows stay occupied. A beam's parents change at random at every step, as in a difficult sentence. Prints microseconds
+per step and per row: the median of the fastest run. Options that read full distributions are measured separately. In a
+shared step their time delays all sentences of the step.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -29,7 +29,7 @@ from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 
 BOS, EOS = 1, 2
 VOCAB_SIZE = 8000
-NUM_PREPARED = 61  # outputs prepared before the clock starts, used in turn
+NUM_PREPARED = 61  # outputs that are prepared before the clock starts and then used cyclically
 PLAIN = "none"
 # Decoding options of the sentences, by name.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-steps", type=int, default=1000, help="steps of one run (default: 1000)")
     parser.add_argument(
-        "--num-runs", type=int, default=5, help="runs, of which the quickest counts (default: 5)"
+        "--num-runs", type=int, default=5, help="runs of a case; the fastest counts (default: 5)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
-"""Runs a server as a process: started on chosen cores, awaited, queried and ended.
+"""Starts a server process on chosen cores, waits until it is ready, queries it and stops it.
 
-Standard library only, so that it runs where only what serves is installed.
+Imports only the standard library, so that it runs in an environment with only the server's dependencies.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ POLL_S = 0.005
 PREFIX = "TRANSDUCE_"
 # The cores of this process before it pins itself.
 ALL_CORES = frozenset(os.sched_getaffinity(0))
-# No cached and no shared answers: the decoding is what is measured.
-PLAIN = {"sentence_cache_bytes": "0", "coalesce": "false"}
-# No proxy from the environment: requests go to the loopback.
+# Settings without the sentence cache and without coalescing, so that the server decodes every sentence.
+NO_CACHE = {"sentence_cache_bytes": "0", "coalesce": "false"}
+# Ignores the proxy settings of the environment, because requests go to the loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class StartError(Exception):
-    """A server did not become ready; the message has its last log lines."""
+    """A server did not become ready. The message has its last log lines."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """How to start a server: arguments for a port, added environment variables, and the path that reports readiness.
+    """How to start a server. The command runs in the repository's root.
 
-    It runs in the repository's root. ready_path: of a GET that answers 200 from then on.
+    arguments: returns the command line for a port. environment: variables that are added. ready_path: a GET of this
+    path answers 200 as soon as the server is ready.
     """
 
     arguments: Callable[[int], list[str]]
@@ -51,14 +52,15 @@ class Command:
 
 
 def compile_sources(python: str) -> None:
-    """Of our server, which runs from the checkout, as pip compiles what it installs: the peers' libraries."""
+    """Compile Transduce's sources to bytecode. pip does the same for the peers' libraries when it installs them."""
     subprocess.run([python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
 
 
 def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str]) -> Command:
-    """The command of `transduce serve`. python: of an environment with Transduce. bundle: None for the default.
+    """The command of `transduce serve`.
 
-    settings: by their names in `app.settings`.
+    python: the interpreter of an environment with Transduce. bundle: None for the default bundle. settings: values by
+    their names in `app.settings`.
     """
 
     def arguments(port: int) -> list[str]:
@@ -69,9 +71,10 @@ def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str])
 
 
 class Process:
-    """Any server: started and ready on entry, ended on exit. ready_s: from its start to a 200 on its ready path.
+    """A server process. `with` starts it, waits until it is ready, and stops it at the end.
 
-    cores: those that it may run on, None for all that this process had at its own start.
+    ready_s: seconds from the start until the ready path answers 200. cores: the cores that the server may use. None:
+    all cores that this process had when it started.
     """
 
     def __init__(self, command: Command, *, cores: frozenset[int] | None = None) -> None:
@@ -82,13 +85,13 @@ class Process:
 
     def __enter__(self) -> Self:
         self.port = free_port()
-        # Settings of this process do not apply to the measured server.
+        # The measured server must not inherit the settings of this process.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
         try:
-            # A child inherits the cores of the starting thread and chooses its number of threads by them.
+            # A child process inherits the cores of the thread that starts it, and starts one thread per core.
             os.sched_setaffinity(0, self._cores or ALL_CORES)
             self._process = subprocess.Popen(
                 self._command.arguments(self.port),
@@ -162,29 +165,29 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Served:
-    """How `transduce serve` is started.
+class ServeOptions:
+    """Options of a `transduce serve` process.
 
-    python, bundle: as for `serve_command`. precision: as the setting. cores: as for `Process`. keeps_sentences: whether
-    sentences that are known or in flight are not decoded again.
+    python, bundle: as in `serve_command`. precision: as in the setting. cores: as in `Process`. has_cache: whether
+    the server has its sentence cache and coalesces equal sentences.
     """
 
     python: str
     bundle: Path | None
     precision: str = "auto"
     cores: frozenset[int] | None = None
-    keeps_sentences: bool = False
+    has_cache: bool = False
 
 
 class ServerProcess(Process):
-    """`transduce serve`, with its metrics and its memory."""
+    """A `transduce serve` process. Reads its metrics and its memory."""
 
-    def __init__(self, served: Served) -> None:
-        settings = {"precision": served.precision, **({} if served.keeps_sentences else PLAIN)}
+    def __init__(self, served: ServeOptions) -> None:
+        settings = {"precision": served.precision, **({} if served.has_cache else NO_CACHE)}
         super().__init__(serve_command(served.python, served.bundle, settings), cores=served.cores)
 
     def metric(self, name: str) -> float:
-        """A sample of /metrics without labels; 0 if missing."""
+        """The value of a metric without labels, from /metrics; 0 if it is missing."""
         lines = self.get("/metrics").decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
 

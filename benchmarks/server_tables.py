@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md about the running server: start, memory, callers, event loop, overload, files."""
+"""Formats the tables of docs/performance.md about the server: start, memory, callers, event loop, overload, files."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def overload_tables(result: dict[str, Any]) -> str:
 
 
 def small_files_table(result: dict[str, Any]) -> str:
-    """Processor time of the file worker by size, for repetitions of a fragment."""
+    """CPU time of the file worker by size, for files that repeat one fragment."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in result["runs"]:
         groups.setdefault(run["case"], []).append(run)
@@ -141,7 +141,7 @@ def small_files_table(result: dict[str, Any]) -> str:
 
 
 def large_files_table(result: dict[str, Any]) -> str:
-    """Large files, and small archives with large content."""
+    """CPU time and memory of large files, and of small archives with large content."""
     header = ("file", "bytes", "status", "processor time, s", "worker's memory, MB", "`/livez` at most, ms")
     lines = [
         (

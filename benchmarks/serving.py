@@ -1,8 +1,9 @@
-"""Measure a served bundle: start, first request, 1 client against 32, batch consistency, memory.
+"""Measure a served bundle: start time, first request, 1 client and 32 clients, batch consistency, memory.
 
-Starts the server with its defaults, sends it the 500 sentences beside this file over the loopback, and writes JSON
-and a Markdown table. Server and client have a core each. Compared cases take turns within one run. Linux only. Exit
-code 1 if an int8 answer differs between alone and batched.
+Starts the server with its default settings, but without the sentence cache and coalescing. Sends it the 500 sentences
+of `sentences.tsv` over the loopback. Writes JSON and a Markdown table. The server has one core and the client has
+another. Compared cases alternate within one run. Linux only. The exit code is 1 if an int8 answer in a batch differs
+from the answer to the sentence alone.
 
     python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """
@@ -25,14 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
-from app.settings import find_bundle, load_settings
+from app.settings import load_settings
 from benchmarks.batch_consistency import AnswerLog, compare
 from benchmarks.load import Connection, Request, make_request
 from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.passes import SEED, Load, measure_arrivals, measure_httpx, measure_load, median_load
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving_report import render
 
 SENTENCES = Path(__file__).with_name("sentences.tsv")
@@ -44,7 +46,7 @@ NUM_STEADY = 15  # requests after the first one
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """The extent of the measurement. Times in seconds; a longer pass stops after limit_s."""
+    """How much to measure. A pass stops after limit_s seconds. No round begins after budget_s seconds."""
 
     num_starts: int
     num_rounds: int
@@ -55,32 +57,33 @@ class ServingOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add("--bundle", type=Path, help="what is served (default: the bundled model)")
-    add("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
+    add("--bundle", type=Path, help="the bundle that is served (default: the bundled model)")
+    add("--output", type=Path, default=RESULT, help="JSON file; the tables are written beside it as .md")
     add("--python", default=sys.executable, help="the server's Python (default: this one)")
-    add("--num-starts", type=int, default=5, help="(default: 5)")
-    add("--num-rounds", type=int, default=5, help="turns of one client and of 32 (default: 5)")
-    add("--num-sentences", type=int, help="only so many, for a try")
-    add("--limit", type=float, default=40.0, metavar="S", help="most seconds of one pass (default: 40)")
+    add("--num-starts", type=int, default=5, help="measured starts of the server (default: 5)")
+    add("--num-rounds", type=int, default=5, help="passes with 1 client and with 32 clients (default: 5)")
+    add("--num-sentences", type=int, help="use only the first N sentences, for a test run")
+    add("--limit", type=float, default=40.0, metavar="S", help="longest duration of one pass (default: 40)")
     add(
         "--budget",
         type=float,
         default=220.0,
         metavar="S",
-        help="no new round begins after so many (default: 220)",
+        help="start no new round after S seconds (default: 220)",
     )
 
 
 def read_sentences(path: Path = SENTENCES) -> list[str]:
-    """The table's second column."""
+    """The sentences of a file: the second column of each line."""
     lines = path.read_text("utf-8").split("\n")
     return [line.split("\t")[1] for line in lines if line]
 
 
-async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dict[str, float]:
-    """Start once; then send one sentence with default options repeatedly, the first time as the first request.
+async def measure_start(served: ServeOptions, text: str, pair: tuple[str, str]) -> dict[str, float]:
+    """Start the server once, then send it the same sentence several times.
 
-    Each request opens its own connection, and the opening counts: the first request differs only in being the first.
+    Each request opens its own connection, and its time includes that. So the first request differs from the others only
+    in being the first.
     """
     request = make_request(0, text, pair=pair, beam_size=BEAM_SIZES[0])
     with ServerProcess(served) as server:
@@ -99,8 +102,8 @@ async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dic
     }
 
 
-def measure_starts(served: Served, text: str, pair: tuple[str, str], num_starts: int) -> dict[str, Any]:
-    """Several starts: each of them, and the medians."""
+def measure_starts(served: ServeOptions, text: str, pair: tuple[str, str], num_starts: int) -> dict[str, Any]:
+    """Measure several starts. Returns each of them and the medians."""
     starts = [asyncio.run(measure_start(served, text, pair)) for _ in range(num_starts)]
     medians = {name: statistics.median(start[name] for start in starts) for name in starts[0]}
     return {"sentence": text, "medians": medians, "starts": starts}
@@ -112,9 +115,9 @@ def measure_rounds(
     options: ServingOptions,
     log: AnswerLog,
 ) -> dict[str, Any]:
-    """Alternate 1 and 32 clients for each beam size. All answers go into `log`.
+    """Alternate passes with 1 client and with 32 clients, for each beam size. Adds all answers to `log`.
 
-    At least one round of each; no new one begins once the budget is spent.
+    Runs at least one round per beam size. No new round begins once the budget is spent.
     """
     rounds: dict[int, list[tuple[Load, Load]]] = {beam_size: [] for beam_size in requests}
     until = time.perf_counter() + options.budget_s
@@ -127,7 +130,7 @@ def measure_rounds(
             rounds[beam_size].append((one, many))
             log.add_alone(alone)
             log.add_batched(f"{NUM_CLIENTS} clients", together)
-            _say(
+            _print_progress(
                 f"beam {beam_size}: 1 client {one.sentences_per_s:.1f}/s, "
                 f"{NUM_CLIENTS} clients {many.sentences_per_s:.1f}/s"
             )
@@ -147,9 +150,9 @@ def _summary(pairs: Sequence[tuple[Load, Load]]) -> dict[str, Any]:
 
 
 def measure_reference(
-    served: Served, requests: dict[int, list[Request]], limit_s: float
+    served: ServeOptions, requests: dict[int, list[Request]], limit_s: float
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Measure fp32: alone, then at random times. Returns the comparison and the arrivals."""
+    """Measure fp32 with one client, then with Poisson arrivals. Returns the comparison and the arrivals' figures."""
     log = AnswerLog()
     with ServerProcess(served) as server:
         rates = []
@@ -162,7 +165,7 @@ def measure_reference(
 
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
-    """The whole result, as written to the JSON."""
+    """Measure everything. Returns the content of the JSON file."""
     options = ServingOptions(args.num_starts, args.num_rounds, args.limit, args.budget)
     pair = (bundle.manifest.language_pairs[0].source, bundle.manifest.language_pairs[0].target)
     texts = read_sentences()[: args.num_sentences]
@@ -175,14 +178,14 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     }
     usual = sorted(texts, key=len)[len(texts) // 2]
     result: dict[str, Any] = {"num_sentences": len(texts)}
-    result["start"] = measure_starts(Served(args.python, bundle.path), usual, pair, options.num_starts)
-    _say(f"ready after {result['start']['medians']['ready_s']:.2f} s")
+    result["start"] = measure_starts(ServeOptions(args.python, bundle.path), usual, pair, options.num_starts)
+    _print_progress(f"ready after {result['start']['medians']['ready_s']:.2f} s")
     server_core, client_core = cores_to_pin()
     if client_core is not None:
         os.sched_setaffinity(0, client_core)
     result["pinned"] = server_core is not None
     log = AnswerLog()
-    with ServerProcess(Served(args.python, bundle.path, cores=server_core)) as server:
+    with ServerProcess(ServeOptions(args.python, bundle.path, cores=server_core)) as server:
         result["model"] = json.loads(server.get("/v1/models"))["models"][0]
         memory = {"after_start_mb": server.peak_memory_mb()}
         result["load"] = measure_rounds(server, requests, options, log)
@@ -197,11 +200,11 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}
     precision = result["model"]["precision"]
     result["company"] = {precision: {"answers": compare(log), "arrivals": arrivals}}
-    _say(f"{precision} in company: {result['company'][precision]['answers']}")
+    _print_progress(f"{precision} alone and in batches: {result['company'][precision]['answers']}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             reference = reference_bundle(bundle, Path(folder))
-            served = Served(args.python, reference, precision="fp32", cores=server_core)
+            served = ServeOptions(args.python, reference, precision="fp32", cores=server_core)
             answers, arrivals = measure_reference(served, requests, options.limit_s)
             result["company"]["fp32"] = {"answers": answers, "arrivals": arrivals}
         except NoReferenceError as error:
@@ -210,32 +213,32 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 
 
 def cores_to_pin() -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """A core for the server and one for this process; None with fewer than two."""
+    """One core for the server and one for this process. None for both on a machine with one core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return None, None
     return frozenset(cores[:1]), frozenset(cores[1:2])
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON and Markdown, print the table; returns the exit code."""
+    """Measure, write JSON and Markdown, and print the tables. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
     try:
-        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+        bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     started_at = time.perf_counter()
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.serving", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.serving", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(args.python),

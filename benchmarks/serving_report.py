@@ -9,22 +9,22 @@ PHASES = ("tokenise", "queue", "encode", "decode", "detokenise", "other")
 
 
 def render(result: dict[str, Any]) -> str:
-    """Tables of every figure, with the machine and versions."""
+    """All figures as Markdown tables, with the machine and the versions."""
     machine, model = result["machine"], result["model"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     cores = (
-        "Server and client had a core each."
+        "The server had one core and the client had another."
         if result["pinned"]
-        else "Server and client shared the only core, so the rates are not comparable."
+        else "The server and the client shared the only core, so the rates are not comparable."
     )
     served = (
         f"{model['name']} {model['version']} in {model['precision']}; {result['num_sentences']} sentences "
-        f"(`benchmarks/sentences.tsv`), no cache. {cores}"
+        f"(`benchmarks/sentences.tsv`), without the sentence cache. {cores}"
     )
     measured_on = (
         f"{machine['cpu']}, {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux {machine['kernel']}; "
         f"commit {result['commit']}; {packages}; {machine['measured_at']}, load before "
-        f"{machine['load_average_before']}, {result['seconds']} s in all."
+        f"{machine['load_average_before']}; the run took {result['seconds']} s."
     )
     command = f"```\n{result['command']}\n```"
     tables = [_start(result), _rates(result), _phases(result), _company(result["company"])]
@@ -44,8 +44,8 @@ def _start(result: dict[str, Any]) -> str:
         ("peak memory when ready, MB", f"{memory['after_start_mb']:.0f}", ""),
         ("peak memory after the load, MB", f"{memory['after_load_mb']:.0f}", ""),
     ]  # fmt: skip
-    return f"## Start and memory\n\nOf {len(starts)} starts.\n\n" + _table(
-        ("", "median", "least to most"), rows
+    return f"## Start and memory\n\nMedians of {len(starts)} starts.\n\n" + _table(
+        ("", "median", "lowest to highest"), rows
     )
 
 
@@ -55,7 +55,7 @@ def _range(starts: list[dict[str, float]], name: str, digits: int) -> str:
 
 
 def _rates(result: dict[str, Any]) -> str:
-    header = ("", "sentences/s", "median ms", "p95 ms", "rows a step", "server CPU", "client CPU")
+    header = ("", "sentences/s", "median ms", "p95 ms", "rows per step", "server CPU", "client CPU")
     rows = []
     notes = []
     for beam, load in result["load"].items():
@@ -72,14 +72,21 @@ def _rates(result: dict[str, Any]) -> str:
                 f"{each['client_cpu_share']:.0%}",
             ))  # fmt: skip
         ratios = ", ".join(f"{ratio:.2f}" for ratio in load["ratios"])
-        notes.append(f"{name}: {load['ratio']:.2f} times as many (each round: {ratios}).")
+        notes.append(
+            f"{name}: 32 clients get {load['ratio']:.2f} times as many answers (by round: {ratios})."
+        )
     checks = [
         f"{beam.replace('_', ' ')} {check['sentences_per_s']:.1f} sentences/s "
         f"at {check['client_cpu_share']:.0%} client CPU"
         for beam, check in result["httpx"].items()
     ]
-    notes.append(f"The clients are asyncio streams. With 32 of httpx instead: {', '.join(checks)}.")
-    return "## One client and 32\n\n" + _table(header, rows) + "\n\n" + "\n".join(f"- {n}" for n in notes)
+    notes.append(f"The clients use asyncio streams. With 32 httpx clients instead: {', '.join(checks)}.")
+    return (
+        "## One client and 32 clients\n\n"
+        + _table(header, rows)
+        + "\n\n"
+        + "\n".join(f"- {n}" for n in notes)
+    )
 
 
 def _phases(result: dict[str, Any]) -> str:
@@ -89,7 +96,7 @@ def _phases(result: dict[str, Any]) -> str:
             name = f"{beam.replace('_', ' ')}, {each['num_clients']:.0f}"
             rows.append((name, *(f"{each['phases_ms'][phase]:.2f}" for phase in PHASES)))
     return (
-        "## Where the time goes\n\nMedian milliseconds by phase (`Server-Timing`), for one client and 32; `other` is "
+        "## Time by phase\n\nMedian milliseconds by phase (`Server-Timing`), for 1 client and 32 clients. `other` is "
         "HTTP on both sides.\n\n" + _table(("", *PHASES), rows)
     )
 
@@ -110,14 +117,14 @@ def _company(company: dict[str, Any]) -> str:
             ))  # fmt: skip
         arrivals = found["arrivals"]
         notes.append(
-            f"{precision}: {arrivals['num_requests']} requests of both beams in random order, Poisson arrivals at "
-            f"{arrivals['offered_per_s']:.1f}/s (sent late by {arrivals['sent_late_p99_ms']:.1f} ms at p99), "
-            f"{arrivals['rows_per_step']:.1f} rows a step; latency {arrivals['latency_median_ms']:.1f} ms median, "
-            f"{arrivals['latency_p95_ms']:.1f} ms p95."
+            f"{precision}: {arrivals['num_requests']} requests of both beam sizes in random order. They arrive at "
+            f"Poisson times, {arrivals['offered_per_s']:.1f}/s. The p99 of the client's lag is "
+            f"{arrivals['sent_late_p99_ms']:.1f} ms. A step has {arrivals['rows_per_step']:.1f} rows on average. "
+            f"Latency: {arrivals['latency_median_ms']:.1f} ms median, {arrivals['latency_p95_ms']:.1f} ms p95."
         )
-    header = ("", "answers", "other text or length", "other score", "largest gap")
+    header = ("", "answers", "text or length differs", "score differs", "largest score gap")
     return (
-        "## In company\n\nEach answer against the one to the same sentence alone.\n\n"
+        "## Batch consistency\n\nEach answer is compared with the answer to the same sentence alone.\n\n"
         + _table(header, rows)
         + "\n\n"
         + "\n".join(f"- {note}" for note in notes)

@@ -1,9 +1,16 @@
 """Measure the growth of a server's memory under mixed traffic, by process and kind of memory.
 
-Clients send a random mix: lines, paragraphs, beams, samples, alignments, streams, invalid bodies, and requests whose
-connection they close early. At every interval the private memory of each process (server and workers) is read by kind:
-row caches; weights and scratch memory of the native kernels; a worker's copies of pages that it shared after the fork;
-other C allocator memory; written pages of files. Linux only.
+Clients send a random mix of requests: lines, paragraphs, beams, samples, alignments, streams and invalid bodies. They
+close some connections before the answer. At every interval the benchmark reads the private memory of the server and of
+each worker, by kind:
+
+- row caches
+- kernels: weights and scratch memory of the native kernels
+- copied: pages that a worker shared after the fork and has written since
+- allocator: other memory of the C allocator
+- files: written pages of mapped files
+
+Linux only.
 
     python -m benchmarks.soak --minutes 10 --output benchmarks/results/soak.json
 """
@@ -25,12 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import commit, describe_machine, versions
-from benchmarks.server_process import HOST, Served, ServerProcess
+from benchmarks.server_process import HOST, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
-# Shares of all requests: invalid ones, and those whose client disconnects.
+# Shares of all requests: invalid requests, and requests whose client disconnects before the answer.
 SHARE_INVALID, SHARE_LEAVING = 0.1, 0.1
 KINDS = ("row caches", "kernels", "copied", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
@@ -57,7 +64,7 @@ def private_memory(pid: int | str) -> dict[str, float]:
 
 
 def _kind(path: str, flags: set[str]) -> str:
-    """The kind of a mapping. Some are marked by madvise: small pages (nh) or large pages (hg)."""
+    """The kind of a mapping. madvise flags mark row caches (nh, no huge pages) and kernels (hg, huge pages)."""
     if path.startswith("/"):
         return "files"
     if path:
@@ -78,7 +85,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 class Traffic:
-    """One client's requests, drawn from its seed. counts: responses by status, and closed connections."""
+    """One client's random requests. counts: responses by status, and connections that were closed or failed."""
 
     def __init__(self, port: int, seed: int, words: list[str]) -> None:
         self._port = port
@@ -92,7 +99,7 @@ class Traffic:
         while time.monotonic() < until:
             drawn = self._chance.random()
             if drawn < SHARE_LEAVING:
-                self._leave()
+                self._disconnect_early()
                 continue
             path, body = self._request()
             if drawn < SHARE_LEAVING + SHARE_INVALID:
@@ -128,7 +135,7 @@ class Traffic:
         length = self._chance.choice((3, 6, 9, 12, 15, 20, 30, 60))
         return " ".join(self._chance.choices(self._words, k=length)).capitalize() + "."
 
-    def _leave(self) -> None:
+    def _disconnect_early(self) -> None:
         """Send a request, wait a little, and close the connection."""
         path, body = self._request()
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -166,7 +173,7 @@ def memory_line(memory: dict[str, float]) -> str:
 
 
 def main() -> int:
-    """Measure, write JSON, print each sample: the server's process first, then its workers."""
+    """Measure, print each sample and write JSON. A sample has the server's process first, then its workers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -174,12 +181,14 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, help="default: the bundled model")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--interval", type=float, default=30.0, metavar="S")
-    parser.add_argument("--niceness", type=int, default=0, help="of the server and the clients")
+    parser.add_argument(
+        "--niceness", type=int, default=0, help="niceness of the server and the clients (default: 0)"
+    )
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     os.nice(args.niceness)
-    print("MB that a process shares with no other:", " + ".join(KINDS), flush=True)
-    with ServerProcess(Served(args.python, args.bundle, keeps_sentences=True)) as server:
+    print("private memory in MB:", " + ".join(KINDS), flush=True)
+    with ServerProcess(ServeOptions(args.python, args.bundle, has_cache=True)) as server:
         found = measure(server, minutes=args.minutes, interval_s=args.interval)
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.soak", *sys.argv[1:]]),

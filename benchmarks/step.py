@@ -1,7 +1,7 @@
 """Measure decoder steps and encodings by rows and variant, with the server's own runner.
 
-Variants take turns of a few calls, so that whatever else the machine does meets them alike. Prints
-medians with the ratio to the first variant, and writes them as JSON.
+Variants alternate after a few calls, so that other load on the machine affects them equally. Prints medians with the
+ratio to the first variant, and writes them as JSON.
 
     python -m benchmarks.step --bundle bundles/en-de --variants int8 --json benchmarks/results/step.json
     python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-standard,int8-standard-fused,fp32
@@ -33,7 +33,7 @@ from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
 from benchmarks.machine import cpu_name
 
-# Lengths of targets and sources of everyday sentences, in subwords.
+# Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
 FUSED, STANDARD = "-fused", "-standard"
 CALLS_A_TURN = 4
@@ -41,7 +41,7 @@ CALLS_A_TURN = 4
 
 @dataclass(frozen=True)
 class Measurement:
-    """One case of one variant: milliseconds per call by round, and the ratio of its median to the first variant's."""
+    """One case of one variant: milliseconds per call, and the ratio of its median to the first variant's."""
 
     case: str
     variant: str
@@ -54,26 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--bundle", type=Path, help="time this bundle's graphs (default: random weights of --preset)")
-    add("--preset", default="small", help="sizes of the random model (default: small)")
-    add("--vocab-size", type=int, default=8000, help="of the random model (default: 8000)")
+    add("--preset", default="small", help="preset of the random model (default: small)")
+    add("--vocab-size", type=int, default=8000, help="vocabulary size of the random model (default: 8000)")
     add(
         "--variants",
         default="int8,fp32",
-        help="precisions to compare; -standard: on ONNX Runtime's own operators, -standard-fused: with its fused "
-        "attention (default: int8,fp32)",
+        help="precisions to compare; the suffix -standard selects ONNX Runtime's own operators, and -standard-fused "
+        "also its fused attention (default: int8,fp32)",
     )
     add("--rows", default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
     add("--sentences", default="1x6,1x12,1x25,8x12,8x25,1x100", help="COUNTxLENGTH of encodings, in subwords")
-    add(
-        "--num-candidates", type=int, default=8, help="k of the top-k (default: 8, what a beam of 4 asks for)"
-    )
+    add("--num-candidates", type=int, default=8, help="k of the top-k (default: 8, as for a beam of 4)")
     add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
     add("--num-rounds", type=int, default=20, help="turns of each variant in each case (default: 20)")
     add("--json", type=Path, help="write the result there")
 
 
 def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path) -> Bundle:
-    """Graphs with random weights, which take as long as trained ones."""
+    """A bundle with random weights. It takes as much time as a trained one."""
     import torch
 
     from app.bundle import Training
@@ -89,7 +87,7 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
     variants = {precision: write_variant(folder, weights, precision) for precision in precisions}
     facts = Facts(
         summary="random weights",
-        good_at=("being timed",),
+        good_at=("benchmarks",),
         bad_at=("translating",),
         weights_licence="none",
         training=Training(commit="none", num_steps=0, data=()),
@@ -99,7 +97,7 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
 
 
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
-    """A runner. Its attention kernel is chosen when its sessions are created."""
+    """Load a variant's runner. ONNX Runtime reads the environment variable when it creates the sessions."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
     kernels: Literal["auto", "standard"] = "standard" if STANDARD in variant else "auto"
     return load_runner(
@@ -113,12 +111,12 @@ def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: in
 
 
 def precision_of(variant: str) -> Precision:
-    """Make the int8 decoder of int8-standard-fused."""
+    """The precision of a variant: int8 of int8-standard-fused."""
     return cast(Precision, variant.partition("-")[0])
 
 
 def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
-    """One decoder step of rows with random lengths."""
+    """A function that runs one decoder step of rows with random lengths."""
     random_numbers = np.random.default_rng(num_rows)
     vocab_size = runner.limits.vocab_size
     sources = [
@@ -136,7 +134,7 @@ def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Calla
 
 
 def encode_case(runner: LoadedRunner, count: int, length: int) -> Callable[[], object]:
-    """One encoding of `count` sentences of `length` subwords."""
+    """A function that encodes `count` sentences of `length` subwords."""
     sources = [np.full(length, 9, np.int32)] * count
     return lambda: runner.encode(sources, list(range(count)))
 

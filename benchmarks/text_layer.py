@@ -1,8 +1,8 @@
 """Measure the time that the text layer adds to a request, without the tokenizer.
 
-Each text is translated repeatedly with greedy search. From the second time on its sentences are cached, so the rest is
-the text layer. The time is the request's own before and after the engine, less the tokenizer's time for the same text
-and the time of as many event loop hops. Figures are medians.
+Each text is translated repeatedly with greedy search. From the second time on its sentences are cached, so almost only
+the text layer runs. The figure is the request's time before and after the engine, minus the tokenizer's time for the
+same text, and minus the time of the same number of event loop hops. Figures are medians.
 
     python -m benchmarks.text_layer --bundle bundles/en-de --output benchmarks/results/text_layer.json
 """
@@ -25,7 +25,7 @@ from typing import Any
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import Settings
-from app.startup import LoadedModel, load_model
+from app.startup import LoadedModel, lazy_detector, load_model
 from app.text.glossary import Term
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.segmentation import sentence_spans
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """Counts its calls in num_hops."""
+    """A thread pool that counts its calls in num_hops."""
 
     num_hops = 0
 
@@ -81,13 +81,13 @@ class Bench:
             target_tokenizer=model.target_tokenizer,
             executor=self.executor,
             extras=Extras(
-                detector=model.detector,
+                detector=lazy_detector({"en", "de"}),
                 submitter=CachingSubmitter(engine, settings=SubmitterSettings(cache_bytes=10_000_000)),
             ),
         )
 
     def request(self, text: str, changes: dict[str, Any]) -> TranslationRequest:
-        """Translate a text greedily."""
+        """A request for a text with greedy search. changes: other fields of the request."""
         fields: dict[str, Any] = {
             "texts": (text,),
             "source": "en",
@@ -100,7 +100,7 @@ class Bench:
         return TranslationRequest(**{**fields, **changes})
 
     async def hop_ms(self, num_repeats: int) -> float:
-        """Time of leaving the event loop and returning."""
+        """Median milliseconds of a hop: from the event loop to the executor's thread and back."""
         times = []
         for _ in range(num_repeats):
             started = time.perf_counter()
@@ -146,7 +146,7 @@ class Bench:
 
 async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float | int]]:
     """Measure every case."""
-    model = load_model(Settings(bundle=bundle))
+    model = load_model(bundle, Settings(bundle=bundle))
     engine = Engine(model.workers, settings=EngineLimits())
     engine.start()
     bench = Bench(model, engine)
@@ -172,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = asyncio.run(measure(args.bundle, args.num_repeats))
     for name, figures in found.items():
         print(f"{name:40} {figures}")
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.text_layer", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.text_layer", *command_line]),
         "commit": commit(),
         "machine": machine,
         "cases": found,

@@ -1,10 +1,9 @@
 """The optional output `alignment`: the attention from the next target subword to the source's subwords.
 
-It is one decoder layer's cross-attention, averaged over some of its heads; the manifest names both. The attention
-operators do not return their weights, so the weights are computed again from the same queries and keys, in steps that
-want them. ONNX Runtime runs every node, whether or not its result is fetched
-(`RunOptions.only_execute_path_to_fetches` has an effect only in builds for training), so the graph itself must leave
-them out.
+It is one decoder layer's cross-attention, averaged over some of its heads. The manifest names the layer and the heads.
+The attention operators do not return their weights. Steps that need the weights compute them again from the same
+queries and keys. In other steps the graph itself must skip these nodes, because ONNX Runtime runs every node, whether
+or not its result is fetched. (`RunOptions.only_execute_path_to_fetches` has an effect only in builds for training.)
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
     """Add the output. q: queries (rows, 1, d_model) of its layer.
 
     `num_aligned` (1,) int64 is 0 or `rows`, the number of rows of the output. With 0, a CPU skips the nodes by a
-    branch, at no measurable cost; a GPU, whose captured graphs have no branches, computes zero rows.
+    branch, at no measurable cost. A GPU's captured graphs have no branches, so a GPU computes zero rows.
     """
     inputs = (q, f"cross_key_{weights.alignment.layer}", "last_source_positions")
     if g.precision == "fp16":
@@ -50,7 +49,7 @@ def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
 
 
 def _mean_weights(g: GraphBuilder, inputs: tuple[str, str, str], weights: Weights) -> str:
-    """softmax(q k^T) over each row's source, averaged over the chosen heads: (rows, max_length) fp32.
+    """An fp32 tensor (rows, max_length): softmax(q k^T) over each row's source, averaged over the chosen heads.
 
     inputs: queries, scaled as in equation (1), the cache of keys, and the sources' last positions. Columns after the
     source's end have weight 0.

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 SUFFIXES = (".zip", ".argosmodel", ".tar.gz", ".tgz", ".tar")
-# Larger and more than any model that can be imported. An archive can claim any size.
+# Limits above any model that can be imported. An archive can claim any size.
 MAX_BYTES = 16 * 1024**3
 MAX_FILES = 1000
 

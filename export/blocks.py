@@ -1,6 +1,6 @@
-"""The paper's blocks as graph nodes, one function a block. Activations are (..., d_model) everywhere.
+"""The paper's blocks as graph nodes, with one function for each block. Activations are (..., d_model) everywhere.
 
-A row, along the last axis, is one position of one sentence; only attention combines rows.
+A row, along the last axis, is one position of one sentence. Only attention combines rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from export.graph import GraphBuilder
 from export.weights import FeedForward, Floats, Norm, Stack, Weights
 from model.config import Activation
 
-# The most candidates a row in a decoder graph's outputs. At least twice the widest beam.
+# The most candidates of a row in a decoder graph's outputs. It must be at least twice the widest beam.
 MAX_CANDIDATES = 64
 
 
@@ -23,7 +23,7 @@ MAX_CANDIDATES = 64
 class BlockInput:
     """The tensors between two sub-layers. hidden: the next sub-layer's input. residual: its output is added to this.
 
-    Post-norm (section 3.1): both are the last norm's output. Pre-norm: hidden = LayerNorm(residual).
+    In post-norm (section 3.1) both are the last norm's output. In pre-norm hidden = LayerNorm(residual).
     """
 
     residual: str
@@ -81,8 +81,8 @@ def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
 def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tuple[str, str]) -> None:
     """The `num_candidates` largest of scores (rows, vocab_size): values and ids (rows, candidates), descending.
 
-    TopK compares one element at a time. On a CPU it gets only the chunks with the largest maxima, which hold every
-    candidate; the maxima are found with vector instructions.
+    TopK compares one element at a time. On a CPU it gets only the chunks with the largest maxima, which contain every
+    candidate. Vector instructions find the maxima.
     """
     values, ids = outputs
     chunk = chunk_length(vocab_size)

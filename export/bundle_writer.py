@@ -58,16 +58,16 @@ class ExportError(ValueError):
 class BundleRequest:
     """The contents of a bundle to write.
 
-    name, version: for the manifest. source, target: languages, as BCP 47 tags.
+    name, version: those for the manifest. source, target: languages, as BCP 47 tags.
     tag: the subword before each source; None for a model with one direction.
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
     more_targets: other languages that the model translates into from `source`, and the tag of each.
     decoding: the default decoding options.
-    ends_source: whether sources end with the end token, as all that this project trains do.
+    ends_source: whether sources end with the end token, as in all models that this project trains.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
-    max_source_length: subwords of the longest training source, the end token counted; the server splits longer
-        sentences. None: the model's number of positions.
-    alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`. None: `default_alignment`.
+    max_source_length: subwords of the longest training source, end token included. The server splits longer
+        sentences. None for the model's number of positions.
+    alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`; None for `default_alignment`.
     """
 
     name: str
@@ -113,9 +113,9 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
-    A checkpoint with a target.spm, which has the same ids, decodes targets with that.
+    If the checkpoint has a target.spm, it decodes targets, and it has the same ids as tokenizer.spm.
 
-    An existing bundle is replaced after the new one is complete and checked; any other existing folder is an error.
+    An existing bundle is replaced after the new one is complete and checked. Any other existing folder is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
     BundleError.
     """
@@ -236,7 +236,7 @@ def _write_files(
     *,
     on_progress: Callable[[str], None],
 ) -> None:
-    """Fill the folder; the manifest comes last. tokenizers: of sources and of targets."""
+    """Fill the folder, the manifest last. tokenizers: those of sources and of targets."""
     weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
     for precision in request.precisions:
@@ -256,7 +256,7 @@ def _write_files(
 
 
 def _write_weights(folder: Path, model: Transformer) -> None:
-    """Write a checkpoint in fp16, from which training can continue and with which `verify` compares."""
+    """Write a checkpoint in fp16. Training can continue from it, and `verify` compares with it."""
     folder.mkdir()
     state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
     save_file(state, folder / WEIGHTS)

@@ -28,7 +28,7 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     - `num_candidates` (1,) int64: at most MAX_CANDIDATES
     - `self_key_i`, `self_value_i`, `cross_key_i`, `cross_value_i` for each layer i:
       (rows, num_heads, max_length, head_dim)
-    - `num_aligned` (1,) int64: `rows` if the alignment is wanted, else 0
+    - `num_aligned` (1,) int64: `rows` if the alignment is requested, else 0
 
     Outputs:
     - `top_log_probabilities`, `top_ids` (rows, candidates), each row descending
@@ -69,20 +69,23 @@ class _Attention:
         self._weights = weights
         self._d_model = config.d_model
         self._attributes = {"num_heads": config.num_heads, "kv_num_heads": config.num_heads, "scale": 1.0}
-        # total_sequence_length is a constant, not the longest row's length: if it equals the number of queries, 1, the
-        # operator treats the step as a first one without a cache.
+        # total_sequence_length is a constant, not the longest row's length. If it equalled the number of queries, 1,
+        # the operator would treat the step as a first one without a cache.
         self._capacity = g.constant(np.array(config.max_length, np.int32))
         self._no_keys = ""
 
     def self_attention(self, x: str, attention: SelfAttention, layer: int) -> str:
-        """Append this position's key and value and attend to all of the row's: (rows, d_model), without W^O's bias."""
+        """Append this position's key and value, and attend to all columns of the row.
+
+        Returns (rows, d_model), without the bias of W^O.
+        """
         g = self._g
         qkv = g.reshape(g.linear(x, attention.qkv), -1, 1, 3 * self._d_model)
         heads = self._grouped_query(qkv, "", "", cache=("self", layer), lengths="positions")
         return g.product(heads, attention.out.weight)
 
     def cross_attention(self, x: str, attention: CrossAttention, layer: int) -> str:
-        """Attend to the row's source: (rows, d_model), without W^O's bias. The cache is not changed."""
+        """Attend to the row's source. Returns (rows, d_model), without the bias of W^O. The cache is not changed."""
         g = self._g
         q = g.reshape(g.linear(x, attention.q), -1, 1, self._d_model)
         if layer == self._weights.alignment.layer:

@@ -1,7 +1,7 @@
 """The encoder graph: from sentences of one length to every decoder layer's cross-attention keys and values.
 
 Sentences that run together have the same length, so there is no padding and no mask. No shape is computed from another
-shape: such nodes would run on the CPU between the kernels of a GPU.
+shape, because such nodes would run on the CPU between the kernels of a GPU.
 """
 
 from __future__ import annotations

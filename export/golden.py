@@ -49,12 +49,12 @@ GERMAN = (
     "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
     "Vielen Dank für Ihre Hilfe!",
 )
-# By source language. The English ones serve for all others.
+# The golden sentences by source language. Other languages use the English ones.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
-# Cache rows. More: more memory. Fewer: fewer sentences in a batch.
+# Cache rows. If larger, they take more memory. If smaller, a batch has fewer sentences.
 NUM_ROWS = 48
-# Seconds that a translation may take. Long, because no client waits.
+# Seconds that a translation may take. The time is long because no client waits.
 DEADLINE_S = 24 * 3600.0
 
 
@@ -72,7 +72,7 @@ def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
 class GoldenSource:
     """A sentence for one language pair.
 
-    pair: its index in the manifest. ids: the pair's tag first, if it has one; the end token last.
+    pair: the pair's index in the manifest. ids: the pair's tag first, if it has one, and the end token last.
     """
 
     text: str

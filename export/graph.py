@@ -3,9 +3,9 @@
 The precision decides how a matrix product is computed and stored:
 
 - fp32, fp16: MatMul, with activations in that type.
-- int8: every row of the activations has its own scale (largest magnitude / 127), and every output column of the weights
-  too (`export.quantize`). Products are summed as integers, exactly, so a row's result does not depend, bit for bit, on
-  other rows. Activations are fp32 between products.
+- int8: every row of the activations has its own scale (largest magnitude / 127), and so has every output column of the
+  weights (`export.quantize`). Products are summed exactly, as integers. A row's result is therefore bit for bit
+  independent of other rows. Activations are fp32 between products.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class GraphBuilder:
         """Quantise x (..., columns) to uint8 of the same shape and the rows' magnitudes (..., 1), once for all uses.
 
         A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
-        and needs no ReLU, because negative values saturate at 0. A row of zeros is divided by 0; the resulting integers
+        and needs no ReLU, because negative values saturate at 0. A row of zeros is divided by 0. The resulting integers
         have no effect, because they are multiplied by the magnitude 0.
         """
         if (x, is_rectified) not in self._quantized:
@@ -195,7 +195,7 @@ class GraphBuilder:
         return self.op("Mul", chosen, self.op("Gather", self.constant(scales[:, None]), ids))
 
     def reshape(self, x: str, *shape: int) -> str:
-        """x in another shape; 0 keeps an axis, -1 follows from the others."""
+        """x in another shape. 0 keeps an axis, and -1 follows from the other axes."""
         return self.op("Reshape", x, self.integers(*shape))
 
     # --- the whole ---

@@ -1,4 +1,4 @@
-"""The subcommand `import`: a model that others trained becomes a bundle. PyTorch is imported only when it runs."""
+"""The subcommand `import`, which makes a bundle of a foreign model. PyTorch is imported only when it runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def run_import(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
-    """source: the model's folder. checkpoint: a folder to write the read model to, from which it is exported."""
+    """Read the model, write it as a checkpoint, and export that. source: the model's folder. checkpoint: a folder."""
     from app.bundle import Training
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts
@@ -177,7 +177,7 @@ def _check_tags(targets: list[tuple[str, str | None]], model: ImportedModel) -> 
 
 
 def _decoding(model: ImportedModel) -> DecodingDefaults:
-    """The model's own search."""
+    """The model's own decoding defaults."""
     from app.bundle import DecodingDefaults
     from app.decoding.options import LengthPenalty
 

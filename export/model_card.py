@@ -12,7 +12,7 @@ from app.bundle import Manifest, ManifestPart, Training
 
 
 class CardError(ValueError):
-    """The file of facts is invalid; the message lists every problem."""
+    """The file of facts is invalid. The message lists every problem."""
 
 
 class Facts(ManifestPart):
@@ -21,7 +21,7 @@ class Facts(ManifestPart):
     summary: one or two sentences: what the model translates and how it was made.
     good_at, bad_at: one line each, from reading its output.
     weights_licence: SPDX name. attribution: the text that the data's licences require, in Markdown.
-    training: commit, num_steps and one [[training.data]] table (name, num_pairs, licence) a corpus.
+    training: commit, num_steps and one [[training.data]] table (name, num_pairs, licence) for each corpus.
     """
 
     summary: str = Field(min_length=1)

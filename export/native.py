@@ -1,4 +1,4 @@
-"""The graphs of the native CPU kernels: encoder and decoder are one operator each (docs/native-kernels.md).
+"""The graphs of the native CPU kernels. Encoder and decoder are one operator each (docs/native-kernels.md).
 
 They compute the same as `export.encoder` and `export.decoder`, from the same weights, with other inputs and outputs.
 The encoder takes concatenated sentences of any lengths and writes their cross-attention keys and values to slots of the
@@ -73,7 +73,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
 
     Outputs:
     - `top_log_probabilities`, `top_ids` (steps, rows, candidates)
-    - `log_probabilities` (rows, vocab_size), written only if wanted
+    - `log_probabilities` (rows, vocab_size), written only if requested
     - `alignment` (rows, max_length), written only by a single step
     """
     config = weights.config

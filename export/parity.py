@@ -12,7 +12,7 @@ from app.runtime.interface import Floats, Int32s, Runner, StepInput
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
-# The first id after the special ones. All later ids serve equally here.
+# The first id after the special ones. Random targets use this id and all later ones.
 FIRST_RANDOM_ID = EOS_ID + 1
 
 
@@ -31,7 +31,7 @@ class ParityPair:
 def random_pairs(
     random_numbers: np.random.Generator, *, num_pairs: int, vocab_size: int, max_length: int, max_join: int
 ) -> list[ParityPair]:
-    """Pairs of random lengths 1..max_length (the end or start token counted), with ascending joins."""
+    """Pairs of random lengths 1..max_length, including the end or start token, with ascending joins."""
 
     def ids() -> Int32s:
         length = int(random_numbers.integers(0, max_length))
@@ -64,8 +64,8 @@ def distributions_of(
 def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> list[Floats]:
     """The runner's log-probabilities of each pair, one cached step at a time: (len(target) + 1, vocab_size) each.
 
-    Rows join at their steps and stay until the longest pair ends. A row after its target's end repeats its last
-    position, which changes no other row.
+    Rows join at their steps and stay until the longest pair ends. After its target's end a row repeats its last
+    position. This does not change other rows.
     """
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     found: list[list[Floats]] = [[] for _ in pairs]
@@ -87,7 +87,7 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> l
 
 
 def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if one side is."""
+    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if a value is NaN."""
     differences = [
         np.abs(stepwise - one_shot_log_probabilities(model, pair)).max()
         for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
@@ -96,7 +96,7 @@ def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Parit
 
 
 def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The mean difference from PyTorch of a target subword's log-probability, end tokens counted."""
+    """The mean difference from PyTorch of a target subword's log-probability, end tokens included."""
     differences: list[Floats] = []
     for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
         columns = np.append(pair.target, EOS_ID)

@@ -1,4 +1,4 @@
-"""Symmetric eight-bit quantisation of weights: q in [-127, 127], x ~ q * scale, one scale a column or row."""
+"""Symmetric eight-bit quantisation of weights: x ~ q * scale, q in [-127, 127], one scale for each column or row."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All comparisons of a bundle. skipped: comparisons that were not made, and why."""
+    """All comparisons of a bundle. skipped: comparisons that were not made, with the reason."""
 
     bundle: str
     version: str

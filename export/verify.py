@@ -30,9 +30,9 @@ from model.evaluate import score
 from model.search import Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
-# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. It is over
-# all subwords after random ones, whose hidden values are larger than a text's. fp16 has 11 bits: hidden values of 50
-# are 0.016 off. Larger: a graph with a wrong weight may pass.
+# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. All subwords
+# after random ones are compared. Random subwords have larger hidden values than a text. fp16 has 11 bits, so hidden
+# values of 50 are 0.016 off. If larger, a graph with a wrong weight may pass.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
 # The largest allowed mean difference of int8, over the golden translations' subwords. Graphs of other weights are far
 # beyond it.
@@ -46,10 +46,11 @@ NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """What to compare with, and on which data.
+    """The model to compare with, and the data.
 
     checkpoint: folder; None for the bundle's own fp16 weights. data: TSV test sets, may be empty.
-    limit: use only the first pairs of each; None for all. beam_size: for the test sets. seed: of the random batches.
+    limit: use only this many first pairs of each test set; None for all. beam_size: the beam size for the test sets.
+    seed: the seed of the random batches.
     """
 
     checkpoint: Path | None = None
@@ -209,7 +210,10 @@ class _Verification:
         return Check(_name(f"fp32 ids, beam {beam_size}", kernels), different == 0, detail, different, 0)
 
     def _golden(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare with the ids in golden.jsonl, which standard operators gave; native ones may differ in near ties."""
+        """Compare with the ids in golden.jsonl, which are those of standard operators.
+
+        Native kernels may differ in near ties.
+        """
         lines = [line for line in self._bundle.golden if precision in line.ids]
         different = 0
         for beam_size in sorted({line.beam_size for line in lines}):
@@ -259,7 +263,7 @@ class _Verification:
         """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
 
         Uses the kernels that a server on this machine uses. A test set's columns are source and target of the first
-        language pair; for a pair that is the first one reversed they are swapped.
+        language pair. They are swapped for a pair that is the reverse of the first one.
         """
         scores: list[Score] = []
         checks: list[Check] = []
@@ -277,7 +281,7 @@ class _Verification:
         return scores, checks
 
     def _test_set(self, name: str, number: int, texts: Sequence[TextPair]) -> _TestSet | None:
-        """The test set for one of the manifest's pairs; None if its languages are others."""
+        """The test set for one of the manifest's pairs; None if the pair has other languages."""
         pairs = self._bundle.manifest.language_pairs
         first, pair = pairs[0], pairs[number]
         label = name if len(pairs) == 1 else f"{name}, {pair.source} to {pair.target}"

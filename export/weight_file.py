@@ -1,4 +1,4 @@
-"""The file of weights beside a variant's graphs; arrays that several graphs use are stored once."""
+"""The file of weights beside a variant's graphs. Arrays that several graphs use are stored once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-# Bytes. Shorter arrays stay in their graph.
+# The fewest bytes of an array in the file. Shorter arrays stay in their graph.
 MIN_BYTES = 1024
-# Bytes of a cache line: arrays do not share one.
+# Bytes of a cache line. Arrays do not share a cache line.
 ALIGNMENT = 64
 
 
 class WeightFile:
-    """Collects arrays by name. name: of the file, in the folder of the graphs that refer to it.
+    """Collects arrays by name. name: the file's name, in the folder of the graphs that refer to it.
 
     ONNX Runtime maps the file, so the graphs of one variant share its pages.
     """

@@ -1,10 +1,10 @@
-"""A state dict turned into the weights of the graphs: joined products, folded attention scale and biases.
+"""Converts a state dict to the weights of the graphs. Joins matrix products, and folds attention scale and biases.
 
 Three transformations, each exact in real arithmetic:
 
 - The weights of queries contain the 1 / sqrt(d_k) of equation (1), so that attention runs with scale 1.
-- The bias of keys is dropped: it adds the same q . b to all scores of a query, which softmax cancels.
-- The bias of values moves to the output: attention weights sum to 1, so b_o becomes b_o + b_v W^O.
+- The bias of keys is dropped, because it adds the same q . b to all scores of a query, and softmax cancels that.
+- The bias of values moves to the output. Attention weights sum to 1, so b_o becomes b_o + b_v W^O.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """An encoder layer (without cross-attention) or a decoder layer. norms: one a sub-layer, in their order."""
+    """An encoder layer (without cross-attention) or a decoder layer. norms: one for each sub-layer, in order."""
 
     self_attention: SelfAttention
     cross_attention: CrossAttention | None
@@ -88,7 +88,7 @@ class Weights:
 
     embedding: (vocab_size, d_model), as trained. The input multiplies it by sqrt(d_model), the output does not.
     positions: (max_length, d_model).
-    output_bias: (vocab_size,) of the logits; None: there is none.
+    output_bias: (vocab_size,), the bias of the logits, or None.
     alignment: the cross-attention that the decoder outputs as alignment.
     """
 

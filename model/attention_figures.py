@@ -21,7 +21,7 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention",
 }
-# Subwords up to which every axis of a small map is labelled. Larger: labels overlap.
+# The most subwords for which every axis of a small map is labelled. If larger, labels overlap.
 MAX_LABELS = 40
 # Inches of a map's width or height for each subword, and the least and the most inches of a map.
 _INCHES_A_SUBWORD, _MIN_INCHES, _MAX_INCHES = 0.16, 1.6, 4.0
@@ -31,7 +31,7 @@ CURVES = (0.2, 0.3)
 
 
 def attention_picture(maps: AttentionMaps, part: Part) -> Picture:
-    """Draw all layers (rows, from 0) and heads (columns, from 0) of one part; a map's rows are queries.
+    """Draw all layers (rows, from 0) and heads (columns, from 0) of one part. A map's rows are queries.
 
     A row of decoder or cross-attention is labelled with the subword that its query predicts.
     """
@@ -53,7 +53,7 @@ def attention_picture(maps: AttentionMaps, part: Part) -> Picture:
 
 
 def alignment_picture(alignment: WordAlignment) -> Picture:
-    """Draw the weights between words; a dot marks the source word that each target word attends to most."""
+    """Draw the weights between words. A dot marks the source word that each target word attends to most."""
     width = 0.45 * len(alignment.source) + 2.0
     figure = Figure(figsize=(width, 0.35 * len(alignment.target) + 2.0), layout="constrained")
     axes = figure.subplots()
@@ -67,8 +67,8 @@ def alignment_picture(alignment: WordAlignment) -> Picture:
 def positions_picture(positions: Tensor) -> Picture:
     """Draw positional encodings (length, d_model), section 3.5, in three ways.
 
-    The values by position and dimension; single dimensions as curves; the scalar product of any two positions, divided
-    by d_model.
+    The figure shows the values by position and dimension, some dimensions as curves, and the scalar product of any two
+    positions divided by d_model.
     """
     values = positions.detach().float().cpu().numpy()
     length, d_model = values.shape
@@ -95,7 +95,7 @@ def _inches(subwords: Sequence[str]) -> float:
 def _draw_map(
     axes: Axes, weights: Floats, rows: Sequence[str], columns: Sequence[str], *, font_size: int = 6
 ) -> Any:
-    """Draw one matrix of weights, 0 to 1, with labels where there is room; returns the image."""
+    """Draw one matrix of weights, 0 to 1, with labels where there is room. Returns the image."""
     image = axes.imshow(weights, vmin=0.0, vmax=1.0, cmap="Blues", aspect="auto", interpolation="nearest")
     if len(columns) <= MAX_LABELS:
         axes.set_xticks(np.arange(len(columns)), _shown(columns), rotation=90, fontsize=font_size)

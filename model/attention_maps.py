@@ -21,15 +21,15 @@ from model.evaluate import translate
 from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, causal_mask
 
 Floats = NDArray[np.float32]
-# How a space before a subword, the start and the end of a sentence are shown.
+# The symbols for a space before a subword, and for the start and the end of a sentence.
 SPACE, START, END = "\u2581", "<s>", "</s>"
-# What begins a word: a space, a special token, a subword without a letter or a digit.
+# A word begins at a space, at a special token, and at a subword without a letter or a digit.
 _OPENING = re.compile(f"^{SPACE}|^{START}$|^{END}$|^[\\W_]+$")
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Attention weights of one pair; each row of a matrix is a query and sums to 1.
+    """Attention weights of one pair. Each row of a matrix is a query and sums to 1.
 
     source: the source's subwords, end token last: (S,). inputs: the decoder's inputs, start token first: (T,).
     outputs: the subword that follows each input, end token last: (T,).
@@ -47,7 +47,7 @@ class AttentionMaps:
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Which source words each target word attends to: weights (target words, source words), rows sum to 1."""
+    """The attention of target words to source words. weights: (target words, source words); rows sum to 1."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -68,9 +68,9 @@ def maps_of(
 ) -> AttentionMaps:
     """Compute the weights of a sentence and its translation.
 
-    target: None is the model's own greedy translation. tag: the subword before the source, if the model has one.
-    Raises TokenizerError for a tag that the vocabulary does not have and for text that it cannot encode, ValueError
-    for text that is longer than the model's positions.
+    target: None for the model's own greedy translation. tag: the subword before the source, if the model has one.
+    Raises TokenizerError for a tag that the vocabulary does not have and for text that it cannot encode. Raises
+    ValueError for text that is longer than the model's positions.
     """
     if target is None:
         (target,) = translate(model, tokenizer, [source], beam_size=1, tag=tag)
@@ -140,9 +140,10 @@ def align_words(
 ) -> WordAlignment:
     """Return the cross-attention of one layer between words, averaged over heads.
 
-    A source word's weight is the sum over its subwords, a target word's row the mean over its subwords (Zenkel et al.
-    2019). layer: from 0; None is the last but one, which aligns best (Garg et al. 2019, section 4.1). heads: None is
-    all. The end token is a word of both sides. Raises ValueError for a layer or a head that the model does not have.
+    A source word's weight is the sum over its subwords. A target word's row is the mean over its subwords (Zenkel et
+    al. 2019). layer: from 0; None for the last but one, which aligns best (Garg et al. 2019, section 4.1). heads: None
+    for all. The end token is a word of both sides. Raises ValueError for a layer or a head that the model does not
+    have.
     """
     num_layers, num_heads = maps.cross.shape[:2]
     chosen_layer = max(0, num_layers - 2) if layer is None else layer
@@ -161,7 +162,7 @@ def align_words(
 
 
 def words_of(subwords: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Return where each word begins, and the words; punctuation and the end token are words of their own."""
+    """Return the index at which each word begins, and the words. Punctuation and the end token are words."""
     starts = [index for index, text in enumerate(subwords) if index == 0 or _OPENING.search(text)]
     ends = [*starts[1:], len(subwords)]
     words = ("".join(subwords[start:end]).replace(SPACE, "") for start, end in zip(starts, ends, strict=True))

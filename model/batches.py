@@ -35,19 +35,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """Where in the data training stands: `batch` of `epoch` comes next."""
+    """The position of training in the data. The next batch is `batch` of `epoch`."""
 
     epoch: int = 0
     batch: int = 0
 
 
 class Batches:
-    """Endless batches of one corpus. The batches of an epoch depend on the seed and the epoch alone."""
+    """Endless batches of one corpus. The batches of an epoch depend only on the seed and the epoch."""
 
     def __init__(
         self, corpus: Corpus, *, max_tokens: int, seed: int, weights: Mapping[str, float] | None = None
     ) -> None:
-        """max_tokens: most subwords of a batch's longer side, padding counted.
+        """max_tokens: the most subwords of a batch's longer side, padding included.
 
         weights: mean number of times that an epoch holds each pair of a domain; 1 for domains that are not named.
         Raises ValueError for a domain that the corpus does not have.
@@ -64,7 +64,7 @@ class Batches:
         self._lengths = corpus.lengths()
 
     def only(self, domain: str) -> Batches:
-        """The same without the pairs of all other domains."""
+        """The batches of one domain's pairs only."""
         others = {name: 0.0 for name in self.corpus.domain_names if name != domain}
         return Batches(self.corpus, max_tokens=self.max_tokens, seed=self.seed, weights=others)
 
@@ -76,14 +76,14 @@ class Batches:
         chosen = np.repeat(np.arange(len(wanted)), copies)
         generator.shuffle(chosen)
         sources, targets = self._lengths
-        # Equal source lengths side by side: hardly any source is padded, and attention needs no mask.
+        # Pairs of equal source length are neighbours, so hardly any source is padded, and attention needs no mask.
         order = chosen[np.lexsort((targets[chosen], sources[chosen]))]
         batches = self._cut(order)
         generator.shuffle(batches)
         return batches
 
     def _cut(self, order: Int64s) -> list[Int64s]:
-        """Cut a sorted order into batches of at most max_tokens, padding counted, and one row at least."""
+        """Cut a sorted order into batches of at most max_tokens, padding included, and at least one row."""
         longest = np.maximum(*self._lengths)[order]
         batches, start, widest = [], 0, 0
         for index, length in enumerate(longest.tolist()):
@@ -109,7 +109,7 @@ class Batches:
         return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(label))
 
     def since(self, position: Position) -> Iterator[tuple[Batch, Position]]:
-        """Batches from a position on, each with the position that follows it."""
+        """The batches from a position on, each with the position after it."""
         epoch = position.epoch
         skip = position.batch
         while True:

@@ -1,4 +1,4 @@
-"""Checkpoints: folders of safetensors and JSON, written whole or not at all. No pickle anywhere."""
+"""Checkpoints, which are folders of safetensors and JSON, without pickle. They are written atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
     "state.json",
     "tokenizer.spm",
 )
-# Only in the checkpoint of an imported model whose two languages have vocabularies of their own.
+# Present only in the checkpoint of an imported model whose two languages have separate vocabularies.
 TARGET_TOKENIZER = "target.spm"
 
 
@@ -36,7 +36,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds.
+    """The content of a checkpoint.
 
     model: state dict. config: sizes and other facts of the model, as JSON.
     optimizer and state: what training needs to resume; empty in a checkpoint for inference only.
@@ -123,14 +123,14 @@ def step_folders(run: Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Delete a checkpoint; a reader sees it whole or not at all."""
+    """Delete a checkpoint atomically, so that a reader sees all of it or nothing."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}.old")
     path.replace(hidden)
     shutil.rmtree(hidden)
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights (section 6.1), added up in fp64. Raises CheckpointError."""
+    """The mean of several checkpoints' weights (section 6.1), summed in fp64. Raises CheckpointError."""
     if not paths:
         raise CheckpointError("there is no checkpoint to average")
     total: dict[str, Tensor] = {}
@@ -143,9 +143,9 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def best_folders(run: Path, count: int) -> list[Path]:
-    """The `count` checkpoints of a run with the lowest dev loss, as last measured before each was saved.
+    """The `count` checkpoints of a run with the lowest dev loss. The loss last measured before each save counts.
 
-    Those that were saved before the first measurement come last.
+    Checkpoints that were saved before the first measurement come last.
     """
 
     def dev_loss(path: Path) -> float:

@@ -61,7 +61,7 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 
 
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
-    """Repeat or skip each domain's pairs evenly: weight 2.5 yields them two and three times in turn."""
+    """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn."""
     owed: dict[str, float] = {}
     for pair in pairs:
         due = owed.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)

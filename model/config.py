@@ -1,4 +1,4 @@
-"""Sizes of a Transformer: one frozen configuration and the presets that have names."""
+"""Sizes of a Transformer: one frozen configuration, and named presets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class ModelConfig:
 
     vocab_size: size of the joint vocabulary, in subwords.
     d_model, num_heads, d_ff: widths, as in sections 3.2 and 3.3; head_dim = d_model / num_heads.
-    num_encoder_layers, num_decoder_layers: N of section 3.1, independent of one another.
+    num_encoder_layers, num_decoder_layers: N of section 3.1, here two independent numbers.
     dropout: P_drop of section 5.4, on each sub-layer's output and on the embedding sums; 0 is off.
     norm: "post" is LayerNorm(x + Sublayer(x)), section 3.1; "pre" is x + Sublayer(LayerNorm(x)).
-    activation: of the feed-forward network; the paper's is "relu", equation (2).
+    activation: activation of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
-    output_bias: whether the logits have a bias (vocab_size,), as Marian's; the paper's have none.
-    max_length: the longest source or target, in subwords, that positions are made for.
+    output_bias: whether the logits have a bias (vocab_size,). Marian's have one, the paper's have none.
+    max_length: the longest source or target, in subwords, for which there are positions.
     """
 
     vocab_size: int
@@ -46,7 +46,7 @@ class ModelConfig:
     output_bias: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for sizes that cannot make a model."""
+        """Raise ConfigError for sizes that fit no model."""
         for name in (
             "vocab_size",
             "d_model",
@@ -93,8 +93,8 @@ class ModelConfig:
         return ModelConfig(**fields)
 
 
-# base and big are the paper's (Table 3); tiny is for tests. small, for two CPU cores, and fast have a deep encoder,
-# which runs once a sentence, and a shallow decoder, which runs once a subword.
+# base and big are the paper's (Table 3). tiny is for tests. small is for two CPU cores. small and fast have a deep
+# encoder, which runs once for each sentence, and a shallow decoder, which runs once for each subword.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 64, "num_heads": 2, "d_ff": 128, "num_encoder_layers": 2, "num_decoder_layers": 2},
     "small": {"d_model": 256, "num_heads": 4, "d_ff": 1024, "num_encoder_layers": 6, "num_decoder_layers": 3},

@@ -15,8 +15,9 @@ NOT_KEPT = frozenset({"config", "resume", "debug", "command"})
 class ConfigFile(argparse.Action):
     """`--config FILE.yaml`: read the other options of the command from a file.
 
-    Keys are the options' names, with dashes or underscores. A list repeats an option, a mapping gives NAME=VALUE each,
-    true turns a switch on. An option after --config replaces the file's value; one that may be repeated adds to it.
+    Keys are the options' names, with dashes or underscores. A list repeats an option. A mapping gives one NAME=VALUE
+    for each entry. `true` turns a switch on. An option after --config replaces the file's value. If the option may be
+    repeated, it adds to the file's values.
     """
 
     def __call__(
@@ -26,7 +27,7 @@ class ConfigFile(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Parse the file's options as if they stood on the command line. Anything else in the file is a usage error."""
+        """Parse the file's options as if they were on the command line. Anything else in it is a usage error."""
         path = Path(str(values))
         setattr(namespace, self.dest, path)
         arguments: list[str] = []
@@ -92,7 +93,7 @@ def _action(parser: argparse.ArgumentParser, path: Path, key: str) -> argparse.A
 def _arguments(
     parser: argparse.ArgumentParser, path: Path, action: argparse.Action, value: object
 ) -> Iterator[str]:
-    """Return the command-line arguments for an option; none if its value is null, or is false for a switch."""
+    """Return the command-line arguments for an option. There are none for null, or for a switch that is false."""
     flag = action.option_strings[-1]
     if action.nargs == 0:
         if not isinstance(value, bool):
@@ -119,7 +120,7 @@ def _values(value: object) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The value in YAML's own types; NAME=WEIGHT pairs become a mapping."""
+    """The value in YAML's own types. NAME=WEIGHT pairs become a mapping."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list) and all(isinstance(one, tuple) for one in value):

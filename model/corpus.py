@@ -1,4 +1,4 @@
-"""Parallel text: reading it, filtering it, and turning it into subwords once."""
+"""Reads and filters parallel text, and encodes it as subwords."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open UTF-8 text (plain, .gz or .xz); only a newline ends a line. Raises CorpusError for a missing file."""
+    """Open UTF-8 text (plain, .gz or .xz). Only a newline ends a line. Raises CorpusError for a missing file."""
     if not path.is_file():
         raise CorpusError(f"{path} does not exist")
     if path.suffix == ".xz":
@@ -63,7 +63,9 @@ def open_text(path: Path) -> TextIO:
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
-    """Pairs of a TSV: domain, source, target; or source, target, whose domain is the file's name.
+    """The pairs of a TSV file with the columns domain, source and target.
+
+    Without the first column the domain is the file's name.
 
     Raises CorpusError that names the line with another number of columns.
     """
@@ -76,7 +78,7 @@ def read_tsv(path: Path) -> Iterator[Pair]:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
-    """Pairs of two files, line by line. Raises CorpusError if one is longer."""
+    """The pairs of two files, line by line. Raises CorpusError if one file is longer."""
     domain = source.name.split(".")[0]
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if one is None or other is None:
@@ -87,9 +89,9 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
 
 
 def read_data(specification: str) -> Iterator[Pair]:
-    """Pairs of `FILE.tsv[.gz|.xz]`, of a folder of such files, or of two parallel files written `SOURCE:TARGET`.
+    """The pairs of `FILE.tsv[.gz|.xz]`, of a folder of such files, or of two parallel files `SOURCE:TARGET`.
 
-    Raises CorpusError for a folder without any.
+    Raises CorpusError for a folder without such files.
     """
     source, separator, target = specification.partition(":")
     if separator:
@@ -110,7 +112,7 @@ def tsv_files(folder: Path) -> list[Path]:
 class Corpus:
     """Encoded pairs, end tokens included.
 
-    ids: every subword, sources and targets in turn; starts: (2 * pairs + 1,) where each begins.
+    ids: every subword, sources and targets in turn. starts: (2 * pairs + 1,) the index at which each begins.
     domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason.
     """
 
@@ -132,23 +134,24 @@ class Corpus:
         return self.ids[self.starts[2 * index + 1] : self.starts[2 * index + 2]]
 
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lengths of sources and of targets, each (pairs,), end tokens counted."""
+        """Lengths of sources and of targets, each (pairs,), end tokens included."""
         lengths = np.diff(self.starts)
         return lengths[0::2], lengths[1::2]
 
 
-# Share of the pairs with unknown characters that have them at one end; the others have them in place of words.
+# Share of the pairs with unknown characters that have them at one end. The others have them in place of words.
 ENDS_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which pairs are kept.
+    """Selects and varies pairs.
 
-    max_length: most subwords of either side, the end token counted.
+    max_length: the most subwords of either side, end token included.
     max_ratio: the longer side has at most this many times the shorter side's subwords, plus 8.
-    strange_share: share of pairs that get unknown characters, so that the model learns to copy them, 0-1.
-    typed_share: share of pairs that are written as people type: without a final mark, in lower case, in title case.
+    strange_share: share of pairs, 0-1, that get unknown characters, so that the model learns to copy these.
+    typed_share: share of pairs, 0-1, that are written as people type: without a final mark, in lower case, in title
+        case.
     excluded: domains that are left out.
     """
 
@@ -217,10 +220,10 @@ def encode_corpus(
     directions: Sequence[Direction] = (Direction(),),
     one_way: Iterable[tuple[Pair, Direction]] = (),
 ) -> Corpus:
-    """Filter and encode pairs, each in every direction; the same seed gives the same corpus.
+    """Filter and encode pairs, each in every direction. The same seed gives the same corpus.
 
-    one_way: more pairs, each with the only direction that it is encoded in.
-    Raises CorpusError if none is left, TokenizerError for a tag that the vocabulary does not have.
+    one_way: more pairs, each with the only direction in which it is encoded.
+    Raises CorpusError if no pair is left, and TokenizerError for a tag that the vocabulary does not have.
     """
     random_numbers = random.Random(seed)
     ids: list[Int32s] = []

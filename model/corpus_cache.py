@@ -26,8 +26,8 @@ def file_facts(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
 def cached_corpus(folder: Path, key: Mapping[str, Any], encode: Callable[[], Corpus]) -> Corpus:
     """The corpus in `folder` if it was made with the same key, else a new one, which replaces it.
 
-    key: JSON of all that the corpus depends on. A corpus that is read stays on the disk, mapped into memory, so
-    the processes of a run share it. Raises what `encode` raises.
+    key: everything that the corpus depends on, as JSON. A stored corpus is memory-mapped, so the processes of a run
+    share it. Raises what `encode` raises.
     """
     wanted = {"format": FORMAT, **json.loads(json.dumps(key))}
     if found := _load(folder, wanted):
@@ -49,7 +49,7 @@ def _load(folder: Path, key: Mapping[str, Any]) -> Corpus | None:
 
 
 def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
-    """Write under another name, then rename: an interrupted write leaves no corpus."""
+    """Write under another name, then rename, so that an interrupted write leaves no corpus."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

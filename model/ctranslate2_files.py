@@ -1,4 +1,4 @@
-"""Reads a CTranslate2 model of a Transformer, as converted from OpenNMT, also in an Argos package.
+"""Reads a CTranslate2 model of a Transformer that was converted from OpenNMT, also in an Argos package.
 
 A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece model. An Argos package has
 metadata.json and sentencepiece.model, and model.bin and the others in `model`. Weights of int8, int16 and half
@@ -42,7 +42,7 @@ BINARY, CONFIG = "model.bin", "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE = ("sentencepiece.model", "source.spm")
 FORMAT_VERSION, SPECIFICATION = 6, "TransformerSpec"
-# By the number in the file: how a number is stored. bfloat16, 5, is the upper half of a float32.
+# The NumPy type for each type number in the file. bfloat16, number 5, is the upper half of a float32.
 TYPES: dict[int, np.dtype[Any]] = {
     number: np.dtype(name) for number, name in enumerate(("<f4", "<i1", "<i2", "<i4", "<f2", "<u2"))
 }
@@ -58,7 +58,7 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> ImportedModel:
-    """Read a model. max_length: subwords of the longest source or target; None: as many as it has positions for.
+    """Read a model. max_length: subwords of the longest source or target; None for as many as it has positions.
 
     Raises UnusableModel.
     """
@@ -84,7 +84,7 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
 
 @dataclass(frozen=True)
 class Files:
-    """What the files hold. metadata: of an Argos package; empty otherwise. sentencepiece: the parsed model."""
+    """The content of the files. metadata: that of an Argos package, or empty. sentencepiece: the parsed model."""
 
     variables: Mapping[str, NDArray[Any]]
     config: Mapping[str, Any]
@@ -98,7 +98,7 @@ class Files:
         return str(self.config.get("decoder_start_token") or BOS)
 
     def problems(self) -> list[str]:
-        """What this network cannot do."""
+        """The properties of the model that this network does not support."""
         found = [*self._config_problems(), *self._stack_problems("encoder"), *self._stack_problems("decoder")]
         return found or self._table_problems()
 
@@ -187,7 +187,7 @@ class _Reader:
         return found
 
     def text(self) -> str:
-        """A text with its length before it and a zero behind it."""
+        """A text with its length before it and a zero byte after it."""
         return bytes(self.bytes(self.number("H"))[:-1]).decode()
 
     def bytes(self, count: int) -> memoryview:
@@ -198,7 +198,7 @@ class _Reader:
 
 
 def read_variables(content: bytes) -> dict[str, NDArray[Any]]:
-    """All variables of a model.bin by name, as stored; aliases are variables too. Raises ValueError."""
+    """All variables of a model.bin by name, as stored, aliases included. Raises ValueError."""
     reader = _Reader(content)
     version = reader.number("I")
     if version != FORMAT_VERSION:
@@ -231,7 +231,7 @@ def read_variables(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
-    """A variable in fp32; a quantised one divided by its scale, of each row or of all. Raises KeyError."""
+    """A variable in fp32. A quantised one is divided by its scale, of each row or of all rows. Raises KeyError."""
     values = variables[name].astype(np.float32)
     scale = variables.get(f"{name}_scale")
     if scale is None:
@@ -243,7 +243,7 @@ def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A file's object; an empty one if there is no file. Raises ValueError."""
+    """A file's JSON object, or an empty one if there is no file. Raises ValueError."""
     if not path.is_file():
         return {}
     try:
@@ -256,7 +256,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _first_of(folders: tuple[Path, ...], names: tuple[str, ...]) -> Path:
-    """The first of these files that there is. Raises ValueError."""
+    """The first of these files that exists. Raises ValueError if none does."""
     found = [folder / name for name in names for folder in folders if (folder / name).is_file()]
     if not found:
         raise ValueError(f"{' or '.join(names)} is missing")
@@ -264,7 +264,7 @@ def _first_of(folders: tuple[Path, ...], names: tuple[str, ...]) -> Path:
 
 
 def _vocabulary(folder: Path) -> dict[str, int]:
-    """The shared vocabulary: pieces and their ids. Raises ValueError."""
+    """The shared vocabulary as a mapping of pieces to ids. Raises ValueError."""
     path = _first_of((folder,), VOCABULARIES)
     text = path.read_text("utf-8")
     try:
@@ -336,7 +336,7 @@ def _state(
 
 
 def _linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:
-    """Our names of the products that CTranslate2 has joined into one, and its name."""
+    """Our names of the linear layers that CTranslate2 joins into one, and CTranslate2's name of the joined layer."""
     ours, theirs = f"{stack}.{layer}", f"{stack}/layer_{layer}"
     own, cross = f"{ours}.self_attention.w_", f"{ours}.cross_attention.w_"
     found: list[tuple[tuple[str, ...], str]] = [

@@ -1,4 +1,4 @@
-"""Command-line arguments that several training commands share: which text is read, and which way it is translated."""
+"""Command-line arguments that several training commands share. They name the text and the translation directions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def weights_argument(text: str) -> tuple[str, float]:
 
 
 def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
-    """Arguments that say which text is read and what is kept of it."""
+    """Arguments that select the text to read and the pairs to keep."""
     parser.add_argument("--data", required=is_required, action="append", metavar="FILES", help=DATA_HELP)
     parser.add_argument(
         "--domain",
@@ -44,7 +44,7 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
 
 
 def files_of(specifications: list[str]) -> list[Path]:
-    """Return the files that `--data` names, those of a folder by name. Raises CorpusError for a folder without any."""
+    """Return the files that `--data` names, those of a folder by name. Raises CorpusError for an empty folder."""
     from model.corpus import tsv_files
 
     named = [Path(name) for specification in specifications for name in specification.split(":", 1)]
@@ -52,7 +52,7 @@ def files_of(specifications: list[str]) -> list[Path]:
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the order given. Raises CorpusError at once if a file does not exist."""
+    """All pairs of all files, in the given order. Raises CorpusError at once if a file does not exist."""
     from model.corpus import CorpusError, read_data
 
     for path in files_of(specifications):
@@ -62,7 +62,7 @@ def pairs_of(specifications: list[str]) -> Iterator[Pair]:
 
 
 def direction_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say which way the text is translated."""
+    """Arguments that select the directions of translation."""
     parser.add_argument(
         "--tag",
         metavar="SUBWORD",
@@ -96,7 +96,7 @@ def one_way_arguments(parser: argparse.ArgumentParser) -> None:
 def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Direction]:
     """The directions of `--one-way` and of `--one-way-reverse`. Both read a pair from its first column to its second.
 
-    directions: what directions_of returns, with or without lexicons.
+    directions: the result of directions_of, with or without lexicons.
     """
     import dataclasses
 
@@ -122,7 +122,7 @@ def one_way_pairs(
 
 
 def directions_of(args: argparse.Namespace) -> list[Direction]:
-    """The directions that the arguments name, the data's own first."""
+    """The directions that the arguments name. The direction of the data's columns comes first."""
     from model.corpus import Direction
 
     reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]

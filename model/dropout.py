@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """Dropout (section 5.4) at a rate rounded to 1/256. One 64-bit random number decides eight elements.
 
-    PyTorch's kernel draws one number for each element, which on a CPU takes a ninth of a training step; other devices
-    use it. Kept elements are scaled by the rounded rate, so the expectation is exact.
+    PyTorch's kernel draws one number for each element, which on a CPU takes a ninth of a training step. Other devices
+    use PyTorch's kernel. Kept elements are scaled by the rounded rate, so the expectation is exact.
     """
 
     def __init__(self, rate: float) -> None:
@@ -19,7 +19,7 @@ class Dropout(nn.Module):
         self.threshold = round(rate * 256)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape; the identity outside training."""
+        """Apply dropout in training, keep x unchanged otherwise. Any shape -> the same shape."""
         if not self.training or self.threshold == 0:
             return x
         if x.device.type != "cpu":

@@ -42,7 +42,7 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
 def greedy_batch(
     model: Transformer, sources: Sequence[Sequence[int]], *, max_target_length: int
 ) -> list[list[int]]:
-    """Greedy search, without a cache, of many sentences at once; ids without start and end tokens."""
+    """The ids of greedy search, without start and end tokens, for many sentences at once and without a cache."""
     device = model.embedding.weight.device
     source = pad(sources, device)
     mask = padding_mask(source)
@@ -60,7 +60,10 @@ def greedy_batch(
 def translate_greedily(
     model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, tag: str | None = None
 ) -> list[str]:
-    """Greedy translations in the order of the texts, decoded in batches of like lengths. tag: before each source."""
+    """Greedy translations in the order of the texts, decoded in batches of similar lengths.
+
+    tag: the subword before each source, if the model has one.
+    """
     encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
     order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
     translations = [""] * len(texts)
@@ -77,7 +80,7 @@ def translate_greedily(
 def translate(
     model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int, tag: str | None = None
 ) -> list[str]:
-    """Translations by the reference search: greedy in batches for beam size 1, else sentence by sentence.
+    """Translations by the reference search. It is greedy and in batches for beam size 1, else sentence by sentence.
 
     tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it.
     """

@@ -1,13 +1,13 @@
-"""Models that others trained: what an import returns, and the vocabulary that the server needs of them.
+"""Imported models: the type that an import returns, and the conversion of vocabularies to the server's order.
 
 The server's ids begin with padding, start, end and unknown, and the placeholder symbols. A foreign model numbers its
-pieces in another order, and has no placeholder symbols. Each import therefore puts the rows of the embedding into one
-new order, and writes the SentencePiece models anew in it:
+pieces in another order and has no placeholder symbols. Each import therefore puts the rows of the embedding into one
+new order, and rewrites the SentencePiece models in that order:
 
-- A piece that the vocabulary has and a SentencePiece model does not is UNUSED in it: it is decoded, and no text is
-  encoded with it.
-- The placeholder symbols have the row of `<unk>`. In the output only the first one does, instead of `<unk>`: where the
-  model says `<unk>`, the text of the source's unknown characters stands.
+- A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
+  decoded, but no text is encoded with it.
+- The placeholder symbols have the embedding row of `<unk>`. In the output only the first symbol has it, in place of
+  `<unk>`. Where the model outputs `<unk>`, the translation therefore has the unknown characters of the source.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 # The pieces that have the first ids.
 FIRST = (PAD, BOS, EOS, UNK, *PLACEHOLDER_SYMBOLS)
-# A logit that no other reaches. Half precision holds it.
+# A logit so low that its piece is never chosen. Half precision can represent it.
 NEVER = -30_000.0
-# The score of a piece that is not used; not whole, because whole scores mark merges.
+# The score of a piece that is not used. It is not whole, because whole scores mark merges.
 UNUSED_SCORE = -1000.5
 
 
@@ -43,11 +43,11 @@ class UnusableModel(ValueError):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model that was read.
+    """An imported model.
 
-    state: of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name a target
-    language, such as >>deu<<. num_left_out: pieces of the SentencePiece models that the model has no row for.
-    beam_size, length_penalty: the model's own defaults; the penalty divides by length to this power.
+    state: state dict of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name
+    a target language, such as >>deu<<. num_left_out: how many pieces of the SentencePiece models have no row in the
+    model. beam_size, length_penalty: the model's own defaults. Scores are divided by length^length_penalty.
     ends_source: whether sources end with the end token. languages: source and target, if the files name them.
     """
 
@@ -64,11 +64,11 @@ class ImportedModel:
 
 
 def read_sentencepiece(path: Path) -> Any:
-    """The model of a file. Raises ValueError."""
+    """The SentencePiece model in a file. Raises ValueError."""
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
         proto.ParseFromString(path.read_bytes())
-    except Exception as error:  # protobuf's DecodeError has no stable place
+    except Exception as error:  # the module of protobuf's DecodeError differs between versions
         raise ValueError(f"{path.name} is not a SentencePiece model") from error
     if not proto.pieces:
         raise ValueError(f"{path.name} is not a SentencePiece model")
@@ -135,9 +135,9 @@ def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials)
 
 
 def masked_bias(bias: Tensor) -> Tensor:
-    """The output's bias (vocab_size,) by our ids, without what a translation never holds.
+    """The output's bias (vocab_size,) by our ids, which prevents pieces that no translation contains.
 
-    That is padding, start and unknown, and all placeholder symbols but the first.
+    These are padding, start and unknown, and all placeholder symbols except the first.
     """
     masked = bias.clone()
     masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER

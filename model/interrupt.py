@@ -13,9 +13,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True once SIGINT or SIGTERM has come; a second signal ends the process at once.
+    """Yield a function that returns True once SIGINT or SIGTERM has arrived. A second signal ends the process at once.
 
-    Call it from the main thread: Python runs signal handlers only there.
+    Call it from the main thread, because Python runs signal handlers only there.
     """
     received: list[int] = []
 

@@ -1,20 +1,20 @@
-"""Whether a sentence is in another language than its column says, by py3langid."""
+"""Detects, with py3langid, whether a sentence is in another language than its column should have."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
-# Characters of a sentence that the detector reads: its beginning is enough. Larger: slower in proportion.
+# Characters of a sentence that the detector reads. The beginning is enough. If larger, it is slower in proportion.
 MAX_CHARACTERS = 150
-# Least confidence, 0 to 1, with which a sentence counts as in another language. Lower: names and headings are dropped
-# on a guess. Higher: short foreign sentences stay.
+# Least confidence, 0 to 1, with which a sentence counts as in another language. If lower, names and headings are
+# dropped on a guess. If higher, short foreign sentences stay.
 MIN_CONFIDENCE = 0.8
-# Fewest letters, in bytes of UTF-8, that the detector judges. Smaller: short texts are dropped on a guess.
+# Fewest letters, in bytes of UTF-8, of a text that is checked. If smaller, short texts are dropped on a guess.
 MIN_LETTER_BYTES = 21
-# The detector's codes for languages that have another code here.
+# The detector's codes for languages whose code is different here.
 _ALIASES = {"nb": "no", "fil": "tl", "yue": "zh"}
-# Groups of languages that the detector confuses: within a group, none counts as another language.
+# Groups of languages that the detector confuses. Within a group, none counts as another language.
 _ALIKE = (
     frozenset({"no", "nb", "nn", "da", "sv"}),
     frozenset({"bs", "hr", "sr"}),
@@ -27,10 +27,10 @@ _ALIKE = (
 
 
 class LanguageCheck:
-    """The detector. It takes about a second and 70 MB to load, and 0.2 ms a sentence."""
+    """The detector. Loading takes about a second and 70 MB. A sentence takes 0.2 ms."""
 
     def __init__(self) -> None:
-        """Load the model that py3langid brings along: naive Bayes over byte n-grams (Lui and Baldwin 2012)."""
+        """Load py3langid's own model, which is naive Bayes over byte n-grams (Lui and Baldwin 2012)."""
         from py3langid import langid  # type: ignore[import-untyped]
 
         self._identifier: Any = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
@@ -41,7 +41,7 @@ class LanguageCheck:
         return _label_of(language) in self.languages
 
     def is_other(self, text: str, expected: str) -> bool:
-        """Whether the text is surely in another language than `expected`; never for a short text."""
+        """Whether the text is certainly in another language than `expected`. Never true for a short text."""
         if not self.knows(expected):
             return False
         beginning = text[:MAX_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Words and their translations, learnt from parallel text by IBM Model 1 (Brown et al. 1993) in both directions."""
+"""Learns word translations from parallel text by IBM Model 1 (Brown et al. 1993) in both directions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from model.corpus import CorpusError, Pair, read_lines
 
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-# Longest sentence, in words. Longer ones say little about single words, and cost the product of both lengths.
+# Longest sentence, in words. Longer sentences tell little about single words, and cost the product of both lengths.
 MAX_WORDS = 24
-# Words seen less often are not aligned: their probabilities are chance.
+# Words that occur less often are not aligned, because their probabilities are chance.
 MIN_COUNT = 4
 NUM_ITERATIONS = 5
 # Weight of a form inside a sentence relative to one at its start, where any word has a capital.
@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 class Entry:
     """A word and its translation, each in its most frequent form inside a sentence.
 
-    count: sentences in which the source word was seen. probability: the smaller of the two directions', 0-1.
+    count: sentences that contain the source word. probability: the smaller one of the two directions, 0-1.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Words:
         for sentence in sentences:
             counts.update(word.lower() for word in sentence)
             for number, word in enumerate(sentence):
-                # The first word of a sentence has a capital in any case: its form counts only if there is no other.
+                # The first word of a sentence always has a capital, so its form counts only if there is no other.
                 self._forms.setdefault(word.lower(), Counter())[word] += FORM_WEIGHT if number else 1
         self.names = ["", *(word for word, count in counts.items() if count >= MIN_COUNT)]
         self.counts = np.array([0, *(counts[word] for word in self.names[1:])])
@@ -75,10 +75,10 @@ def words_of(text: str) -> list[str]:
 
 
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
-    """The word pairs that are each other's likeliest translation, the most frequent first.
+    """The word pairs that are each other's most probable translation, the most frequent first.
 
-    Sentences of more than MAX_WORDS words are skipped. Memory: about 24 bytes for each possible link of two words.
-    Raises CorpusError if no sentence is left.
+    Sentences of more than MAX_WORDS words are skipped. The memory is about 24 bytes for each possible link of two
+    words. Raises CorpusError if no sentence is left.
     """
     sentences = [
         (source, target)
@@ -98,7 +98,7 @@ def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
 
 @dataclass(frozen=True)
 class Table:
-    """Translation probabilities t(f | e), one of each pair of words that stand in a sentence together.
+    """Translation probabilities t(f | e), one for each pair of words that occur together in a sentence pair.
 
     e, f: ids, sorted by e, then f. p: their probabilities.
     """
@@ -140,7 +140,7 @@ def _links(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[In
 
 
 def _mutual(forward: Table, backward: Table, sources: Words, targets: Words) -> list[Entry]:
-    """Pairs that are the likeliest in both directions, and likely enough."""
+    """The pairs that are the most probable in both directions, and probable enough."""
     best = _likeliest(forward)
     best_back = _likeliest(backward)
     entries = [
@@ -153,7 +153,7 @@ def _mutual(forward: Table, backward: Table, sources: Words, targets: Words) -> 
 
 
 def _likeliest(table: Table) -> dict[int, tuple[int, float]]:
-    """Of each e its likeliest f, with the probability."""
+    """The most probable f of each e, with the probability."""
     order = np.lexsort((table.p, table.e))
     last = np.flatnonzero(np.diff(table.e[order], append=-1))
     return {int(table.e[i]): (int(table.f[i]), float(table.p[i])) for i in order[last].tolist()}
@@ -168,7 +168,7 @@ def write_lexicon(path: Path, entries: Iterable[Entry]) -> int:
 
 
 def read_lexicon(path: Path) -> list[Entry]:
-    """The entries of a file. Raises CorpusError for a line of another shape."""
+    """The entries of a file. Raises CorpusError for a line in another format."""
     entries = []
     for number, line in enumerate(read_lines(path), 1):
         try:
@@ -193,8 +193,8 @@ def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict
 def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
     """Yield likely entries as training pairs of domain LEXICON, as written and with a capital, as on a button.
 
-    A word that is its own translation is no pair: from thousands of names and untranslated terms a model
-    learns to copy every single word.
+    A word that is its own translation is left out. From thousands of names and untranslated terms a model would learn
+    to copy every single word.
     """
     for entry in entries:
         if entry.source.lower() == entry.target.lower():

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS_AT_A_TIME = 64  # 64 x 8,000 logits in fp32 are 2 MB: they stay in the second-level cache
+ROWS_AT_A_TIME = 64  # 64 x 8,000 logits in fp32 are 2 MB, which stay in the L2 cache
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
     """Sum over rows of (1 - e) * -log p(y) + e / V * sum_v -log p(v), p = softmax(x W^T) (section 5.4).
 
-    Forward computes the gradients too: the logits are turned into their gradient in place, a few
-    rows at a time, and no other array of that size is made.
+    Forward computes the gradients too. It turns the logits into their gradient in place, a few rows at a time, and
+    makes no other array of that size.
     """
 
     @staticmethod
@@ -42,7 +42,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Scale what forward has computed."""
+        """Scale the gradients that forward has computed."""
         grad_x, grad_weight = ctx.saved_tensors
         scale = grads[0]
         return grad_x * scale.to(grad_x.dtype), grad_weight * scale.to(grad_weight.dtype), None, None

@@ -1,8 +1,8 @@
-"""Reads a Marian model (OPUS-MT) as a Transformer of ours with a vocabulary of ours.
+"""Converts a Marian model (OPUS-MT) to our Transformer and vocabulary.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
-Marian starts with the padding's row and never says it. The row stands twice: as padding and as the start token.
-`model.imported` says what becomes of the vocabulary.
+Marian uses the padding's row as its start token and never outputs it. The converted embedding has that row twice, as
+padding and as the start token. `model.imported` explains the conversion of the vocabulary.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     """Read source.spm, target.spm, and config.json, vocab.json and the weights, or Marian's own .npz and .yml.
 
-    max_length: subwords of the longest source or target; None: the model's own. Raises UnusableModel.
+    max_length: subwords of the longest source or target; None for the model's own. Raises UnusableModel.
     """
     is_npz = not (folder / CONFIG).is_file() and any(folder.glob("*.npz"))
     names = (SOURCE, TARGET) if is_npz else (CONFIG, VOCABULARY, SOURCE, TARGET)
@@ -117,7 +117,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
     if (folder / SAFETENSORS).is_file():
         return load_file(folder / SAFETENSORS)
     try:
-        # The one place that reads a pickle: weights_only builds tensors and runs no code of the file.
+        # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file.
         found = torch.load(folder / PICKLE, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
     except Exception as error:  # a damaged pickle can fail in any way
         raise ValueError(
@@ -132,7 +132,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _config_problems(facts: Mapping[str, Any]) -> list[str]:
-    """What this network cannot do, by the fields of config.json."""
+    """The fields of config.json that this network does not support."""
     needed = {
         "model_type": "marian",
         "scale_embedding": True,
@@ -143,7 +143,7 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
         "tie_word_embeddings": True,
         "static_position_embeddings": True,
     }
-    # Fields that newer files leave out: all Marian models have these values.
+    # Newer files leave out some fields, for which all Marian models have these values.
     defaults = {
         name: value for name, value in needed.items() if name not in ("model_type", "scale_embedding")
     }
@@ -190,7 +190,7 @@ def _vocabulary_problems(facts: Mapping[str, Any], vocabulary: Mapping[str, int]
 
 
 def _weight_problems(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> list[str]:
-    """Weights that are missing, or have another shape than config.json says."""
+    """The weights that are missing or have another shape than config.json says."""
     vocab_size, d, d_ff = facts["vocab_size"], facts["d_model"], facts["encoder_ffn_dim"]
     expected: dict[str, tuple[int, ...]] = {
         "model.shared.weight": (vocab_size, d),
@@ -237,7 +237,7 @@ def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> Model
         num_decoder_layers=facts["decoder_layers"],
         dropout=0.0,
         activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
-        positions="learned",  # a table, because half sines and half cosines are not the paper's order
+        positions="learned",  # a stored table, because Marian's half sines and half cosines differ from the paper's
         max_length=max_length,
         output_bias=True,
     )

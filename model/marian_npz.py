@@ -1,7 +1,7 @@
 """Reads Marian's own files: one .npz with the weights and their configuration, and a vocabulary in YAML.
 
 Releases of the Tatoeba Challenge hold them, with source.spm and target.spm. The result has the names, shapes and fields
-of Hugging Face's Marian, so that `model.marian` goes on with both alike.
+of Hugging Face's Marian, so that `model.marian` handles both formats in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from model.imported import EOS, PAD
 
 YAML_CONFIG = "special:model.yml"
-# Options whose other values mean another network.
+# Options with the values that this network supports.
 NEEDED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "tied-embeddings-all": (True,),
@@ -34,15 +34,15 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-depth-scaling": (False, True, None),  # changes the first weights only
     "lemma-dim-emb": (0, None),
 }
-# Positions of the longest source and target, as Hugging Face gives all Marian models.
+# The number of positions, which is the one that Hugging Face gives all Marian models.
 MAX_POSITIONS = 512
 
 
 def read_npz(folder: Path) -> tuple[dict[str, Any], dict[str, int], dict[str, Tensor]]:
     """Return the fields of config.json, the vocabulary and the weights, by the names of Hugging Face.
 
-    The padding is a new last piece, a row of zeros: Marian starts with zeros. Raises ValueError for files that are
-    missing, damaged or of another network.
+    The padding is a new last piece with a row of zeros, because Marian's decoder starts with zeros. Raises ValueError
+    for files that are missing, damaged or of another network.
     """
     arrays = _arrays(_only(folder, "*.npz"))
     if YAML_CONFIG not in arrays:
@@ -67,9 +67,9 @@ def read_npz(folder: Path) -> tuple[dict[str, Any], dict[str, int], dict[str, Te
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    """The only file of a pattern. Raises ValueError if there are others, or none."""
+    """The only file that matches a pattern. Raises ValueError if there are several, or none."""
     found = sorted(folder.glob(pattern))
-    # A release can hold the same vocabulary for both sides.
+    # A release may have the same vocabulary twice, for both sides.
     if not found or len({path.read_bytes() for path in found}) > 1:
         raise ValueError(f"{len(found)} files are called {pattern}, where one is needed")
     return found[0]
@@ -85,7 +85,7 @@ def _arrays(path: Path) -> dict[str, Any]:
 
 
 def _yaml(content: bytes, name: str) -> dict[str, Any]:
-    """A table with its values as plain data. Raises ValueError."""
+    """A YAML mapping as plain data. Raises ValueError."""
     try:
         found = yaml.safe_load(content)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The optimisers of a run, stepped as one: Adam as in the paper, or Muon for matrices with Adam for the rest."""
+"""The optimisers of a run behind one interface: Adam as in the paper, or Muon for matrices and Adam for the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Optimizers:
-    """Adam of section 5.3 for every parameter; with "muon", Muon for the matrices inside the layers.
+    """Adam of section 5.3 for every parameter. With "muon", the matrices inside the layers have Muon instead.
 
     Muon (Jordan et al. 2024, "Muon is Scalable for LLM Training", Liu et al. 2025) makes each update of a matrix
     orthogonal. Its step is scaled to the size of Adam's, so one learning rate serves both. Embeddings, biases and
@@ -18,7 +18,7 @@ class Optimizers:
     """
 
     def __init__(self, model: nn.Module, kind: Literal["adam", "muon"]) -> None:
-        """kind: which optimiser the layers' matrices get."""
+        """kind: the optimiser of the layers' matrices."""
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         matrices = [p for name, p in model.named_parameters() if kind == "muon" and _is_layer_matrix(name, p)]
         with_muon = {id(parameter) for parameter in matrices}
@@ -51,7 +51,7 @@ class Optimizers:
         }
 
     def load_state(self, saved: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned. A parameter without saved values starts afresh."""
+        """Restore the result of `state`. A parameter without saved values starts with new ones."""
         for optimizer in self._all:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:

@@ -8,11 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train; the defaults are the paper's if it has one.
+    """The options of training. A default is the paper's value if the paper has one.
 
-    max_steps: updates of the weights. max_time_s: seconds after which training stops earlier; 0 is off.
-    accumulate: batches an update, over all processes. max_gradient_norm: clipping; 0 is off.
-    label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
+    max_steps: the most updates of the weights. max_time_s: seconds after which training stops earlier; 0 is off.
+    accumulate: batches in each update, over all processes. max_gradient_norm: clipping; 0 is off.
+    label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
     optimizer: "adam" is the paper's; "muon" gives the layers' matrices Muon, the rest Adam.
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.

@@ -1,4 +1,4 @@
-"""Which pairs of a parallel text are dropped, and why: the rules that look at one pair alone."""
+"""The rules that drop pairs of a parallel text. Each rule looks at one pair alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from enum import StrEnum
 from model.scripts import is_in_script, script_of
 from model.text_cleaning import is_broken, letters_key, sorted_digits
 
-# Characters by which two short sides may differ whatever their ratio. Larger: misaligned single words stay. Smaller:
-# translations such as "OK" and "In Ordnung" go.
+# Characters by which two short sides may differ, whatever their ratio. If larger, misaligned single words stay. If
+# smaller, translations such as "OK" and "In Ordnung" are dropped.
 LENGTH_SLACK = 15
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 class Reason(StrEnum):
-    """Why a pair is not written. The values are the names of the report and of `--keep`."""
+    """The reason why a pair is not written. The report and `--keep` use the values as names."""
 
     DOMAIN = "domain"
     EMPTY = "empty"
@@ -36,7 +36,7 @@ class Reason(StrEnum):
     SAMPLING = "sampling"
 
 
-# What each reason means, for the report and for `--help`.
+# The meaning of each reason, for the report and for `--help`.
 MEANINGS = {
     Reason.DOMAIN: "its domain has the weight 0",
     Reason.EMPTY: "a side has no text",
@@ -53,7 +53,7 @@ MEANINGS = {
     Reason.LANGUAGE: "a side is in another language",
     Reason.SAMPLING: "left out by its domain's weight",
 }
-# Reasons that follow from an option of their own: `--keep` does not take them.
+# Reasons that have an option of their own. `--keep` does not accept them.
 NOT_KEPT = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})
 
 
@@ -62,8 +62,9 @@ class Rules:
     """The rules for a pair whose sides are normalised by `text_cleaning.normalise`.
 
     source, target: language codes of the columns.
-    max_characters: most of either side. max_ratio: longer against shorter side, in characters, above LENGTH_SLACK.
-    max_copied: largest share of the target's words that may stand in the source, 0 to 1.
+    max_characters: the most characters of either side. max_ratio: the most characters of the longer side, as a multiple
+    of the shorter side's, plus LENGTH_SLACK.
+    max_copied: largest share, 0 to 1, of the target's words that may occur in the source.
     checks_numbers: whether both sides must have the same digits.
     kept: reasons that drop nothing.
     """

@@ -1,4 +1,4 @@
-"""Data-parallel training by `torchrun`: every process has the whole model and its share of each update's batches."""
+"""Data-parallel training by `torchrun`. Every process has the whole model and a share of each update's batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ParallelError(ValueError):
 
 
 class ProcessGroup:
-    """The processes of one run; a single process if `torchrun` did not start it.
+    """The processes of one run, or a single process if `torchrun` did not start it.
 
     rank: this process's number, from 0. size: how many there are.
     """
@@ -28,7 +28,7 @@ class ProcessGroup:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the others: NCCL if each process of this machine has a GPU, else gloo."""
+        """Join the other processes, by NCCL if each process of this machine has a GPU, else by gloo."""
         if self.size > 1:
             has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
             if has_gpus:
@@ -50,7 +50,7 @@ class ProcessGroup:
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """The body runs in the first process, then in the others."""
+        """Run the body in the first process, then in the others."""
         if self.size > 1 and not self.is_first:
             dist.barrier()
         yield
@@ -58,7 +58,7 @@ class ProcessGroup:
             dist.barrier()
 
     def check(self, accumulate: int) -> None:
-        """Raises ParallelError if the batches of an update do not divide evenly among the processes."""
+        """Raise ParallelError if the batches of an update do not divide evenly among the processes."""
         if accumulate % self.size:
             raise ParallelError(
                 f"accumulate is {accumulate}: with {self.size} processes it must be a multiple of {self.size}"

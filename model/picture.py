@@ -9,13 +9,13 @@ from typing import Literal
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-# Pixels per inch of a PNG file, and of a picture in a notebook. Larger: sharper and larger files.
+# Pixels per inch of a PNG file, and of a picture in a notebook. If larger, files are sharper and larger.
 DPI, NOTEBOOK_DPI = 120, 60
 FORMATS: tuple[Literal["png"], Literal["svg"]] = ("png", "svg")
 
 
 class Picture:
-    """One figure. It needs no display: nothing of matplotlib's global state is used."""
+    """One figure. It needs no display, because it does not use matplotlib's global state."""
 
     def __init__(self, figure: Figure) -> None:
         self.figure = figure
@@ -24,7 +24,7 @@ class Picture:
         """Return the file's bytes."""
         buffer = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else {"Software": None}
-        # Identifiers in an SVG are made from the salt: random ones would change with each run.
+        # matplotlib makes the identifiers in an SVG from the salt. With a random salt they would change in each run.
         with mpl.rc_context({"svg.hashsalt": "transduce", "svg.fonttype": "none"}):
             self.figure.savefig(buffer, format=file_format, dpi=dpi, metadata=metadata)
         return buffer.getvalue()
@@ -44,5 +44,5 @@ class Picture:
         return list(paths)
 
     def _repr_png_(self) -> bytes:
-        """Return what Jupyter shows for a cell that ends in a picture."""
+        """Return the PNG that Jupyter shows for a cell that ends in a picture."""
         return self.content("png", NOTEBOOK_DPI)

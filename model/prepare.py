@@ -1,6 +1,6 @@
-"""Parallel text made ready for training: normalised, filtered, without duplicates, sampled by domain.
+"""Prepares parallel text for training. It normalises, filters, removes duplicates, and samples by domain.
 
-Pairs flow through in blocks; what stays in memory is a block and the hashes of the pairs that were seen.
+Pairs are processed in blocks. Only a block and the hashes of all earlier pairs are in memory.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from model.prepare_report import Report
 from model.seen_hashes import SeenHashes, UInt64s
 from model.text_cleaning import hash64, letters_key, near_key, normalise
 
-# Pairs of a block. Larger: more memory, about 1 kB a pair. Smaller: more calls of numpy a pair.
+# Pairs of a block. If larger, a block takes more memory, about 1 kB for each pair. If smaller, each pair takes more
+# calls of numpy.
 BLOCK_PAIRS = 16_384
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How to prepare a parallel text.
+    """The options of preparing a parallel text.
 
     weights: how often a pair of a domain is written, on average; 1 for domains that are not named.
-    excluded: `letters_key` hashes of sentences that no pair may hold on either side, sorted.
-    seed: decides which pairs a fractional weight keeps; a pair's fate depends on the seed and its text alone.
+    excluded: `letters_key` hashes of sentences that no pair may have on either side, sorted.
+    seed: selects the pairs that a fractional weight keeps. The choice depends only on the seed and the pair's text.
     """
 
     rules: Rules
@@ -63,7 +64,7 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
 
 
 class _Chain:
-    """The steps that a block of pairs goes through, cheapest first, and the hashes of all earlier pairs."""
+    """The steps for each block of pairs, cheapest first, and the hashes of all earlier pairs."""
 
     def __init__(self, preparation: Preparation, report: Report) -> None:
         self._preparation, self._report = preparation, report
@@ -95,7 +96,7 @@ class _Chain:
             yield from self._sampled(candidate)
 
     def _candidates(self, block: Sequence[Pair]) -> Iterator[_Candidate]:
-        """Normalise the pairs and drop those that break a rule by themselves."""
+        """Normalise the pairs, and drop those that break a rule for single pairs."""
         rules, weights, report = self._preparation.rules, self._preparation.weights, self._report
         for raw in block:
             report.read[raw.domain] += 1
@@ -119,7 +120,7 @@ class _Chain:
     def _split(
         self, candidates: list[_Candidate], is_dropped: Iterable[bool], reason: Reason
     ) -> list[_Candidate]:
-        """The candidates that stay; the others are counted."""
+        """The candidates that stay. Counts the others."""
         kept = []
         for candidate, drops in zip(candidates, is_dropped, strict=True):
             if drops:
@@ -129,7 +130,7 @@ class _Chain:
         return kept
 
     def _sampled(self, candidate: _Candidate) -> Iterator[Pair]:
-        """The pair as often as its domain's weight says; never if a side is in another language."""
+        """The pair, repeated by its domain's weight. Nothing if a side is in another language."""
         pair, rules = candidate.pair, self._preparation.rules
         if self._language is not None and (
             self._language.is_other(pair.source, rules.source)
@@ -147,14 +148,15 @@ class _Chain:
 
 
 def _near_hash(candidate: _Candidate) -> int:
-    """The hash of what near-duplicates have in common."""
+    """The hash of the pair's `near_key`s, which near-duplicates share."""
     return hash64(f"{near_key(candidate.pair.source)}\t{near_key(candidate.pair.target)}")
 
 
 def excluded_hashes(paths: Iterable[Path]) -> UInt64s:
-    """Return the sorted hashes of all sentences of test sets: the last two columns, since a first of three is a domain.
+    """Return the sorted hashes of all sentences of test sets, from the last two columns of each file.
 
-    Raises CorpusError for a file that cannot be read and a line of more than three columns.
+    The first of three columns is a domain. Raises CorpusError for a file that cannot be read, and for a line of more
+    than three columns.
     """
     keys: set[int] = set()
     for path in paths:

@@ -1,4 +1,4 @@
-"""The subcommand prepare: parallel text made ready for training."""
+"""The subcommand prepare, which prepares parallel text for training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `transduce prepare` counts, as JSON and as a table."""
+"""The counts of `transduce prepare`, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from model.corpus import Pair
 from model.pair_filter import MEANINGS, Reason
 
-# Dropped pairs of each reason that the report shows, and the most characters of a side of them.
+# How many dropped pairs of each reason the report shows, and the most characters of their sides.
 NUM_EXAMPLES, MAX_EXAMPLE_CHARACTERS = 5, 160
 
 
 class Report:
     """Counts of pairs by domain.
 
-    read: pairs of the input. written: pairs of the output, repetitions counted. notes: lines for the user.
+    read: pairs of the input. written: pairs of the output, repetitions included. notes: lines for the user.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Report:
         self._examples: dict[Reason, list[list[str]]] = {}
 
     def drop(self, pair: Pair, reason: Reason) -> None:
-        """Count a pair as dropped; the first few of each reason are kept as examples."""
+        """Count a pair as dropped. The first few of each reason are kept as examples."""
         self._dropped.setdefault(reason, Counter())[pair.domain] += 1
         examples = self._examples.setdefault(reason, [])
         if len(examples) < NUM_EXAMPLES:
@@ -94,7 +94,7 @@ class Report:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as lines with columns of one width; cells that begin with a digit are right-aligned."""
+    """Return rows as lines with aligned columns. Cells that begin with a digit are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

@@ -1,4 +1,4 @@
-"""How far a command that reads millions of lines has come: a bar on a terminal, a line now and then elsewhere."""
+"""Shows the progress of a command that reads millions of lines, as a bar on a terminal or as occasional lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Self, TextIO
 
 from tqdm import tqdm
 
-# Seconds between two lines where stderr is no terminal. Smaller: long logs. Larger: a run looks dead.
+# Seconds between two lines where stderr is no terminal. If smaller, logs are long. If larger, a run looks dead.
 LINE_EVERY_S = 30.0
 
 
 class Progress:
-    """Counts on stderr. Use it as a context manager; its end writes a closing line if stderr is no terminal."""
+    """Shows a count on stderr. Use it as a context manager. Its end writes a last line if stderr is no terminal."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class Progress:
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """unit: the word for what is counted, in the plural. total: how many there are, if that is known.
+        """unit: the plural noun for the counted things. total: how many there are, if that is known.
 
-        file: where it is shown; stderr by default. clock: seconds.
+        file: the output, stderr by default. clock: returns seconds.
         """
         self._file = sys.stderr if file is None else file
         self._description, self._unit, self._total, self._clock = description, unit, total, clock
@@ -52,14 +52,14 @@ class Progress:
             self._show()
 
     def start_at(self, count: int) -> None:
-        """Count `count` as done earlier: the speed leaves them out."""
+        """Count `count` things that were done earlier. The speed leaves them out."""
         self._count = self._start_count = count
         if self._bar is not None:
             self._bar.initial = self._bar.n = count
             self._bar.refresh()
 
     def advance(self, count: int, note: str = "") -> None:
-        """Count `count` more. note: shown behind the speed."""
+        """Count `count` more. note: a text after the speed."""
         self._count += count
         self._note = note
         if self._bar is not None:

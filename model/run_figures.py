@@ -16,12 +16,12 @@ from model.picture import Picture
 
 LOG = "train.csv"
 Scale = Literal["steps", "hours"]
-# Lengths of sources, in words, at which a new group begins.
+# The lengths of sources, in words, at which a new group begins.
 LENGTH_BOUNDS = (1, 6, 11, 16, 21, 31, 41, 61)
 
 
 class FigureError(ValueError):
-    """A file that a figure cannot be drawn from."""
+    """A file from which no figure can be drawn."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """BLEU, 0 to 100, of the sentences whose sources have `low` to `high` words; high None: and more."""
+    """BLEU, 0 to 100, of the sentences whose sources have `low` to `high` words. high: None for no upper bound."""
 
     low: int
     high: int | None
@@ -51,7 +51,7 @@ class LengthGroup:
 
 
 def read_curves(path: Path) -> Curves:
-    """Read train.csv, or that of a run's folder: every column with `loss` or `bleu` in its name.
+    """Read the columns with `loss` or `bleu` in their names from a train.csv or from that of a run's folder.
 
     Raises FigureError for a file that does not exist or is no training log.
     """
@@ -102,7 +102,7 @@ def _draw_curves(
     color: str | None,
     over: Scale,
 ) -> None:
-    """Draw curves; those that share a color have different line styles."""
+    """Draw curves. Curves of the same color have different line styles."""
     for number, (name, points) in enumerate(sorted(curves.items())):
         x = [step if over == "steps" else elapsed_s / 3600 for step, elapsed_s, _ in points]
         style = ("-", "--", ":", "-.")[number % 4] if color else "-"
@@ -116,9 +116,9 @@ def bleu_by_length(
     references: Sequence[str],
     bounds: Sequence[int] = LENGTH_BOUNDS,
 ) -> list[LengthGroup]:
-    """Compute corpus BLEU (sacreBLEU) of groups of sentences by words of the source; groups without one are left out.
+    """Compute corpus BLEU (sacreBLEU) of groups of sentences by words of the source. Empty groups are left out.
 
-    bounds: the lengths at which groups begin, ascending, the first one for all that is shorter, too.
+    bounds: the lengths at which groups begin, ascending. The first group also has all shorter sources.
     Raises FigureError if the numbers of sentences differ.
     """
     if not len(sources) == len(translations) == len(references):
@@ -141,7 +141,7 @@ def bleu_by_length(
 
 
 def lengths_picture(systems: Mapping[str, Sequence[LengthGroup]]) -> Picture:
-    """Draw BLEU of each system by length, as bars; below each group stands how many sentences it has."""
+    """Draw BLEU of each system by length, as bars. The label of each group has its number of sentences."""
     groups = list(next(iter(systems.values())))
     figure = Figure(figsize=(max(7.0, 1.1 * len(groups)), 4.5), layout="constrained")
     axes = figure.subplots()

@@ -9,9 +9,9 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, factor: float =
 
 
 def cooldown(step: int, *, max_steps: int, cooldown_steps: int) -> float:
-    """Factor of the learning rate, 0-1: 1 at first, over the last `cooldown_steps` updates linearly towards 0.
+    """A factor of the learning rate, 0-1. It is 1 at first and falls linearly over the last `cooldown_steps` updates.
 
-    step counts from 1. The paper has no such fall; with a constant or slow schedule before it, the fall gives
-    most of what a longer run would (Hägele et al. 2024). 0 turns it off.
+    step counts from 1. The paper has no cooldown. After a constant or slow schedule, a cooldown gives most of the gain
+    of a longer run (Hägele et al. 2024). cooldown_steps 0 turns it off.
     """
     return min(1.0, (max_steps - step + 1) / (cooldown_steps + 1)) if cooldown_steps else 1.0

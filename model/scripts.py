@@ -1,4 +1,4 @@
-"""Which script a language is written in, and how much of a text is in it."""
+"""Tells the script of a language, and whether a text is in that script."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _LANGUAGES = {
     "Telugu": "te",
     "Thai": "th",
 }
-# Written in two scripts, or in one that _BLOCKS does not have: never checked.
+# Languages with two scripts, or with a script that _BLOCKS does not have. They are never checked.
 _UNCHECKED = frozenset(["az", "bo", "dv", "dz", "gu", "kn", "ku", "ml", "or", "pa", "sd", "sr", "uz"])
 _SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
 _LETTER_OF = {script: re.compile(f"[{blocks}]") for script, blocks in _BLOCKS.items()}
-# Share of a text's letters that must be in the expected script. Larger: sentences about foreign names go. Smaller:
-# half-translated text stays.
+# Share of a text's letters that must be in the expected script. If larger, sentences about foreign names are dropped.
+# If smaller, half-translated text stays.
 MIN_SHARE = 0.5
 
 
@@ -64,7 +64,7 @@ def script_of(language: str) -> str | None:
 
 
 def is_in_script(text: str, script: str | None) -> bool:
-    """Whether MIN_SHARE of the letters are in the script; True for a text without letters and for no script."""
+    """Whether MIN_SHARE of the letters are in the script. True for a text without letters, and without a script."""
     if script is None or (script == "Latin" and text.isascii()):
         return True
     num_letters = sum(map(str.isalpha, text))

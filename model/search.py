@@ -1,8 +1,8 @@
-"""Reference search without a cache: slow, plain, and the oracle for every faster one.
+"""Reference search without a cache. It is slow and simple, and every faster search is tested against it.
 
-Beam search as in section 6.1: `beam_size` hypotheses are kept alive, scores are divided by a length
-penalty, and a sentence is done when `beam_size` hypotheses have ended (first come, first served).
-A translation has at least one subword: the first one is never the end token.
+Beam search is as in section 6.1. `beam_size` hypotheses are live, scores are divided by a length penalty, and a
+sentence is done when `beam_size` hypotheses have ended. The first ones count. A translation has at least one subword,
+so the first one is never the end token.
 """
 
 from __future__ import annotations
@@ -72,13 +72,12 @@ def beam_search(
     alpha: float = 0.6,
     formula: Penalty = "wu",
 ) -> list[Found]:
-    """Translate one sentence; best first, at most beam_size hypotheses.
+    """Translate one sentence. Returns at most beam_size hypotheses, best first.
 
-    source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live
-    hypotheses, by summed log-probability. An end token among the first beam_size of them completes its
-    hypothesis; the best beam_size others live on. The search stops when beam_size hypotheses are
-    complete, or at max_target_length (at least 1) subwords. Then those that do not end with the very
-    next token are scored as they stand.
+    source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live hypotheses, by
+    summed log-probability. An end token among the first beam_size of them completes its hypothesis. The best beam_size
+    other continuations are live next. The search stops when beam_size hypotheses are complete, or at max_target_length
+    (at least 1) subwords. Hypotheses whose next token is not the end token are then scored as they are.
     """
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Found] = []

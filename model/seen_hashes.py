@@ -1,4 +1,4 @@
-"""A growing set of 64-bit hashes in numpy arrays: 8 bytes an entry where a Python set takes some 60."""
+"""A growing set of 64-bit hashes in numpy arrays. An entry takes 8 bytes; in a Python set it takes about 60."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class SeenHashes:
     """Hashes in sorted runs, merged as in a log-structured merge tree (O'Neil et al. 1996).
 
     Each run is at least twice as long as the next one, so that a lookup searches a logarithmic number of runs.
-    Two different texts share a 64-bit hash with a probability of n^2 / 2^65: one in ten million for two million texts.
+    Among m different texts, some two share a hash with a probability of about m^2 / 2^65. For two million texts this is
+    one in ten million.
     """
 
     def __init__(self) -> None:
@@ -24,11 +25,11 @@ class SeenHashes:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays. A merge needs as much again for a moment."""
+        """Bytes of the arrays. A merge temporarily needs as much again."""
         return sum(run.nbytes for run in self._runs)
 
     def contains(self, hashes: UInt64s) -> Bools:
-        """Return for each of `hashes` (n,) whether it is in the set: (n,)."""
+        """Return whether each of `hashes` (n,) is in the set: (n,)."""
         found = np.zeros(len(hashes), np.bool_)
         for run in self._runs:
             positions = np.searchsorted(run, hashes)
@@ -37,7 +38,10 @@ class SeenHashes:
         return found
 
     def add(self, hashes: UInt64s) -> Bools:
-        """Add `hashes` (n,) and return which were new: (n,). Of equal ones among them only the first is new."""
+        """Add `hashes` (n,), and return which were new: (n,).
+
+        If `hashes` contains duplicates, only the first counts as new.
+        """
         if not len(hashes):
             return np.zeros(0, np.bool_)
         unique, first = np.unique(hashes, return_index=True)

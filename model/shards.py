@@ -1,4 +1,4 @@
-"""Parallel text in a folder of compressed TSV files of limited size, written whole or not at all."""
+"""Writes parallel text atomically to a folder of compressed TSV files of limited size."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Compression = Literal["gz", "xz"]
 class ShardWriter:
     """Writes `part-00000.tsv.gz` and so on into a folder. Use it as a context manager.
 
-    The folder has another name until the block ends without an error; after an error nothing is left of it. The same
-    pairs give the same bytes.
+    The folder has a temporary name until the block ends without an error. After an error nothing is left of it. The
+    same pairs give the same bytes.
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
@@ -36,7 +36,7 @@ class ShardWriter:
         self.names: list[str] = []
 
     def __enter__(self) -> Self:
-        """Make the folder under its temporary name, without what a killed run left there. Raises OSError."""
+        """Make the folder under its temporary name, and remove the files of a killed run. Raises OSError."""
         shutil.rmtree(self._temporary, ignore_errors=True)
         self._temporary.mkdir(parents=True)
         return self

@@ -1,4 +1,4 @@
-"""Normal forms of a sentence: the text that is written, and the keys by which two sentences count as equal."""
+"""Normalises sentences, and makes the keys by which two sentences count as equal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _DIGIT = re.compile(r"\d")
 _BROKEN = re.compile(
     "\ufffd|[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]|\u00e2\u20ac"
 )
-# Letters from which on two texts that differ only in their digits count as near-duplicates. Smaller: "3.5 km" and
-# "4.2 km" are one text. Larger: more numbered boilerplate stays.
+# Two texts that differ only in their digits count as near-duplicates if they have at least this many letters. If
+# smaller, "3.5 km" and "4.2 km" are one text. If larger, more numbered boilerplate stays.
 MIN_LETTERS_TO_FOLD_DIGITS = 20
 
 
 def normalise(text: str) -> str:
     """Return the text in Unicode NFC, with single spaces and without control characters.
 
-    Each run of white space, no-break spaces included, becomes one space; none stands at either end.
+    Each run of white space, no-break spaces included, becomes one space. White space at both ends is removed.
     """
     if not (text.isascii() and text.isprintable()):
         text = unicodedata.normalize("NFC", _REMOVED.sub("", text))
@@ -38,7 +38,7 @@ def is_broken(text: str) -> bool:
 
 
 def letters_key(text: str) -> str:
-    """Return the letters and digits of the text, case-folded: sentences with one key differ in marks and case only."""
+    """Return the case-folded letters and digits. Sentences with the same key differ only in marks and case."""
     folded = text.casefold()
     if folded.isascii():
         return _NO_WORD_CHARACTER.sub("", folded)
@@ -46,18 +46,18 @@ def letters_key(text: str) -> str:
 
 
 def _marks_of(run: re.Match[str]) -> str:
-    """The combining marks of a run of other characters: vowel signs of several scripts belong to the word."""
+    """The combining marks in a run of other characters. In several scripts they are vowel signs of the word."""
     return "".join(character for character in run[0] if unicodedata.category(character)[0] == "M")
 
 
 def near_key(text: str) -> str:
-    """Return `letters_key`, with every digit as 0 if the text has MIN_LETTERS_TO_FOLD_DIGITS characters and more."""
+    """Return `letters_key`, with every digit as 0 if it has at least MIN_LETTERS_TO_FOLD_DIGITS characters."""
     key = letters_key(text)
     return _DIGIT.sub("0", key) if len(key) >= MIN_LETTERS_TO_FOLD_DIGITS else key
 
 
 def sorted_digits(text: str) -> str:
-    """Return the decimal digits of the text in ascending order, each as ASCII: equal for 1,200 and 1.200."""
+    """Return the decimal digits of the text in ascending order as ASCII. They are equal for 1,200 and 1.200."""
     return "".join(sorted(str(unicodedata.decimal(digit)) for digit in _DIGIT.findall(text)))
 
 

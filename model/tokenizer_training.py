@@ -1,4 +1,4 @@
-"""Training the joint SentencePiece vocabulary."""
+"""Trains the joint SentencePiece vocabulary."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def train_tokenizer(
     character_coverage: float = 0.99999,
     tags: Sequence[str] = (),
 ) -> None:
-    """Train one byte-pair vocabulary (section 5.1) over both sides and write it to `output`, whole or not at all.
+    """Train one byte-pair vocabulary (section 5.1) over both sides, and write it atomically to `output`.
 
-    Identity normalisation keeps every character as it is; bytes stand in for what the vocabulary lacks;
-    digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
-    target language of a model that has several, such as >>de<<. Raises RuntimeError if the text is too small for
-    the vocabulary.
+    Identity normalisation keeps every character as it is. Characters that the vocabulary lacks are spelled in bytes.
+    Digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
+    target language of a model that has several, such as >>de<<. Raises RuntimeError if the text is too small for the
+    vocabulary.
     """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -54,16 +54,16 @@ def train_tokenizer(
 
 
 def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
-    """Write `vocabulary` to `output` with the tags in the places of its rarest merged subwords.
+    """Write `vocabulary` to `output` with the tags in place of its rarest merged subwords.
 
-    Sizes and all other ids stay, so weights that were trained with it can be trained on. Raises ValueError for a tag
-    that the vocabulary has already.
+    The size and all other ids stay, so training can continue from weights that use the old vocabulary. Raises
+    ValueError for a tag that the vocabulary already has.
     """
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     model.ParseFromString(vocabulary.read_bytes())
     if known := {piece.piece for piece in model.pieces}.intersection(tags):
         raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
-    # Merges are ordered by rank, and only later merges build on a merge. So the last merges can be replaced.
+    # Merges are ordered by rank, and only later merges use the result of a merge. So the last merges can be replaced.
     merged = [piece for piece in model.pieces if piece.type == piece.NORMAL and len(piece.piece) > 1]
     for piece, tag in zip(reversed(merged), tags, strict=False):
         piece.piece, piece.type = tag, piece.CONTROL
@@ -71,7 +71,7 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
 
 
 def _write(output: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_suffix(".tmp")
     temporary.write_bytes(content)

@@ -112,7 +112,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _model_arguments(group: Any) -> None:
-    """One argument a field of ModelConfig that may be changed."""
+    """One argument for each field of ModelConfig that may be changed."""
     add = group.add_argument
     add("--preset", default="small", help="tiny, small, base, fast or big (default: small)")
     add("--d-model", type=int, metavar="N", help="width of the residual stream")
@@ -128,7 +128,7 @@ def _model_arguments(group: Any) -> None:
 
 
 def _option_arguments(group: Any) -> None:
-    """One argument a field of TrainingOptions, with its meaning and default."""
+    """One argument for each field of TrainingOptions, with its meaning and default."""
     import dataclasses
 
     from model.options import HELP, TrainingOptions
@@ -141,7 +141,7 @@ def _option_arguments(group: Any) -> None:
 
 
 def model_config(args: argparse.Namespace, vocab_size: int) -> ModelConfig:
-    """The preset with what the arguments change. Raises ConfigError."""
+    """The preset with the changes of the arguments. Raises ConfigError."""
     from model.config import preset
 
     changes = {name: getattr(args, name) for name in MODEL_FIELDS if getattr(args, name) is not None}
@@ -160,7 +160,7 @@ def training_options(args: argparse.Namespace) -> TrainingOptions:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    """Train a model, or go on training it. SIGINT and SIGTERM save a checkpoint and end the run.
+    """Train a model, or continue its training. SIGINT and SIGTERM save a checkpoint and end the run.
 
     Under `torchrun` every process runs this and trains on its share of the batches.
     """
@@ -202,7 +202,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def _device(name: str) -> str:
-    """The device to train on. Raises ValueError if a GPU is wanted and PyTorch sees none."""
+    """The device to train on. Raises ValueError if a GPU is requested and PyTorch finds none."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
@@ -211,9 +211,9 @@ def _device(name: str) -> str:
 
 
 def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
-    """A new model, or the one of --start-from in its own sizes.
+    """A new model, or that of --start-from in its own sizes.
 
-    Raises CheckpointError where an argument names another size, or the vocabulary is another one.
+    Raises CheckpointError if an argument names another size, or if the vocabulary differs.
     """
     import dataclasses
 
@@ -245,7 +245,7 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
 
 
 def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> tuple[Batches, Batches]:
-    """Encode both corpora; says on stderr what was left out."""
+    """Encode both corpora. Prints on stderr how many pairs were left out."""
     import dataclasses
 
     from model.batches import Batches

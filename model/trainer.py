@@ -44,7 +44,7 @@ class Trainer:
         options: TrainingOptions,
         description: dict[str, Any] | None = None,
     ) -> None:
-        """description: JSON kept in each checkpoint's config beside the model's sizes.
+        """description: JSON that is stored in each checkpoint's config beside the model's sizes.
 
         Raises ParallelError if `accumulate` is no multiple of the number of processes.
         """
@@ -71,7 +71,7 @@ class Trainer:
     def train(
         self, dev: Batches, bleu: Bleu | None = None, *, is_stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        """Train until a limit of the options is reached; saves at the end. `bleu` scores the model on dev text.
+        """Train until a limit of the options is reached, then save. `bleu` scores the model on dev text.
 
         is_stopping: called after each update; once it returns True, the run saves and ends.
         """
@@ -117,14 +117,14 @@ class Trainer:
         return self.group.any(value, self.device)
 
     def _seed_dropout(self) -> None:
-        """Reseed every process but the first: all start with one seed, for equal weights, but need other dropout."""
+        """Reseed every process but the first. All start with one seed for equal weights, but need different dropout."""
         if not self.group.is_first:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
     def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
-        """One update from `accumulate` batches, their loss divided by the subwords of all.
+        """Make one update from `accumulate` batches. Their summed loss is divided by the number of all subwords.
 
-        The processes of a run share the batches: each of n computes every n-th one. Then gradients are summed.
+        Each of the n processes of a run computes every n-th batch. Then the gradients are summed.
         """
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]
@@ -167,9 +167,10 @@ class Trainer:
 
     @torch.no_grad()
     def dev_losses(self, dev: Batches) -> dict[str, float]:
-        """Mean -log p(label) in nats a subword, without dropout: `dev_loss` of all pairs, and that of each domain.
+        """The mean -log p(label) in nats per subword, without dropout.
 
-        Domain NAME's is `dev_loss_NAME`; a corpus of one domain has `dev_loss` alone.
+        `dev_loss` is that of all pairs and `dev_loss_NAME` that of domain NAME. A corpus of one domain has only
+        `dev_loss`.
         """
         self.model.eval()
         sums = [(name, *self._dev_sums(batches)) for name, batches in dev_sets(dev) or [("", dev)]]
@@ -208,7 +209,10 @@ class Trainer:
     # --- checkpoints ---
 
     def save(self) -> Path:
-        """Write step-N, then drop the oldest beyond `keep`. Returns its folder. Only the first process writes."""
+        """Write the checkpoint step-N, then remove the oldest beyond `keep`. Only the first process writes.
+
+        Returns the checkpoint's folder.
+        """
         path = self.run / f"step-{self.step}"
         if not self.group.is_first:
             return path
@@ -235,7 +239,7 @@ class Trainer:
     def resume(self) -> bool:
         """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError if it was made with other data or another batch size: the next batch would differ.
+        Raises CheckpointError if it was made with other data or another batch size, since the next batch would differ.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:
@@ -261,7 +265,7 @@ class Trainer:
         return True
 
     def _restore(self, saved: Saved) -> None:
-        """Put weights, optimiser, random numbers and position back."""
+        """Restore weights, optimiser, random numbers and position."""
         self.model.load_state_dict(dict(saved.model))
         self.optimizers.load_state(saved.optimizer)
         torch.set_rng_state(saved.optimizer["rng"])
@@ -283,7 +287,7 @@ def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
 
 
 def progress_line(row: Mapping[str, float], max_steps: int) -> str:
-    """One line of an evaluation for a log without a terminal: step, losses, speed and hours that are left."""
+    """The line of an evaluation for a log without a terminal: step, losses, speed and remaining hours."""
     speed = row["target_tokens_per_s"]
     hours = row["elapsed_s"] / row["step"] * (max_steps - row["step"]) / 3600
     return (

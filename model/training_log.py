@@ -1,4 +1,4 @@
-"""What training writes down: a CSV, TensorBoard events, and a learning curve as a picture."""
+"""The log of training: a CSV file, TensorBoard events, and a picture of the learning curve."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FIELDS = (
 
 
 class TrainingLog:
-    """Appends to train.csv and to TensorBoard's events; `draw` makes curve.png of the whole CSV."""
+    """Appends to train.csv and to TensorBoard's events. `draw` makes curve.png from the whole CSV."""
 
     def __init__(self, run: Path, more_fields: Sequence[str] = ()) -> None:
-        """more_fields: columns after FIELDS. An existing file keeps its columns; TensorBoard gets all fields."""
+        """more_fields: columns after FIELDS. An existing file keeps its columns. TensorBoard gets all fields."""
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class TrainingLog:
         self._events.close()
 
     def write(self, row: dict[str, float]) -> None:
-        """Write one row: `step` and any other fields; losses in nats a subword."""
+        """Write one row with `step` and any other fields. Losses are in nats per subword."""
         self._writer.writerow(row)
         self._file.flush()
         for name, value in row.items():
@@ -61,7 +61,7 @@ def fields_of(path: Path) -> list[str]:
 
 
 def drop_rows_after(path: Path, step: int) -> None:
-    """Remove the rows after a step, which a resumed run writes again."""
+    """Remove the rows after a step. A resumed run writes them again."""
     if not path.exists():
         return
     fields = fields_of(path)

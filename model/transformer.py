@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), in the paper's order.
 
 Shapes: batch, source_length, target_length, d_model, num_heads (the paper's h), head_dim (d_k = d_v).
-Masks are boolean, True where a query may look; `None` means that it may look everywhere.
+Masks are boolean, and True where a query may attend. `None` means that it may attend everywhere.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from model.dropout import Dropout
 
 
 def padding_mask(ids: Tensor) -> Tensor:
-    """Mask of the real keys of `ids` (batch, length): (batch, 1, 1, length)."""
+    """Mask (batch, 1, 1, length) of the keys of `ids` (batch, length) that are not padding."""
     return (ids != PAD_ID)[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Mask that keeps position i from looking past i (section 3.1): (length, length)."""
+    """Mask (length, length) that keeps position i from attending past i (section 3.1)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
@@ -74,7 +74,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Attend from `queries` (batch, queries, d_model) to `memory` (batch, keys, d_model), fused.
 
-        `causal` is the mask of `causal_mask` without building it; it excludes `mask`.
+        `causal` applies the mask of `causal_mask` without building it. It cannot be combined with `mask`.
         """
         q, k, v = self.project_heads(queries, memory)
         dtype = q.dtype
@@ -88,7 +88,7 @@ class MultiHeadAttention(nn.Module):
     def attend_explicitly(
         self, queries: Tensor, memory: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `forward`, by equation (1): also returns the weights (batch, num_heads, queries, keys)."""
+        """As `forward`, but by equation (1). Also returns the weights (batch, num_heads, queries, keys)."""
         q, k, v = self.project_heads(queries, memory)
         heads, weights = scaled_dot_product_attention(q, k, v, mask)
         return self.w_o(heads.transpose(1, 2).flatten(-2)), weights
@@ -163,7 +163,7 @@ class Embedding(nn.Module):
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))) as in sections 3.1 and 5.4; pre-norm moves the norm inside."""
+    """LayerNorm(x + Dropout(Sublayer(x))) as in sections 3.1 and 5.4. Pre-norm moves the norm inside."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class DecoderLayer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """Pre-norm stacks leave their sums unnormalised, so they end in a norm; the paper's do not."""
+    """The norm at the end of a stack. Pre-norm leaves sums unnormalised and needs one. The paper's stacks have none."""
     return nn.LayerNorm(config.d_model, eps=1e-5) if config.norm == "pre" else nn.Identity()
 
 
@@ -253,7 +253,10 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform matrices, zero biases; embeddings N(0, 1 / d_model), of unit variance once scaled."""
+        """Initialise matrices as Glorot-uniform and biases as zero. Embeddings are N(0, 1 / d_model).
+
+        Once scaled, the embeddings have unit variance.
+        """
         for name, parameter in self.named_parameters():
             if name == "embedding.output_bias":
                 nn.init.zeros_(parameter)
@@ -305,5 +308,5 @@ def source_padding(source: Tensor) -> Tensor | None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Trained parameters, the shared embedding counted once."""
+    """The number of trained parameters. The shared embedding counts once."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,6 +1,6 @@
-"""Variants of a training pair: text as people type it, and unknown characters that the model must copy.
+"""Makes variants of a training pair: text as people type it, and unknown characters that the model must copy.
 
-Each function takes a source and its translation and returns them in another form.
+Each function takes a source and its translation and returns a variant of both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TextPair = tuple[str, str]
 def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[TextPair]:
     """Words and numbers of the source that have just one counterpart: the same token, or the lexicon's translation.
 
-    lexicon: translations by source word, both in lower case. Tokens that stand twice on a side are left out.
+    lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out.
     """
     there = Counter(TOKEN.findall(target))
     lower = {token.lower(): token for token in there}
@@ -52,7 +52,7 @@ def with_placeholders(
 
 
 def with_strange_ends(source: str, target: str, random_numbers: random.Random) -> TextPair:
-    """One or two unknown characters at the start or at the end of both sides, as an emoji would be."""
+    """Add one or two unknown characters at the start or at the end of both sides, as emoji often are."""
     glue = random_numbers.choice((" ", " ", ""))
     mark = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
     if random_numbers.random() < 0.25:
@@ -61,9 +61,9 @@ def with_strange_ends(source: str, target: str, random_numbers: random.Random) -
 
 
 def as_typed(source: str, target: str, random_numbers: random.Random) -> TextPair:
-    """The pair without its final mark on both sides; half of such sources in lower case or with capitals for all words.
+    """Remove the final mark of both sides. Half of the sources are also lower-cased or have all words capitalised.
 
-    The target keeps its letters: a source in lower case has an ordinary translation.
+    The target keeps its case, because a source in lower case has an ordinary translation.
     """
     source, target = source.rstrip(), target.rstrip()
     if source[-1:] in FINAL_MARKS and target[-1:] in FINAL_MARKS:

@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    kinds: dict[str, tuple[str, str]] = {}  # by test: one whose teardown fails as well has two reports
+    kinds: dict[str, tuple[str, str]] = {}  # by test, because a test whose teardown fails has two reports
     for outcome in OUTCOMES:
         for report in terminalreporter.getreports(outcome):
             if isinstance(report, pytest.TestReport):  # a file that fails as a whole has none

@@ -11,7 +11,7 @@ import pytest
 # Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
 KINDS = ("gpu", "browser", "load", "training", "server", "native", "house_rules")
 REST = "other"
-# The kind of the tests in a folder of tests/ that carry no marker of a kind.
+# The kind of tests without a marker of a kind, by their folder in tests/.
 FOLDERS = {
     "web": "browser",
     "loadtest": "load",
@@ -24,7 +24,7 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
 def kind_of(path: Path, markers: Iterable[str]) -> str:
-    """The kind of a test. path: of its file, relative to tests/. markers: names of the markers that it carries."""
+    """The kind of a test. path: its file, relative to tests/. markers: the names of its markers."""
     carried = set(markers)
     for kind in KINDS:
         if kind in carried:
@@ -33,7 +33,7 @@ def kind_of(path: Path, markers: Iterable[str]) -> str:
 
 
 def set_kinds(items: Iterable[pytest.Item], folder: Path) -> None:
-    """Mark each test with its kind and note the kind for its reports. folder: that of all tests."""
+    """Mark each test with its kind, and add the kind to its reports. folder: the folder of all tests."""
     for item in items:
         path = item.path.relative_to(folder) if item.path.is_relative_to(folder) else item.path
         kind = kind_of(path, (mark.name for mark in item.iter_markers()))
@@ -43,7 +43,7 @@ def set_kinds(items: Iterable[pytest.Item], folder: Path) -> None:
 
 
 def count_line(reports: Iterable[tuple[str, str]]) -> str:
-    """How many tests of each kind ran and were skipped. reports: kind and outcome of each."""
+    """Count the tests of each kind that ran or were skipped. reports: the kind and outcome of each test."""
     ran, skipped = Counter[str](), Counter[str]()
     for kind, outcome in reports:
         (skipped if outcome == "skipped" else ran)[kind] += 1

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from app.bundle_folders import find_bundles
 from app.errors import SettingsError
-from app.settings import PREFIX, Settings, find_bundle, load_settings, read_api_keys
+from app.settings import PREFIX, Settings, load_settings, read_api_keys
 from tests.house_rules.project import ROOT
 
 HASH = hashlib.sha256(b"key").hexdigest()
@@ -151,20 +152,31 @@ def make_bundle(folder: Path) -> Path:
 
 
 def test_the_bundle_is_the_setting_else_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.settings.__file__", str(tmp_path / "app" / "settings.py"))
+    monkeypatch.setattr("app.bundle_folders.__file__", str(tmp_path / "app" / "bundle_folders.py"))
     monkeypatch.chdir(tmp_path)
-    assert find_bundle(load_settings({"bundle": tmp_path / "x"})) == tmp_path / "x"
+    assert find_bundles(load_settings({"bundle": tmp_path / "x"})) == [tmp_path / "x"]
     with pytest.raises(SettingsError, match="TRANSDUCE_BUNDLE"):
-        find_bundle(load_settings())
+        find_bundles(load_settings())
     bundle = make_bundle(tmp_path / "bundles" / "small-en-de")
-    assert find_bundle(load_settings()) == bundle
+    assert find_bundles(load_settings()) == [bundle]
     make_bundle(tmp_path / "bundles" / "big-en-de")
     with pytest.raises(SettingsError, match=r"big-en-de, small-en-de"):
-        find_bundle(load_settings())
+        find_bundles(load_settings())
+
+
+def test_several_bundles_are_the_folders_and_the_folders_in_them(tmp_path: Path) -> None:
+    one = make_bundle(tmp_path / "one")
+    inner = [make_bundle(tmp_path / "many" / name) for name in ("b", "a")]
+    listed = f"{tmp_path / 'many'},{one},{inner[0]}"
+    assert find_bundles(load_settings({"bundles": listed})) == [*sorted(inner), one]
+    with pytest.raises(SettingsError, match="nothing holds no bundle"):
+        find_bundles(load_settings({"bundles": [one, tmp_path / "nothing"]}))
+    with pytest.raises(SettingsError, match="TRANSDUCE_BUNDLE and TRANSDUCE_BUNDLES"):
+        load_settings({"bundle": one, "bundles": [one]})
 
 
 def shown_default(value: object) -> str:
-    if value is None or value == frozenset():
+    if value is None or value in (frozenset(), ()):
         return "unset"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

@@ -1,4 +1,4 @@
-"""How the translator handles the engine's futures, with a fake engine that has nothing else."""
+"""How the translator handles the engine's futures. The fake engine only returns futures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 class FutureEngine:
-    """Returns futures and records the submitted sentences. entered: reservations held now."""
+    """Returns futures and records the submitted sentences. entered: the number of current reservations."""
 
     def __init__(self, limits: Any) -> None:
         self.limits = limits
@@ -59,10 +59,10 @@ class FutureEngine:
         self.entered -= 1
 
     def prioritize_retries(self, *_: object) -> None:
-        """Without effect: there is no queue."""
+        """This has no effect, because there is no queue."""
 
     def join(self, *_: object, **__: object) -> None:
-        """Without effect: no tokens are reported, and deadlines are fixed."""
+        """This has no effect, because no tokens are streamed and deadlines are fixed."""
 
     def resize(self, cost: Cost, *, longest: int) -> None:
         self.sizes.append((cost.num_sentences, cost.num_tokens))
@@ -83,8 +83,8 @@ class FutureEngine:
         return future
 
 
-class Bench:
-    """A translator with that engine."""
+class FutureTranslator:
+    """A translator with a `FutureEngine`."""
 
     def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10, max_token_lists: int = 100) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
@@ -104,7 +104,7 @@ class Bench:
         )
 
     async def started(self, num_futures: int, **changes: Any) -> asyncio.Task[Any]:
-        """A request whose sentences have all been submitted."""
+        """Start a request, and wait until all its sentences are submitted."""
         task = asyncio.create_task(self.translator.translate(request(**changes)))
         while len(self.engine.futures) < num_futures:
             if task.done():  # refused or expired
@@ -117,17 +117,17 @@ def test_other_tasks_run_while_many_sentences_are_submitted(tokenizer: Tokenizer
     """Submitting a thousand sentences without a pause would block the event loop for 0.1 s."""
 
     async def run() -> None:
-        bench = Bench(tokenizer, max_sentences=300)
+        setup = FutureTranslator(tokenizer, max_sentences=300)
         seen: set[int] = set()
-        task = asyncio.create_task(bench.translator.translate(request(texts=("Anna draws. " * 300,))))
-        while len(bench.engine.futures) < 300 and not task.done():
-            seen.add(len(bench.engine.futures))
+        task = asyncio.create_task(setup.translator.translate(request(texts=("Anna draws. " * 300,))))
+        while len(setup.engine.futures) < 300 and not task.done():
+            seen.add(len(setup.engine.futures))
             await asyncio.sleep(0)
         assert len(seen) > 3
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(future.cancelled() for future in bench.engine.futures)
+        assert all(future.cancelled() for future in setup.engine.futures)
 
     asyncio.run(run())
 
@@ -151,38 +151,38 @@ def result(*ids: int) -> SequenceResult:
 
 def test_the_first_failure_cancels_the_other_sentences(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        bench = Bench(tokenizer)
-        task = await bench.started(3)
-        bench.engine.futures[1].set_exception(EngineFailure("failed"))
+        setup = FutureTranslator(tokenizer)
+        task = await setup.started(3)
+        setup.engine.futures[1].set_exception(EngineFailure("failed"))
         with pytest.raises(EngineFailure):
             await task
-        assert [future.cancelled() for future in bench.engine.futures] == [True, False, True]
-        assert bench.engine.entered == 0
+        assert [future.cancelled() for future in setup.engine.futures] == [True, False, True]
+        assert setup.engine.entered == 0
 
     asyncio.run(run())
 
 
 def test_cancelling_a_request_cancels_all_sentences(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        bench = Bench(tokenizer)
-        task = await bench.started(3)
+        setup = FutureTranslator(tokenizer)
+        task = await setup.started(3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(future.cancelled() for future in bench.engine.futures)
-        assert bench.engine.entered == 0
+        assert all(future.cancelled() for future in setup.engine.futures)
+        assert setup.engine.entered == 0
 
     asyncio.run(run())
 
 
 def test_the_admission_ticket_is_finalized_after_tokenising(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        bench = Bench(tokenizer)
-        task = await bench.started(3)
-        num_tokens = sum(len(ids) for ids, _ in bench.engine.submitted)
-        assert [size[0] for size in bench.engine.sizes] == [1, 3]
-        assert bench.engine.sizes[1][1] == num_tokens
-        for future in bench.engine.futures:
+        setup = FutureTranslator(tokenizer)
+        task = await setup.started(3)
+        num_tokens = sum(len(ids) for ids, _ in setup.engine.submitted)
+        assert [size[0] for size in setup.engine.sizes] == [1, 3]
+        assert setup.engine.sizes[1][1] == num_tokens
+        for future in setup.engine.futures:
             future.set_result(result(tokenizer.id_of("a"), tokenizer.id_of("n")))
         answer = await task
         assert (answer.source_tokens, answer.target_tokens, answer.num_sentences) == (num_tokens, 9, 3)
@@ -193,32 +193,32 @@ def test_the_admission_ticket_is_finalized_after_tokenising(tokenizer: Tokenizer
 
 def test_a_result_after_the_deadline_is_an_error(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        for limit_s in (0.2, 2.0, 20.0):  # the first in which this machine submits three sentences
-            bench = Bench(tokenizer)
-            task = await bench.started(3, deadline=time.monotonic() + limit_s)
+        for limit_s in (0.2, 2.0, 20.0):  # until the machine submits three sentences in time
+            setup = FutureTranslator(tokenizer)
+            task = await setup.started(3, deadline=time.monotonic() + limit_s)
             if not task.done():
                 break
-        for future in bench.engine.futures[:2]:
+        for future in setup.engine.futures[:2]:
             future.set_result(result(10))
         await asyncio.sleep(1.5 * limit_s)
         with pytest.raises(DeadlineExceeded):
             await task
-        assert isinstance(bench.engine.futures[2].exception(), DeadlineExceeded)
+        assert isinstance(setup.engine.futures[2].exception(), DeadlineExceeded)
 
     asyncio.run(run())
 
 
 def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> None:
-    bench = Bench(tokenizer)
-    plain = bench.translator.options(request(), num_source_tokens=7)
+    setup = FutureTranslator(tokenizer)
+    plain = setup.translator.options(request(), num_source_tokens=7)
     assert (plain.beam_size, plain.alpha, plain.length_penalty) == (4, 0.6, LengthPenalty.WU)
     assert plain.max_target_length == 7 + EXTRA_TARGET_LENGTH
-    longest = bench.engine.limits.max_target_length - 1
-    assert bench.translator.options(request(), num_source_tokens=60).max_target_length == longest
+    longest = setup.engine.limits.max_target_length - 1
+    assert setup.translator.options(request(), num_source_tokens=60).max_target_length == longest
     submitted = request(
         options=DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5), extra_target_length=None
     )
-    chosen = bench.translator.options(submitted, num_source_tokens=7)
+    chosen = setup.translator.options(submitted, num_source_tokens=7)
     assert chosen == submitted.options
 
 
@@ -235,40 +235,40 @@ def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> 
 def test_the_default_length_limit_does_not_cut_requested_lengths(
     tokenizer: Tokenizer, changes: dict[str, Any], num_forced: int, longest: int
 ) -> None:
-    bench = Bench(tokenizer)
-    options = replace(bench.translator.default_options, **changes)
-    chosen = bench.translator.options(request(options=options), num_source_tokens=7, num_forced=num_forced)
+    setup = FutureTranslator(tokenizer)
+    options = replace(setup.translator.default_options, **changes)
+    chosen = setup.translator.options(request(options=options), num_source_tokens=7, num_forced=num_forced)
     assert chosen.max_target_length == longest
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "en"), ("EN", "de")])
 def test_an_unknown_pair_is_refused_before_admission(tokenizer: Tokenizer, source: str, target: str) -> None:
-    bench = Bench(tokenizer)
+    setup = FutureTranslator(tokenizer)
     with pytest.raises(UnsupportedLanguages, match="en to de"):
-        asyncio.run(bench.translator.translate(request(source=source, target=target)))
-    assert bench.engine.sizes == []
+        asyncio.run(setup.translator.translate(request(source=source, target=target)))
+    assert setup.engine.sizes == []
 
 
 def test_too_many_sentences_are_counted_over_all_texts(tokenizer: Tokenizer) -> None:
-    bench = Bench(tokenizer, max_sentences=5)
+    setup = FutureTranslator(tokenizer, max_sentences=5)
     with pytest.raises(PayloadTooLarge, match="more than 5 sentences"):
-        asyncio.run(bench.translator.translate(request(texts=(TEXT, TEXT))))
-    assert bench.engine.submitted == []
+        asyncio.run(setup.translator.translate(request(texts=(TEXT, TEXT))))
+    assert setup.engine.submitted == []
 
 
 def test_no_submitted_part_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        bench = Bench(tokenizer, max_sentences=1000)
+        setup = FutureTranslator(tokenizer, max_sentences=1000)
         text = (
             "Anna sees the river and nobody draws the old tree, " * 30
             + "\U0001f600 a " * 30
             + "e\u0301" * 3000
         )
-        task = await bench.started(10, texts=(text,))
+        task = await setup.started(10, texts=(text,))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        lengths = [len(ids) for ids, _ in bench.engine.submitted]
-        assert max(lengths) <= bench.engine.limits.max_source_length
+        lengths = [len(ids) for ids, _ in setup.engine.submitted]
+        assert max(lengths) <= setup.engine.limits.max_source_length
         assert sum(lengths) > 600
 
     asyncio.run(run())
@@ -276,24 +276,24 @@ def test_no_submitted_part_is_longer_than_the_model_takes(tokenizer: Tokenizer) 
 
 def test_a_prefix_applies_to_the_first_sentence_and_suppression_to_all(tokenizer: Tokenizer) -> None:
     async def run() -> None:
-        bench = Bench(tokenizer)
+        setup = FutureTranslator(tokenizer)
         texts = (TEXT, "Anna draws.")
-        task = await bench.started(
+        task = await setup.started(
             4, texts=texts, suppress=("Fluss", "den alten Baum"), target_prefixes=(" mein Bruder ", "")
         )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         prefix = tokenizer.encode_target("mein Bruder")[:-1]
-        assert [options.target_prefix for _, options in bench.engine.submitted] == [prefix, (), (), ()]
+        assert [options.target_prefix for _, options in setup.engine.submitted] == [prefix, (), (), ()]
         runs = tuple(tokenizer.encode_target(phrase)[:-1] for phrase in ("Fluss", "den alten Baum"))
         assert all(runs)
-        assert all(options.suppress_sequences == runs for _, options in bench.engine.submitted)
+        assert all(options.suppress_sequences == runs for _, options in setup.engine.submitted)
 
     asyncio.run(run())
 
 
-def ended(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a call that must end without waiting for the engine, which never answers here."""
+def run_without_answers(work: Coroutine[Any, Any, Any]) -> None:
+    """Run a call that must end without an answer of the engine, which gives none here."""
 
     async def run() -> None:
         await asyncio.wait_for(work, 5)
@@ -302,22 +302,22 @@ def ended(work: Coroutine[Any, Any, Any]) -> None:
 
 
 def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) -> None:
-    bench = Bench(tokenizer, max_token_lists=17)
-    options = replace(bench.translator.default_options, num_hypotheses=2, num_alternatives=2)
+    setup = FutureTranslator(tokenizer, max_token_lists=17)
+    options = replace(setup.translator.default_options, num_hypotheses=2, num_alternatives=2)
     with pytest.raises(
         PayloadTooLarge,
         match=r"3 sentences, 2 hypotheses each, with 2 alternatives makes 18 lists, the limit is 17",
     ):
-        ended(bench.translator.translate(request(options=options)))
-    assert bench.engine.submitted == []
+        run_without_answers(setup.translator.translate(request(options=options)))
+    assert setup.engine.submitted == []
 
 
 def test_contradictory_options_are_refused_before_admission(tokenizer: Tokenizer) -> None:
-    bench = Bench(tokenizer)
-    options = replace(bench.translator.default_options, min_target_length=9, max_target_length=8)
+    setup = FutureTranslator(tokenizer)
+    options = replace(setup.translator.default_options, min_target_length=9, max_target_length=8)
     with pytest.raises(InvalidRequest, match=r"min_target_length asks for 9 .* max_target_length allows 8"):
-        ended(bench.translator.translate(request(options=options)))
-    assert bench.engine.sizes == []
+        run_without_answers(setup.translator.translate(request(options=options)))
+    assert setup.engine.sizes == []
 
 
 def pairs(**changes: Any) -> ScoreRequest:
@@ -346,9 +346,9 @@ def pairs(**changes: Any) -> ScoreRequest:
 def test_the_error_names_a_pair_that_cannot_be_scored(
     tokenizer: Tokenizer, changes: dict[str, Any], error: type[InvalidRequest], field: str
 ) -> None:
-    bench = Bench(tokenizer)
+    setup = FutureTranslator(tokenizer)
     with pytest.raises(error) as caught:
-        ended(bench.translator.score(pairs(**changes)))
+        run_without_answers(setup.translator.score(pairs(**changes)))
     assert caught.value.field == field
-    assert bench.engine.submitted == []
-    assert bench.engine.entered == 0
+    assert setup.engine.submitted == []
+    assert setup.engine.entered == 0

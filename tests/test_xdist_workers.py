@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.house_rules.project import ROOT
 from tests.xdist_workers import turn
 
-PATIENCE_S = 60.0
+HANG_TIMEOUT_S = 60.0
 CONFTEST = """
     import time
     from pathlib import Path
@@ -103,8 +103,8 @@ def test_slow_tests_run_first_and_alone_tests_run_alone(tmp_path: Path) -> None:
     assert [notes[begin] for begin in begins] == [notes[end] for end in ends]
 
 
-def test_a_test_that_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
-    """Two tests run at once, one waits for them to be alone, and a later one waits behind it."""
+def test_no_test_overtakes_an_alone_test(tmp_path: Path) -> None:
+    """Two tests run at once. An `alone` test waits for their end, and a later test waits for the `alone` test."""
     entered: list[str] = []
 
     def enter(name: str, *, is_alone: bool) -> None:
@@ -120,12 +120,12 @@ def test_a_test_that_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
         last.start()
         assert entered == ["beside"]
     for thread in (alone, last):
-        thread.join(PATIENCE_S)
+        thread.join(HANG_TIMEOUT_S)
     assert entered == ["beside", "alone", "last"]
 
 
 def until_the_gate_is_held(gate: Path) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + HANG_TIMEOUT_S
     while True:
         with gate.open("w") as file:
             try:

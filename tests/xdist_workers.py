@@ -1,4 +1,4 @@
-"""Scheduling of tests in several xdist workers (`make test`): a test marked `alone` runs while no other does."""
+"""Schedules tests in several xdist workers (`make test`). A test marked `alone` runs while no other test runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 
 class XdistWorker:
-    """A pytest plugin of each xdist worker. folder: shared by all of them, for two lock files."""
+    """A pytest plugin of each xdist worker. folder: the folder of two lock files, which all workers share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Sort the files: first those with a slow test, so that none starts late; last those with an `alone` test.
+        """Sort the files. Files with a slow test come first, and files with an `alone` test come last.
 
-        By then the other workers have little left, so few of them wait for it.
+        At the end few tests are left, so few workers wait for an `alone` test.
         """
         marks: dict[Path, set[str]] = {}
         for item in items:
@@ -38,7 +38,7 @@ class XdistWorker:
 
 
 def encodable(value: Any) -> Any:
-    """Replace lone surrogates, which a test may log: a message to the main process cannot hold them."""
+    """Replace lone surrogates. A test may log them, but a message to the main process cannot contain them."""
     if isinstance(value, dict):
         return {key: encodable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -57,4 +57,6 @@ def turn(folder: Path, *, is_alone: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(floor, fcntl.LOCK_UN)  # closing would not do: a child process may have the file too
+            fcntl.flock(
+                floor, fcntl.LOCK_UN
+            )  # closing is not enough, because a child process may have the file open

@@ -1,7 +1,7 @@
-"""`transduce distill`: a served model's translations as training data.
+"""`transduce distill`: writes a served model's translations as training data.
 
-Of sources, for a student that learns from a teacher (Kim and Rush 2016, sequence-level knowledge distillation). Of
-targets, for a model of the other direction (Sennrich et al. 2016, back-translation).
+Translations of sources train a student that learns from a teacher (Kim and Rush 2016, sequence-level knowledge
+distillation). Translations of targets train a model of the other direction (Sennrich et al. 2016, back-translation).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def run_distill(args: argparse.Namespace) -> int:
     """Translate and write.
 
     Raises:
-        CommandError: the arguments contradict one another, the server fails, or the output stands in the way.
+        CommandError: the arguments contradict one another, the server fails, or the output already exists.
         CorpusError: the input cannot be read. OSError: the output cannot be written.
     """
     from model.progress import Progress
@@ -237,7 +237,7 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
 
 
 def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:
-    """All that decides the output's lines, of JSON."""
+    """Everything that determines the output's lines, as JSON values."""
     names = (
         "data source target limit back_translation source_tag domain_tag beam_size sample temperature top_k top_p "
         "seed batch_size"
@@ -263,7 +263,7 @@ def check_inputs(args: argparse.Namespace) -> list[Path]:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM end the block as Ctrl-C does, so that a server that it has started is ended."""
+    """Make SIGTERM end the block as Ctrl-C does, so that a server that the block has started is stopped."""
 
     def handle(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt

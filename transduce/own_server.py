@@ -18,9 +18,10 @@ from transduce.errors import CommandError
 
 HOST = "127.0.0.1"
 PREFIX = "TRANSDUCE_"
-# Seconds until a server that is not ready counts as failed. Too small: a large model on a busy machine fails to start.
+# Seconds until a server that is not ready counts as failed. If too small, a large model on a busy machine fails to
+# start.
 START_LIMIT_S = 300.0
-# Seconds between SIGTERM and SIGKILL. Too small: running requests are cut off.
+# Seconds between SIGTERM and SIGKILL. If too small, running requests are cut off.
 END_LIMIT_S = 30.0
 POLL_S = 0.1
 
@@ -30,8 +31,7 @@ class OwnServer:
 
     Use it as a context manager; on entry it waits until the server is ready.
 
-    The environment's settings (TRANSDUCE_...) do not reach the child, so that settings of another server change
-    nothing.
+    The environment's settings (TRANSDUCE_...) are not passed on, because they may be those of another server.
     """
 
     def __init__(self, bundle: Path) -> None:

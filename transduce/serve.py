@@ -13,6 +13,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bundle", metavar="FOLDER", help="bundle to serve (TRANSDUCE_BUNDLE; default: the bundled model)"
     )
+    parser.add_argument(
+        "--bundles", metavar="FOLDER", action="append", help="serve every bundle in it (TRANSDUCE_BUNDLES)"
+    )
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -31,8 +34,9 @@ def run_serve(args: argparse.Namespace) -> int:
     try:
         from app.main import serve
 
-        options = {"host": args.host, "port": args.port, "bundle": args.bundle}
-        return serve({name: value for name, value in options.items() if value is not None}, fork_server)
+        names = ("host", "port", "bundle", "bundles")
+        options = {name: value for name in names if (value := getattr(args, name)) is not None}
+        return serve(options, fork_server)
     finally:
         if fork_server is not None:
             fork_server.close()

@@ -1,6 +1,6 @@
-"""Many sentences through a server, several requests at a time, in order.
+"""Translates many sentences through a server, in order, with several requests at a time.
 
-The server's scheduler makes its own batches of all requests that it has; the client only keeps it supplied.
+The server's scheduler makes its own batches of all requests that it has. The client only keeps it busy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transduce.errors import CommandError
 from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
-# Answers that say that a request was too large or that one of its texts cannot be translated.
+# Error responses to a request that is too large or has a text that cannot be translated.
 OF_THE_TEXTS = frozenset({
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -30,9 +30,9 @@ OF_THE_TEXTS = frozenset({
 class RequestParams:
     """Languages and options of every request.
 
-    source, target: languages of the translation. options: as `Client.translate` takes them. seed: of sampling; each
-    batch has seed + the number of its first sentence, because all sentences of a request draw the same numbers. None
-    without sampling.
+    source, target: languages of the translation. options: as `Client.translate` takes them. seed: the seed of sampling,
+    or None without sampling. All sentences of a request draw the same numbers, so each batch has seed + the number of
+    its first sentence.
     """
 
     source: str
@@ -48,7 +48,7 @@ class RequestParams:
 
 
 class Teacher:
-    """A server as a translator of many sentences."""
+    """Translates many sentences through a server."""
 
     def __init__(self, client: Client, params: RequestParams, *, batch_size: int, concurrency: int) -> None:
         """batch_size: sentences of a request. concurrency: requests at a time."""
@@ -60,7 +60,7 @@ class Teacher:
         """Yield batches of texts with their translations, in order.
 
         first: the number of the first text, a multiple of the batch size. A text has None if it is blank or too long
-        for the server, or the server refuses it. Holds 2 * concurrency batches at most.
+        for the server, or if the server refuses it. At most 2 * concurrency batches are in memory.
 
         Raises:
             CommandError: the server cannot be reached, fails, or refuses the first texts that it gets.
@@ -93,7 +93,7 @@ class Teacher:
         return [next(found) if sends else None for sends in is_sent]
 
     def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
-        """The translations of one request; in two halves if it is refused or too slow."""
+        """The translations of one request. A request that is refused or too slow is sent again in two halves."""
         try:
             result = self._client.translate(
                 texts, source=self._params.source, target=self._params.target, **options

@@ -55,6 +55,9 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", required=True, help="language of the text, such as en; auto detects it")
     parser.add_argument("--target", required=True, help="language to translate into, such as de")
     parser.add_argument(
+        "--model", metavar="NAME", help="one of the server's models (default: the first of the pair)"
+    )
+    parser.add_argument(
         "--batch-size",
         type=batch_size,
         metavar="N",
@@ -94,6 +97,8 @@ def run_translate(args: argparse.Namespace) -> int:
     options = decoding_options(args)
     if args.target_prefix:
         options["target_prefix"] = args.target_prefix
+    if args.model:
+        options["model"] = args.model
     params = TranslateParams(args.source, args.target, options)
     with Client(
         args.url,

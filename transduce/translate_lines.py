@@ -1,4 +1,4 @@
-"""Plain text, line by line, as a stream: how `transduce translate` treats stdin and text files.
+"""Plain text as a stream of lines. `transduce translate` reads stdin and text files in this way.
 
 Line structure is kept: each input line gives one output line with the same line ending. Blank lines and white space at
 both ends of a line are copied, and a last line without an ending keeps none.
@@ -22,7 +22,7 @@ MAX_REQUEST_CHARACTERS = 50_000
 MAX_ITEM_CHARACTERS = 5_000
 
 BYTE_ORDER_MARK = "\ufeff"
-# Where an over-long line is cut: after the end of a sentence and the white space behind it, else after white space.
+# An over-long line is cut after the end of a sentence and the white space behind it, else after white space.
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
 SPACE = re.compile(r"\s+")
 

@@ -28,7 +28,7 @@ def add_dialects(
     usage: UsageCounter,
     jobs: DocumentJobs | None = None,
 ) -> None:
-    """Add the routes of all dialects; those of files only if `jobs` is set."""
+    """Add the routes of all dialects. Without `jobs`, the routes for files are left out."""
     suffixes: tuple[str, ...] = ()
     if jobs is not None:
         # A server without file routes does not load the modules that read files.

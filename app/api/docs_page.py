@@ -1,6 +1,6 @@
 """The OpenAPI document as a page for people, with a form for each route that sends a request to this server.
 
-Style and script are part of the page: nothing else is loaded.
+Style and script are part of the page. The browser loads nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UPLOAD = "multipart/form-data"
 
 
 def _source(text: str) -> str:
-    """A Content-Security-Policy's name of an inline style or script."""
+    """The source expression by which a Content-Security-Policy allows an inline style or script: its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -146,7 +146,7 @@ def kind_of(schema: Json, schemas: Json) -> str:
 
 
 def _resolved(schema: Json, schemas: Json) -> Json:
-    """The schema itself if this one is a reference."""
+    """The schema, or the one to which it refers."""
     if "$ref" not in schema:
         return schema
     found: Json = schemas[schema["$ref"].rpartition("/")[2]]
@@ -169,7 +169,7 @@ def _route(method: str, path: str) -> str:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """The first column is code."""
+    """An HTML table whose first column is set as code."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
     lines = []
     for row in rows:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from app.bundle import LanguagePair
-
-# A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, is not ignored: the text would be written differently.
+# A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, must match because the text is written differently.
 _REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
 
 
-def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:
+def served_languages(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """The codes of every language of the pairs, sorted."""
-    return sorted({code for pair in pairs for code in (pair.source, pair.target)})
+    return sorted({code for pair in pairs for code in pair})
 
 
 def find_language(code: str, served: Collection[str]) -> str | None:
-    """The served language of a code, in upper or lower case, or of its alias; None if there is none."""
+    """The served language of a code or of its alias, in upper or lower case; None if there is none."""
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
@@ -49,5 +47,5 @@ def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
 
 
 def served_target(target: str, targets: Collection[str]) -> str:
-    """The target that a caller's code matches, else the code."""
+    """The target that a caller's code matches, or the code if it matches none."""
     return served_language(target, targets) or target

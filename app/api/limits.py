@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """The limits that are settings; `app.settings` has their meanings and defaults."""
+    """The limits that are settings. `app.settings` documents their meanings and defaults."""
 
     max_body_bytes: int
     max_items: int

@@ -1,6 +1,6 @@
-"""The OpenAPI document of every route of every dialect, from the models of bodies and the types of answers.
+"""Makes the OpenAPI document of all routes from the models of bodies and the types of responses.
 
-A route says what it takes and answers with `operation`; `describe` puts the document together.
+Each route declares its body and its responses by `operation`. `describe` puts the document together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _answers: dict[str, AnswerType] = {}
 
 @dataclass(frozen=True)
 class Errors:
-    """What the routes of one dialect answer to requests that they refuse.
+    """The error responses of one dialect's routes.
 
     answer: the type of the body. statuses: each status with its reason.
     """
@@ -51,8 +51,8 @@ def operation(
 ) -> Json:
     """The options of a FastAPI route that describe it.
 
-    tag: the dialect. more: `status` (200), `media` of the body (JSON), `example` of the body, `query`: example and
-    meaning of each parameter of the query string, `meaning` of the answer.
+    tag: the dialect. more: further keywords. They are `status` (default 200), `media` of the body (default JSON),
+    `example` of the body, `query` with example and meaning of each query parameter, and `meaning` of the response.
     """
     status = more.get("status", 200)
     responses = {str(status): _response(more.get("meaning", "the answer"), answer)}
@@ -89,7 +89,7 @@ def operation(
 
 
 def describe(app: FastAPI, limits: RequestLimits) -> Json:
-    """The document. It takes some 100 ms: not for the event loop."""
+    """The document. A call takes some 100 ms, so it must not run on the event loop."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, methods in document["paths"].items():
         for each in methods.values():
@@ -141,14 +141,14 @@ class _Schemas(GenerateJsonSchema):
 
 
 class _BodySchemas(_Schemas):
-    """Those of bodies, in which a default of None stands for a field that is left out."""
+    """The schemas of bodies, in which a default of None stands for a field that is left out."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """No body may hold null."""
+        """The schema without null, which no body may hold."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Without a default of null."""
+        """The schema without a default of null."""
         found = super().default_schema(schema)
         if found.get("default", ...) is None:
             del found["default"]

@@ -1,4 +1,8 @@
-"""The web page at `/` and its files: read once, with ETags, and with a policy against loading anything else."""
+"""Serves the web page at `/` and its files.
+
+The server reads each file once, at its start. A response has an ETag and a Content-Security-Policy that lets the
+browser load nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "web"
 ASSETS = "/assets/"
 FACTS_PATH = f"{ASSETS}server.json"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# No content of another host, no inline script or style, no markup from a script's strings, no frame.
+# Forbids content of another host, inline scripts and styles, markup from a script's strings, and frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -25,7 +29,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
-    # The browser keeps a file and revalidates it each time: files of two versions are never mixed.
+    # The browser keeps a file and revalidates it before each use, so it never mixes files of two versions.
     "cache-control": "no-cache",
 }
 
@@ -34,8 +38,8 @@ HEADERS = {
 class PageFacts:
     """What the page has to know of a server before its first request.
 
-    max_characters: code points of one text. file_suffixes: of the files that are translated; empty if none are.
-    max_file_bytes: of an uploaded file with its form.
+    max_characters: the most code points of one text. file_suffixes: the suffixes of the files that the server
+    translates; empty if it translates none. max_file_bytes: the most bytes of an uploaded file with its form.
     """
 
     needs_key: bool
@@ -55,7 +59,7 @@ class PageFile(NamedTuple):
 
 
 def page_paths() -> frozenset[str]:
-    """Every path of the page. None of them needs a key: a browser has none at first."""
+    """Every path of the page. These paths need no key because a browser has none at first."""
     return frozenset({FACTS_PATH, *(_path_of(file) for file in _files())})
 
 

@@ -19,7 +19,7 @@ from app.text.glossary import Glossary
 from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
-from app.translator import Ranked, Translation, TranslationRequest, TranslationResult, Translator
+from app.translator import Models, Ranked, Translation, TranslationRequest, TranslationResult, Translator
 
 
 class NoSuchPair(Exception):
@@ -49,6 +49,7 @@ class PlainRequest:
     xml: XmlRules = field(default_factory=XmlRules)
     glossary: Glossary | None = None
     timeout_s: float | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,11 @@ class PlainTranslator:
 
     def languages(self) -> list[str]:
         """Every language served. Raises NotReady."""
-        return served_languages(self.service.check_open().manifest.language_pairs)
+        return served_languages(self.service.check_open().pairs)
 
     def pairs(self) -> frozenset[tuple[str, str]]:
         """Source and target of every pair. Raises NotReady."""
-        pairs = self.service.check_open().manifest.language_pairs
-        return frozenset((pair.source, pair.target) for pair in pairs)
+        return self.service.check_open().pairs
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
         """The likeliest languages of each text with their probabilities, the likeliest first; empty without letters."""
@@ -101,13 +101,13 @@ class PlainTranslator:
         if wanted.source == wanted.target:
             self.service.check_open()
             return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
-        with self.service.work() as translator:
-            result = await while_connected(request, self._translate(request, translator, texts, wanted))
+        with self.service.work() as models:
+            result = await while_connected(request, self._translate(request, models, texts, wanted))
             record_usage(self.service, result)
         return [to_plain(each) for each in result.translations]
 
     async def _translate(
-        self, request: Request, translator: Translator, texts: Sequence[str], wanted: PlainRequest
+        self, request: Request, models: Models, texts: Sequence[str], wanted: PlainRequest
     ) -> TranslationResult:
         request_id, caller, received_at, share = requester_of(request)
         translation_request = TranslationRequest(
@@ -122,10 +122,11 @@ class PlainTranslator:
             splitting=wanted.splitting,
             xml=wanted.xml,
             glossary=wanted.glossary,
-            options=_options(translator, wanted),
+            options=_options(models.likely(wanted.source, wanted.target, wanted.model), wanted),
+            model=wanted.model,
         )
         try:
-            return await translator.translate(translation_request)
+            return await models.translate(translation_request)
         except UnsupportedLanguages as error:
             raise NoSuchPair(error.source, wanted.target) from error
 

@@ -1,4 +1,4 @@
-"""Routes for machines that watch: /livez, /readyz, /metrics, and the description of the API."""
+"""Routes for monitoring, /livez, /readyz and /metrics, and routes for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def add_probes(router: APIRouter, service: Service) -> None:
 def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
     """Add the OpenAPI document, and a page of it that loads nothing.
 
-    describe: makes the document, some 100 ms long; called once, off the event loop.
+    describe: makes the document, which takes some 100 ms. It is called once, off the event loop.
     """
     document = functools.cache(describe)
     page = functools.cache(lambda: docs_page(document()))
@@ -73,7 +73,7 @@ def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
 
 
 def api_routes(router: APIRouter) -> list[tuple[str, str]]:
-    """Method and path of every route but the pages for people and what a browser asks before a request."""
+    """Method and path of every route except the pages for people and preflight requests."""
     pages = {"/docs", *page_paths()}
     return [
         (method, route.path)

@@ -1,4 +1,4 @@
-"""The state that all routes share: whether the server takes work, the translator, the stores, and the drain."""
+"""The state that all routes share: whether the server takes work, the models, the stores, and the drain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
-from app.translator import Translator
+from app.translator import Models
 
 T = TypeVar("T")
 # Seconds without a request before garbage is collected. Shorter, and a collection delays the next request more often.
@@ -35,8 +35,7 @@ class Service:
         self.metrics = metrics
         self.glossaries = glossaries
         self.phase = Phase.LOADING
-        self.precision = ""
-        self._translator: Translator | None = None
+        self._models: Models | None = None
         self.num_inflight = 0
         metrics.inflight.set_function(lambda: self.num_inflight)
         self._is_taking = True
@@ -45,14 +44,13 @@ class Service:
         self._on_close: set[Callable[[], None]] = set()
 
     @property
-    def translator(self) -> Translator | None:
-        """The translator, from the end of loading on."""
-        return self._translator
+    def models(self) -> Models | None:
+        """The models, from the end of loading on."""
+        return self._models
 
-    def become_ready(self, translator: Translator, *, precision: str) -> None:
+    def become_ready(self, models: Models) -> None:
         """Take requests: loading, golden check and warm-up are done. It has no effect once the server drains."""
-        self._translator = translator
-        self.precision = precision
+        self._models = models
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
             self.metrics.ready.set(1)
@@ -70,18 +68,18 @@ class Service:
             for close in list(self._on_close):
                 close()
 
-    def check_open(self) -> Translator:
-        """The translator. Raises NotReady while no request is accepted."""
+    def check_open(self) -> Models:
+        """The models. Raises NotReady while no request is accepted."""
         is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._is_taking)
-        if self._translator is None or not is_open:
+        if self._models is None or not is_open:
             raise NotReady(f"the server takes no requests: {self.phase}")
-        return self._translator
+        return self._models
 
     def why_not_live(self) -> str | None:
         """Why this process should be replaced; None while it is well. Queues and load are no reason."""
-        if self._translator is None:
+        if self._models is None:
             return None
-        health = self._translator.engine.health()
+        health = self._models.health()
         if self.phase is not Phase.DRAINING and not health.is_alive:
             return "the engine has died"
         return "the engine has stalled" if health.is_stalled else None
@@ -113,12 +111,12 @@ class Service:
             self._on_close.discard(close)
 
     @contextlib.contextmanager
-    def work(self) -> Iterator[Translator]:
+    def work(self) -> Iterator[Models]:
         """The scope of one translation request, which a drain waits for. Raises NotReady."""
-        translator = self.check_open()
+        models = self.check_open()
         self.num_inflight += 1
         try:
-            yield translator
+            yield models
         finally:
             self.num_inflight -= 1
             if not self.num_inflight:

@@ -1,20 +1,20 @@
-"""Beam search (section 6.1 of the paper), one step at a time. The rules of beam search are decided in this file.
+"""Beam search (section 6.1 of the paper), one step at a time. This file defines the rules of beam search.
 
-`app.runtime.beams` and `native/beams.cpp` hold and advance a beam by the same rules; `app.engine.beams` chooses the
-steps that they take.
+`app.runtime.beams` holds a beam in memory, and `native/beams.cpp` advances it by the same rules. `app.engine.beams`
+chooses the steps that the runner takes.
 
 A step ranks the continuations of all live hypotheses by summed log-probability and takes the best 2 * beam_size. An end
-token among the first beam_size of them completes its hypothesis; the best beam_size others are live next. A
-continuation with log-probability of negative infinity is impossible and never taken. `EarlyStop` decides when the
-search ends. It also ends after max_target_length subwords: a hypothesis whose next token is not the end token is then
-scored as it is.
+token among the first beam_size of them completes its hypothesis. The best beam_size other continuations are live next.
+A continuation with log-probability of negative infinity is impossible and never taken. `EarlyStop` decides when the
+search ends. The search also ends after max_target_length subwords. A hypothesis whose next token is not the end token
+is then scored as it is.
 
-Before the first step one hypothesis is live, so the beam uses one row until then. A row needs to offer only its best
-beam_size + 1 candidates: its sums differ from its log-probabilities by a constant, at most one candidate is the end
-token, and beam_size others fill the beam.
+Before the first step one hypothesis is live, so the beam uses one row until then. Only the best beam_size + 1
+candidates of a row are needed. The sums of a row differ from its log-probabilities by a constant. At most one candidate
+is the end token, and beam_size others fill the beam.
 
-Subwords are not copied from step to step. A step records which hypothesis each one continues, and only the hypotheses
-of the answer are traced back from their end.
+Subwords are not copied from step to step. A step records which hypothesis each new one continues. Only the hypotheses
+of the result are traced back from their end.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypot
 from app.decoding.scoring import best_reachable, score
 from app.decoding.token_details import TokenDetails
 
-# Up to so many candidates are ranked in Python lists, which is faster than numpy: those of one sentence with a beam of
-# 4, not of 8. Larger: slow sorts of many. Smaller: array overhead for few.
+# The most candidates that are ranked in Python lists. For few candidates lists are faster than numpy. One sentence with
+# a beam of 4 has fewer, with a beam of 8 more. If larger, many candidates are sorted slowly. If smaller, few candidates
+# have the overhead of arrays.
 FEW_CANDIDATES = 40
 
 
 class CompletedHypothesis(NamedTuple):
-    """A hypothesis that has ended. Its subwords are traced back only if it is an answer.
+    """A hypothesis that has ended. Its subwords are traced back only if it is a result.
 
-    total: summed log-probability, the end token included if there is one. length, rank: the steps before its end, and
-    its index among the hypotheses live after them.
+    total: summed log-probability, the end token included if there is one. length: the steps before its end. rank: its
+    index among the hypotheses that are live after these steps.
     """
 
     total: float
@@ -60,7 +61,7 @@ class BeamHistory(NamedTuple):
 
 
 class BeamSearch:
-    """One sentence's beam search; `app.decoding.search` explains its members.
+    """One sentence's beam search. `app.decoding.search` explains its members.
 
     totals: summed log-probability of each live hypothesis, best first.
     """
@@ -82,7 +83,7 @@ class BeamSearch:
         self.is_done = False
         self.has_looped = False
         self.totals = [0.0]
-        # Of each step: the index of its first hypothesis in the lists below, which hold all steps' live hypotheses.
+        # For each step the index of its first hypothesis in the lists below, which hold all steps' live hypotheses.
         self._starts: list[int] = []
         self._tokens: list[int] = []
         self._sums: list[float] = []
@@ -101,17 +102,18 @@ class BeamSearch:
         return [tuple(self._backtrack(len(self._starts), index)[0]) for index in range(len(self.totals))]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The best num_hypotheses by score, best first; empty until done, and if it looped."""
+        """The best num_hypotheses by score, best first. Empty until done, and if the search looped."""
         return (
             list(map(self._hypothesis, self._best_complete())) if self.is_done and not self.has_looped else []
         )
 
     @property
     def last_plain_length(self) -> int:
-        """Steps that only follow the best continuations and count complete hypotheses, from the first step on.
+        """The number of leading steps that only follow the best continuations and count complete hypotheses.
 
-        The next step may need more: a loop check, or the end at max_target_length. 0 if any step may need more, or if
-        fewer than beam_size hypotheses were live after a step. Recording token details is not considered.
+        The step after them may need a loop check or end the search at max_target_length. The number is 0 if any step
+        may need more, or if fewer than beam_size hypotheses were live after a step. Recording token details does not
+        count.
         """
         is_plain = self.options.early_stop is EarlyStop.FIRST
         if not is_plain or len(self._tokens) != self.options.beam_size * len(self._starts):
@@ -120,7 +122,7 @@ class BeamSearch:
 
     @property
     def num_left_to_complete(self) -> int:
-        """Further complete hypotheses that end the search."""
+        """How many further complete hypotheses end the search."""
         return self._num_to_complete - len(self._complete)
 
     def history(self) -> BeamHistory:
@@ -130,10 +132,10 @@ class BeamSearch:
     def sync_from(
         self, history: BeamHistory, ended: Sequence[tuple[float, int, int]], *, is_done: bool
     ) -> None:
-        """Take over the state after plain steps that a runner took by the same rules.
+        """Adopt the state after plain steps that a runner took by the same rules.
 
-        history: all steps, beam_size hypotheses each. ended: hypotheses that ended since: sum with the end token, steps
-        before it, rank after those. is_done: whether they end the search.
+        history: all steps, beam_size hypotheses each. ended: hypotheses that ended since then, each with its sum, the
+        steps before the end token and its rank after these steps. is_done: whether they end the search.
         """
         beam_size = self.options.beam_size
         self._tokens, self._parents, self._sums = history
@@ -155,7 +157,7 @@ class BeamSearch:
         """Advance by one step to the best beam_size continuations without end tokens, best first.
 
         totals, tokens, parents: their sums, subwords and the index of the live hypothesis that each continues.
-        ended: end tokens among the best beam_size of all continuations, best first: live hypothesis and sum.
+        ended: the end tokens among the best beam_size continuations, best first. Each is a live hypothesis and a sum.
         """
         for parent, total in ended:
             self._complete_one(parent, total, FinishReason.STOP, len(self._starts))
@@ -186,7 +188,7 @@ class BeamSearch:
         self.is_done = True
 
     def _is_enough(self, best_live: float) -> bool:
-        """Whether `EarlyStop` ends the search. best_live: the best sum that would stay live."""
+        """Whether `EarlyStop` ends the search. best_live: the best sum of a hypothesis that would stay live."""
         if self.options.early_stop is EarlyStop.FIRST:
             return len(self._complete) >= self._num_to_complete
         if len(self._complete) < self.options.num_hypotheses:
@@ -239,8 +241,8 @@ def advance_beams(
     """Advance beams of one width over one vocabulary by one step.
 
     rows: for each search, the rows of its live hypotheses. log_probabilities, ids: (num_rows, num_candidates), each row
-    descending, at least min(beam_size + 1, vocab_size) wide. Sums are float64. Of equal sums the better live hypothesis
-    comes first, then the better candidate.
+    descending, at least min(beam_size + 1, vocab_size) wide. Sums are float64. Equal sums are ordered by the live
+    hypothesis, then by the candidate, better ones first.
     """
     k = min(searches[0].num_candidates, ids.shape[1])
     if sum(map(len, rows)) * k > FEW_CANDIDATES:
@@ -256,7 +258,7 @@ def _advance_alone(search: BeamSearch, scores: list[list[float]], ids: list[list
     beam_size, eos_id = search.options.beam_size, search.eos_id
     sums = [total + one for total, own in zip(search.totals, scores, strict=True) for one in own[:k]]
     tokens = [token for own in ids for token in own[:k]]
-    # A stable sort: of equal sums the first candidate.
+    # The sort is stable, so of equal sums the first candidate comes first.
     order = sorted(range(len(sums)), key=sums.__getitem__, reverse=True)[: 2 * beam_size]
     ended: list[tuple[int, float]] = []
     if eos_id in tokens:
@@ -276,7 +278,7 @@ def _advance_together(
     ids: NDArray[np.int64],
     k: int,
 ) -> None:
-    """As `advance_beams`, in arrays. k: candidates used of each row."""
+    """As `advance_beams`, in arrays. k: how many candidates of each row are used."""
     beam_size, eos_id = searches[0].options.beam_size, searches[0].eos_id
     chosen, totals = _live(searches, rows)  # each (searches, live)
     sums = log_probabilities.take(chosen, axis=0)[..., :k] + totals[:, :, None]  # float64

@@ -1,6 +1,6 @@
 """The constraints of `DecodingOptions`: subwords that are forbidden after a prefix.
 
-`constrained` sets the scores of forbidden subwords to negative infinity. The distribution is not normalised again: an
+`constrained` sets the scores of forbidden subwords to negative infinity. The distribution is not renormalised, so an
 allowed subword keeps the model's score.
 """
 
@@ -57,9 +57,9 @@ def constrained(
     *,
     eos_id: int,
 ) -> NDArray[np.float32]:
-    """Scores with penalties applied, and negative infinity for forbidden subwords: (live, vocab_size).
+    """Scores (live, vocab_size) with penalties applied, and with negative infinity for forbidden subwords.
 
-    log_probabilities: (live, vocab_size), the model's, after each of the prefixes; not modified.
+    log_probabilities: (live, vocab_size), those of the model after each prefix. They are not modified.
     """
     scores = log_probabilities.copy()
     for row, prefix in enumerate(prefixes):
@@ -73,7 +73,7 @@ def constrained(
 def best_candidates(
     scores: NDArray[np.float32], num_candidates: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Scores and ids of each row's best subwords, descending, equal ones by ascending id.
+    """Scores and ids of each row's best subwords, in descending order of scores. Equal scores are in order of ids.
 
     scores: (rows, vocab_size), without NaN. Each result has min(num_candidates, vocab_size) columns.
     """

@@ -1,4 +1,4 @@
-"""Greedy search: the most probable subword at each step. Gives the same as a beam of one, in less time."""
+"""Greedy search, which takes the most probable subword at each step. The result equals that of a beam of one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from app.decoding.scoring import score
 from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# Size of the ring of recent steps, in longest hypotheses. Smaller: the last steps are moved more often. Larger: more
-# memory. At least 2.
+# Size of the buffer of recent steps, in multiples of the longest hypothesis; at least 2. If smaller, the last steps are
+# moved more often. If larger, the buffer takes more memory.
 MAX_LENGTHS_KEPT = 4
 # More subwords than any hypothesis has.
 NEVER = 1 << 30
 
 
 class GreedySearch:
-    """One sentence's greedy search; `app.decoding.search` explains its members."""
+    """One sentence's greedy search. `app.decoding.search` explains its members."""
 
     num_candidates = 1
     wants_distributions = False
@@ -51,11 +51,11 @@ class GreedySearch:
         return GreedySearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id, source_ids=self.source_ids)
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """The subwords of its one live hypothesis."""
+        """The subwords of the only live hypothesis."""
         return [tuple(self._ids)]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The answer; empty until done, and if it looped."""
+        """The result. Empty until the search is done, and if it looped."""
         if not self.is_done or self.has_looped:
             return []
         ids, scores = tuple(self._ids), tuple(self._scores)
@@ -65,7 +65,7 @@ class GreedySearch:
         return [Hypothesis(ids, total, worth, self._reason, scores)]
 
     def append(self, token: int, log_probability: float) -> None:
-        """Append the best candidate. At max_target_length only an end token counts; any other ends the search."""
+        """Append the best candidate. At max_target_length any other token than the end token ends the search unused."""
         if token == self.eos_id:
             self._scores.append(log_probability)
             self.is_done = True
@@ -81,8 +81,8 @@ class GreedySearch:
             self._check_loop()
 
     def append_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
-        """As `append`, one token after another, until done. Returns how many were used."""
-        # These need no check but for the end token.
+        """Append tokens one after another, as `append` does, until done. Returns how many were used."""
+        # These tokens need no check except for the end token.
         num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))
         plain = tokens[:num_plain]
         if self.eos_id in plain:
@@ -99,12 +99,12 @@ class GreedySearch:
 
     @property
     def num_tokens(self) -> int:
-        """The number of subwords of its one hypothesis."""
+        """The number of subwords of the only hypothesis."""
         return len(self._ids)
 
     @property
     def next_decision(self) -> int:
-        """The length at which more than the next token is to be decided: a loop check, or one too many subwords."""
+        """The length at which the search must decide more than the next token: a loop check, or too many subwords."""
         return min(self._max_length + 1, self._next_check) if self._next_check > 0 else self._max_length + 1
 
     def end_unfinished(self, reason: FinishReason) -> None:
@@ -118,7 +118,7 @@ class GreedySearch:
 
 
 class FinishedRow(NamedTuple):
-    """A row whose search is done. num_steps: steps of the whole search. num_last_steps: steps in the last call."""
+    """A row whose search is done. num_steps: steps of the whole search. num_last_steps: those in the last call."""
 
     row: int
     num_steps: int
@@ -126,7 +126,7 @@ class FinishedRow(NamedTuple):
 
 
 class GreedyRows:
-    """Greedy searches in the rows of a runner: one step of all is a few array operations.
+    """Greedy searches in the rows of a runner. A few array operations take one step of all searches.
 
     A row's subwords are passed to its search only when the search has something to decide, and on `sync`.
 
@@ -135,7 +135,7 @@ class GreedyRows:
     """
 
     def __init__(self, num_rows: int, max_length: int, *, eos_id: int, free_id: int) -> None:
-        """max_length: the most subwords of a search, the end token counted."""
+        """max_length: the most subwords of a search, the end token included."""
         self.last_ids = np.full(num_rows, free_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id
@@ -194,7 +194,7 @@ class GreedyRows:
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
     def num_steps_ahead(self, most: int) -> int:
-        """The fewest steps that a search may still take, the last one counted; at most `most`."""
+        """The fewest steps that a search may still take, including its last one; at most `most`."""
         if most <= self._num_plain_steps:
             return most
         return min(most, int((self._most_steps - self.lengths).min()))
@@ -202,7 +202,7 @@ class GreedyRows:
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.
 
-        log_probabilities, ids: (num_steps, num_rows), the best candidates of the first rows; only end tokens follow an
+        log_probabilities, ids: (num_steps, num_rows), the best candidates of the first rows. Only end tokens follow an
         end token.
         """
         num_new, num_rows = ids.shape
@@ -243,7 +243,7 @@ class GreedyRows:
         return num_known + search.append_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
-        """Begin and end of the next steps in the arrays. Keeps the last max_length steps, which a sync may read."""
+        """The begin and end of the next steps in the arrays. Keeps the last max_length steps, which `sync` may read."""
         if self._end + num_steps > len(self._ids):
             for recent in (self._ids, self._scores):
                 recent[: self._max_length] = recent[self._end - self._max_length : self._end]

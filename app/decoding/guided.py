@@ -1,7 +1,8 @@
 """Search with all options: forced subwords, constraints, sampling, and details of each token.
 
-A guided search wraps a plain one. It chooses the candidates of each step (forced subwords, those that the constraints
-allow, or a drawn one), and the plain search advances with them. Steps that choose candidates need whole distributions.
+A guided search wraps a plain one. It chooses the candidates of each step, and the plain search advances with them. The
+candidates are forced subwords, subwords that the constraints allow, or a drawn subword. Steps that choose candidates
+need whole distributions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def is_guided(options: DecodingOptions) -> bool:
 
 
 def _changes_candidates(options: DecodingOptions) -> bool:
-    """Whether the options do more with a step's candidates than follow the best."""
+    """Whether a search with these options may follow other candidates than a step's best."""
     return bool(
         is_constrained(options, length=0)
         or options.target_prefix
@@ -45,7 +46,7 @@ def _records_details(options: DecodingOptions) -> bool:
 
 
 class GuidedSearch:
-    """One sentence's search with all options; `app.decoding.search` explains its members.
+    """One sentence's search with all options. `app.decoding.search` explains its members.
 
     The forced subwords are the target_prefix, or all of forced_target and the end token.
     """
@@ -70,7 +71,7 @@ class GuidedSearch:
         self._follow_plain()
 
     def fresh(self) -> GuidedSearch:
-        """The same search before its first step; sampling draws the same again."""
+        """The same search before its first step. Sampling draws the same subwords again."""
         return GuidedSearch(self._plain.fresh())
 
     def prefixes(self) -> list[tuple[int, ...]]:
@@ -79,7 +80,7 @@ class GuidedSearch:
 
     @property
     def last_plain_length(self) -> int:
-        """As `BeamSearch.last_plain_length` if recording attention is all that is not plain; 0 otherwise."""
+        """As `BeamSearch.last_plain_length` if the search adds only recorded attention to a plain one; otherwise 0."""
         if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
         return self._plain.last_plain_length
@@ -101,7 +102,7 @@ class GuidedSearch:
         is_done: bool,
         attention: Callable[[int, int], Floats],
     ) -> None:
-        """As `BeamSearch.sync_from`. attention: of steps first..end-1, (steps, beam_size, source length)."""
+        """As `BeamSearch.sync_from`. attention: that of steps first..end-1, (steps, beam_size, source length)."""
         beam, beam_size = self._beam, self.options.beam_size
         beam.sync_from(history, ended, is_done=is_done)
         length = len(history.tokens) // beam_size
@@ -121,7 +122,7 @@ class GuidedSearch:
         return self._plain
 
     def _continue(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """Set the prefixes after a step. parents, tokens: of each live hypothesis."""
+        """Set the prefixes after a step. parents, tokens: one of each live hypothesis."""
         continued = zip(parents, tokens, strict=True)
         self._prefixes = [(*self._prefixes[parent], token) for parent, token in continued]
 
@@ -203,7 +204,7 @@ def advance_guided(
     distributions: Floats | None,
     alignment: Floats | None,
 ) -> None:
-    """Advance each search by one step, one after another: guided searches are few and differ from each other."""
+    """Advance each search by one step, one after another. Guided searches are few and differ from each other."""
     for search, own_rows in zip(searches, rows, strict=True):
         search.advance(
             own_rows,

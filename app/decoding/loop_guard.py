@@ -7,8 +7,8 @@ A hypothesis loops when it ends in a cycle that
 - has at least MIN_LENGTH + 2 * c subwords, where c is the length of the source's longest cycle. A repetition in the
   source may recur in its translation, with up to twice as many subwords.
 
-So "1, 1, 1" (five subwords), a line of fifteen dots and a refrain sung twice are no loops, and neither is a list of
-forty ones if the source has forty. The best live hypothesis is checked every CHECK_INTERVAL subwords.
+So "1, 1, 1" (five subwords), a line of fifteen dots and a refrain that is sung twice are no loops. A list of forty ones
+is no loop either if the source has forty. The best live hypothesis is checked every CHECK_INTERVAL subwords.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import replace
 
 from app.decoding.options import DecodingOptions
 
-# Subwords of the longest period. Larger: slower checks. Smaller: longer phrases repeat undetected.
+# Subwords of the longest period. If larger, checks are slower. If smaller, longer phrases repeat undetected.
 MAX_PERIOD = 20
-# Smaller values of these two flag text that repeats on purpose; larger ones detect a loop later.
+# If these two are smaller, text that repeats on purpose counts as a loop. If larger, a loop is detected later.
 MIN_REPEATS = 3
 MIN_LENGTH = 16
-# Subwords between checks. Larger: a loop runs longer. Smaller: more time in checks.
+# Subwords between checks. If larger, a loop runs longer. If smaller, checks take more time.
 CHECK_INTERVAL = 8
-# Subwords of a source's cycle from which its translation is expected to repeat it. A shorter cycle may be translated in
+# Fewest subwords of a source's cycle that the translation is expected to repeat. A shorter cycle may be translated in
 # fewer subwords.
 MIN_CYCLE = 32
 # The second attempt repeats no trigram, as in Paulus et al. 2018, section 2.5.
@@ -39,7 +39,7 @@ def is_looping(ids: Sequence[int], source_ids: Sequence[int]) -> bool:
 
 
 def last_cycle(ids: Sequence[int]) -> int:
-    """Length of the longest cycle of MIN_REPEATS or more periods at the end of ids; 0 if there is none."""
+    """The length of the longest cycle of at least MIN_REPEATS periods at the end of ids; 0 if there is none."""
     longest = 0
     for period in range(1, min(MAX_PERIOD, len(ids) // MIN_REPEATS) + 1):
         start = len(ids)
@@ -52,7 +52,7 @@ def last_cycle(ids: Sequence[int]) -> int:
 
 
 def longest_cycle(ids: Sequence[int]) -> int:
-    """Length of the longest cycle of two or more periods anywhere in ids; 0 if there is none."""
+    """The length of the longest cycle of at least two periods anywhere in ids; 0 if there is none."""
     longest = 0
     for period in range(1, min(MAX_PERIOD, len(ids) // 2) + 1):
         num_equal = 0
@@ -72,13 +72,13 @@ def leaves_out_repetition(source_ids: Sequence[int], ids: Sequence[int]) -> bool
 
 
 def guarded(options: DecodingOptions) -> DecodingOptions:
-    """Options of the second attempt: no_repeat_ngram_size at most GUARD_NGRAM_SIZE, and no loop guard."""
+    """The options of the second attempt: no_repeat_ngram_size at most GUARD_NGRAM_SIZE, and no loop guard."""
     wanted = options.no_repeat_ngram_size or GUARD_NGRAM_SIZE
     return replace(options, no_repeat_ngram_size=min(wanted, GUARD_NGRAM_SIZE), loop_guard=False)
 
 
 def next_check(length: int, options: DecodingOptions) -> int:
-    """The length at which a hypothesis, now of `length` subwords, is checked next; -1 for never."""
+    """The length at which a hypothesis that now has `length` subwords is checked next; -1 for never."""
     if not options.loop_guard:
         return -1
     return max(length // CHECK_INTERVAL + 1, MIN_LENGTH // CHECK_INTERVAL) * CHECK_INTERVAL

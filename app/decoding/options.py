@@ -1,7 +1,7 @@
 """Options of a search, and its result. `app.decoding.validation` rejects invalid and contradicting options.
 
-Ids are the target vocabulary's. Lengths, the source's too, count subwords without the end token. The defaults are the
-paper's beam search; every other option is off by default.
+Ids are those of the target vocabulary. All lengths count subwords without the end token. The defaults are the paper's
+beam search. Every other option is off by default.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 MAX_BEAM_SIZE = 16
 MAX_ALTERNATIVES = 16
-# "maximum output length during inference to input length + 50", section 6.1: used if a request sets no limit.
+# Used if a request sets no limit: "maximum output length during inference to input length + 50", section 6.1.
 EXTRA_TARGET_LENGTH = 50
 
 
@@ -44,8 +44,8 @@ class EarlyStop(StrEnum):
 class FinishReason(StrEnum):
     """Why a hypothesis ended.
 
-    STOP: by the end token.
-    LENGTH: at max_target_length.
+    STOP: it has the end token.
+    LENGTH: it reached max_target_length.
     CONSTRAINT: the options forbid every continuation, the end token included.
     SOURCE: the translation has no letter or digit, and the source is returned instead.
     REPETITION: the source repeats itself, and the translation leaves out a part.
@@ -91,7 +91,7 @@ class DecodingOptions:
         above 0, at most 10; off: 1. Needs beam_size above 1 and early_stop FIRST.
     early_stop: the rule by which a beam search ends.
     num_hypotheses: hypotheses to return, best first; at most beam_size, and at most ceil(beam_size * patience). With
-        sampling: hypotheses to draw, each by its own search (app.translator.samples).
+        sampling it is the number of hypotheses to draw, each by its own search (app.translator.samples).
     sampling: draw instead of searching; off: None. Needs beam_size 1.
     forced_target: score this target (ids without the end token) instead of searching: its tokens and the end token,
         each with its log-probability; off: None. Needs beam_size 1 and no search option.
@@ -107,7 +107,7 @@ class DecodingOptions:
     Constraints. They forbid subwords and do not change the scores of others. They do not apply to forced subwords
     (target_prefix):
 
-    min_target_length: the end token is forbidden before so many subwords, and always before the first; off: 0.
+    min_target_length: the end token is forbidden before this many subwords, and always before the first; off: 0.
     max_target_length: the most subwords of a hypothesis.
     min_target_ratio, max_target_ratio: the two lengths as multiples of the source's length, the minimum rounded up, the
         maximum down and at least 1. The stricter limit applies; off: 0 and None.
@@ -149,7 +149,7 @@ class DecodingOptions:
     alignment: bool = False
 
     def __hash__(self) -> int:
-        """The hash of all fields, computed once: the same few options are looked up for every sentence."""
+        """The hash of all fields. Cached, because the same few options are looked up for every sentence."""
         return self._hash
 
     @functools.cached_property
@@ -175,10 +175,10 @@ class Hypothesis:
 
     ids: its subwords, without the start and end tokens.
     log_probability: natural logarithm, summed over its tokens: its subwords, and its end token if it has one.
-    score: log_probability / length_penalty(number of tokens), plus the coverage term if wanted.
+    score: log_probability / length_penalty(number of tokens), plus the coverage term if requested.
     token_log_probabilities: one for each token, so one more than ids if finish_reason is STOP.
-    alternatives: for each token the num_alternatives most probable subwords, best first; empty if not wanted.
-    alignment: for each token the attention to each source token, end token included; empty if not wanted.
+    alternatives: for each token the num_alternatives most probable subwords, best first; empty if not requested.
+    alignment: for each token the attention to each source token, end token included; empty if not requested.
     """
 
     ids: tuple[int, ...]

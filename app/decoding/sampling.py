@@ -1,4 +1,4 @@
-"""Sampling: draws a subword by its probability."""
+"""Draws a subword by its probability."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
 
 
 def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
-    """Ids to draw from, ascending: of the top_k, the fewest whose weights reach top_p of their sum.
+    """The ids to draw from, ascending.
 
+    They are the fewest best ones of the top_k whose weights reach top_p of the sum over the top_k.
     weights: (vocab_size,). Of equal weights the smaller id is kept first.
     """
     descending = np.sort(weights)[::-1]

@@ -13,7 +13,7 @@ from app.decoding.options import DecodingOptions, LengthPenalty
 def length_penalty(length: int, alpha: float, formula: LengthPenalty) -> float:
     """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha; 1 if alpha is 0.
 
-    length: tokens in the sum, the end token counted; at least 1.
+    length: tokens in the sum, including the end token; at least 1.
     """
     base = (5.0 + length) / 6.0 if formula is LengthPenalty.WU else float(length)
     return float(base**alpha)
@@ -24,7 +24,7 @@ def score(
 ) -> float:
     """The score of a complete hypothesis: log-probability / length penalty + coverage penalty * coverage.
 
-    log_probability: sum over its num_tokens tokens, the end token counted if there is one.
+    log_probability: sum over its num_tokens tokens, including the end token if there is one.
     coverage: sum over the source of log(min(attention, 1)), the cp of equation (14) without its weight; at most 0.
     """
     worth = log_probability / length_penalty(max(num_tokens, 1), options.alpha, options.length_penalty)
@@ -35,7 +35,7 @@ def best_reachable(log_probability: float, options: DecodingOptions) -> float:
     """The best score that a continuation of a live hypothesis with this log-probability can have.
 
     Further tokens have log-probabilities of at most 0, and the coverage term is at most 0. Both length penalties grow
-    with the length, so a negative sum is divided by most at max_target_length, end token counted.
+    with the length. The divisor of a negative sum is therefore largest at max_target_length, including the end token.
     """
     longest = options.max_target_length + 1
     return log_probability / length_penalty(longest, options.alpha, options.length_penalty)
@@ -44,7 +44,7 @@ def best_reachable(log_probability: float, options: DecodingOptions) -> float:
 def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int]:
     """Rows of (rows, candidates) with a NaN or an infinite best score.
 
-    Negative infinity after the best candidate is valid: a subword of probability 0.
+    Negative infinity after the best candidate is valid, because a subword may have probability 0.
     """
     if math.isfinite(np.add.reduce(log_probabilities, axis=None)):
         return frozenset()

@@ -1,17 +1,17 @@
-"""The interface of a search: one object a sentence, whose strategy the engine does not know.
+"""The interface of a search. There is one object for each sentence, and the engine does not know its strategy.
 
-A step of a search takes the best candidates of each live hypothesis, and leaves the next live hypotheses or ends the
-search. A search knows nothing of caches or other sentences. The engine reads:
+A step of a search takes the best candidates of each live hypothesis. It makes the next live hypotheses or ends the
+search. A search knows nothing of caches or other sentences. The engine reads these members:
 
-num_candidates: candidates wanted from each row.
+num_candidates: how many candidates the search needs from each row.
 wants_distributions, wants_alignment: whether the next step needs the rows' whole distributions, and their attention to
     the source. Never set by plain searches (greedy and beam).
 last_ids: the last subword of each live hypothesis; the start token before the first step.
 parents: for each live hypothesis, the index of the one before the step that it continues.
 is_done: no hypothesis is live.
-has_looped: the search ended because its hypothesis repeats itself; run `guarded_search` instead.
+has_looped: the search ended because its hypothesis repeats itself. The engine then runs `guarded_search`.
 prefixes(): the subwords of each live hypothesis.
-hypotheses(): the answer, best first, at most num_hypotheses; empty until done, and if it looped.
+hypotheses(): the result, at most num_hypotheses, best first; empty until done, and if it looped.
 fresh(): a search with the same options before its first step.
 """
 
@@ -29,17 +29,17 @@ from app.decoding.loop_guard import guarded
 from app.decoding.options import DecodingOptions
 
 Search = GreedySearch | BeamSearch | GuidedSearch
-# Searches that `advance` steps. Plain greedy ones are stepped by `GreedyRows`.
+# The searches that `advance` takes. `GreedyRows` advances plain greedy ones.
 SteppedSearch = BeamSearch | GuidedSearch
 
 
 def new_search(
     options: DecodingOptions, *, bos_id: int, eos_id: int, source_ids: Sequence[int] = ()
 ) -> Search:
-    """A new search with the strategy that the options need. The only place that chooses one.
+    """A new search with the strategy that the options need. Only this function chooses a strategy.
 
-    options: with length ratios already turned into lengths (`bounded_by_source`). source_ids: the end token last; read
-    for attention and by the loop guard.
+    options: length ratios are already converted to lengths (`bounded_by_source`). source_ids: the end token last. They
+    are used for attention and by the loop guard.
     """
     strategy = GreedySearch if options.beam_size == 1 else BeamSearch
     plain = strategy(options, bos_id=bos_id, eos_id=eos_id, source_ids=source_ids)
@@ -61,11 +61,11 @@ def advance(
     distributions: NDArray[np.float32] | None = None,
     alignment: NDArray[np.float32] | None = None,
 ) -> None:
-    """Advance every search by one step; plain beams of one width are advanced together.
+    """Advance every search by one step. Plain beams of one width are advanced together.
 
     rows: for each search, the row of each live hypothesis.
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
-    distributions: (num_rows, vocab_size); alignment: (num_rows, capacity). Not None if a search wants them.
+    distributions: (num_rows, vocab_size). alignment: (num_rows, capacity). Neither is None if a search needs it.
     """
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}

@@ -1,7 +1,7 @@
 """Details of each token beside its score: alternatives, and attention to the source.
 
-They are stored by the prefix before the token, so hypotheses that branch share them. Only sentences whose options need
-details have any.
+Details are stored by the prefix before the token, so hypotheses that branch share them. Only sentences whose options
+need details have any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.decoding.options import Alternative, DecodingOptions, Hypothesis
 
-# Lower bound of a source token's attention before its logarithm, which for 0 would be infinite.
+# Lower bound of a source token's attention before the logarithm is taken, because log(0) is infinite.
 MIN_COVERAGE = 1e-10
 
 
@@ -22,7 +22,7 @@ class TokenDetails:
     """The details of one sentence."""
 
     def __init__(self, options: DecodingOptions, source_length: int) -> None:
-        """source_length: attention columns that belong to the source, the end token's included."""
+        """source_length: attention columns that belong to the source, including that of the end token."""
         self._num_alternatives = options.num_alternatives
         self._wants_alignment = options.alignment
         self._source_length = source_length
@@ -39,8 +39,8 @@ class TokenDetails:
     ) -> None:
         """Record a step of each live hypothesis.
 
-        prefixes: subwords of each before the step. ids, log_probabilities: (live, num_candidates), the model's own, at
-        least min(num_alternatives, vocab_size) wide. alignment: (live, capacity), None if not wanted.
+        prefixes: subwords of each hypothesis before the step. ids, log_probabilities: (live, num_candidates), those of
+        the model, at least min(num_alternatives, vocab_size) wide. alignment: (live, capacity), None if not requested.
         """
         if k := self._num_alternatives:
             columns = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
@@ -54,9 +54,9 @@ class TokenDetails:
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """Sum over source tokens of log(min(attention from all target tokens, 1)), at most 0 (equation 14).
+        """The sum over source tokens of log(min(attention from all target tokens, 1)), at most 0 (equation 14).
 
-        ids: the hypothesis. num_tokens: its tokens, the end token counted if there is one.
+        ids: the hypothesis. num_tokens: its tokens, including the end token if there is one.
         """
         if not num_tokens or not self._attention:
             return 0.0
@@ -66,7 +66,7 @@ class TokenDetails:
         return float(np.log(np.clip(paid, MIN_COVERAGE, 1.0)).sum())
 
     def attach_to(self, hypothesis: Hypothesis) -> Hypothesis:
-        """The hypothesis with the wanted details of each of its tokens."""
+        """The hypothesis with the requested details of each of its tokens."""
         prefixes = [hypothesis.ids[:length] for length in range(len(hypothesis.token_log_probabilities))]
         if self._num_alternatives:
             alternatives = tuple(self._alternatives[prefix] for prefix in prefixes)

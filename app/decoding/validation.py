@@ -1,4 +1,4 @@
-"""Checks decoding options before anything is allocated; errors name the fields that are wrong or contradict."""
+"""Checks decoding options before anything is allocated. Errors name the fields that are wrong or contradict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ALPHA = 10.0
 MAX_PENALTY = 10.0
 MAX_RATIO = 100.0
 MAX_SEED = 2**63 - 1
-# Tokens of all suppressed runs together. Every step compares all of them: larger values make steps slower.
+# The most tokens of all suppressed runs together. Every step compares all of them, so steps are slower if larger.
 MAX_SUPPRESSED_TOKENS = 1024
 
 # Options that have no meaning with forced_target.
@@ -37,7 +37,8 @@ OFF = {field.name: field.default for field in fields(DecodingOptions)}
 class Bounds:
     """The limits that a model and its runner set for options.
 
-    max_target_length: the most subwords of a target. max_beam_size: cache rows; the limit is min(MAX_BEAM_SIZE, this).
+    max_target_length: the most subwords of a target. max_beam_size: the number of cache rows. The limit of beam_size is
+    min(MAX_BEAM_SIZE, max_beam_size).
     has_alignment: whether the model returns attention to the source.
     """
 
@@ -50,7 +51,7 @@ class Bounds:
 
 @functools.lru_cache(maxsize=64)
 def check_options(options: DecodingOptions, bounds: Bounds) -> None:
-    """Raise InvalidRequest for a value out of range, or for two that contradict each other, naming both.
+    """Raise InvalidRequest for a value out of range or for two values that contradict each other. It names them.
 
     `bounded_by_source` checks the options that depend on the source's length.
     """
@@ -66,7 +67,7 @@ def check_options(options: DecodingOptions, bounds: Bounds) -> None:
 
 
 def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingOptions:
-    """The options with length ratios turned into lengths; unchanged if they have no ratios.
+    """The options with length ratios converted to lengths. Unchanged if they have no ratios.
 
     options: checked by `check_options`. source_length: subwords without the end token. Raises InvalidRequest if the
     minimum length is above the maximum.
@@ -93,7 +94,7 @@ def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingO
 
 
 def check_range(field: str, value: float, allowed: tuple[float, float], *, unit: str = "") -> None:
-    """Raise InvalidRequest if value is outside [low, high]; NaN is outside."""
+    """Raise InvalidRequest if the value is outside [low, high] or NaN."""
     low, high = allowed
     if not low <= value <= high:
         raise InvalidRequest(f"{field} must be {low} to {high}{unit}, and is {value}", field=field)

@@ -56,6 +56,7 @@ class Engine:
     workers: at least one, all with the same model.
     on_steps: called on the event loop with the statistics of some steps.
     on_death: called once, on the event loop, when an error has ended a worker. The engine then takes no more work.
+    first_worker: number of its first worker in the statistics; several engines number their workers one after another.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class Engine:
         settings: EngineLimits,
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
+        first_worker: int = 0,
     ) -> None:
         """Raises SettingsError when the settings contradict one another or the model's limits."""
         self._workers = list(workers)
+        self._first_worker = first_worker
         self._limits = self._workers[0].limits
         check_limits(settings, self._limits)
         self._settings = settings
@@ -95,7 +98,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._is_accepting = True
         self._num_running = len(self._workers)
-        for number, worker in enumerate(self._workers):
+        for number, worker in enumerate(self._workers, start=self._first_worker):
             worker.start(self._settings, WorkerListener(partial(self._on_report, number), self._on_exit))
 
     async def close(self, drain_timeout_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -66,6 +67,19 @@ class Health:
     num_pending_sentences: int
     num_pending_tokens: int
     drain_time_s: float | None = None
+
+    @classmethod
+    def joint(cls, parts: Sequence[Health]) -> Health:
+        """Return the health of several engines as one: sums, and the worst of each."""
+        waits = [part.drain_time_s for part in parts if part.drain_time_s is not None]
+        return cls(
+            is_alive=all(part.is_alive for part in parts),
+            is_stalled=any(part.is_stalled for part in parts),
+            step_age_s=max(part.step_age_s for part in parts),
+            num_pending_sentences=sum(part.num_pending_sentences for part in parts),
+            num_pending_tokens=sum(part.num_pending_tokens for part in parts),
+            drain_time_s=max(waits) if len(waits) == len(parts) else None,
+        )
 
     @property
     def is_healthy(self) -> bool:

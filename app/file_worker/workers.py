@@ -211,7 +211,7 @@ def _too_large(limit: str) -> PayloadTooLarge:
 
 
 def _environment() -> dict[str, str]:
-    """The server's environment without its settings, API keys above all, and with the path of this package."""
+    """The server's environment with the path of this package, but without settings such as API keys."""
     package = str(Path(app.__file__).resolve().parents[1])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRANSDUCE_")}
     others = kept.get("PYTHONPATH")

@@ -6,7 +6,7 @@
     ... translate each of file.units with its format and line-break mode ...
     data = file.write(translations)
 
-Only translated texts change; a text that is returned unchanged leaves its bytes unchanged. Only `app.files.reading`
+Only translated texts change. If a translation equals its text, the bytes stay unchanged. Only `app.files.reading`
 imports the readers.
 """
 

@@ -1,8 +1,8 @@
 """One paragraph of a Word document as running text with marks, and back.
 
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
-in the paragraph's commonest style has no mark; another style, a link or a field is a pair of marks; an inline object (a
-picture, a footnote reference, a bookmark) is one mark.
+in the paragraph's commonest style has no mark. Another style, a link or a field is a pair of marks. An inline object,
+such as a picture, a footnote reference or a bookmark, is one mark.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class _ParagraphReader:
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, run: Node, kinds: list[str]) -> None:
-        """Read a field: its code, its result and its end. The code, with nested fields, belongs to the opening mark."""
+        """Read a field: its code, result and end. The code and nested fields belong to the opening mark."""
         code = self._code if self._code is not None else []
         is_code = self._code is not None
         for kind in kinds:

@@ -1,4 +1,4 @@
-"""Locates inline markup in Markdown: wraps the rules of markdown-it and records what each one consumes.
+"""Locates inline markup in Markdown. Wraps the rules of markdown-it and records the range that each one consumes.
 
 The parser's tokens have no positions, so each inline rule is wrapped and the range it matched is recorded, with its
 tokens. Emphasis is resolved after all rules have run, in the same tokens.

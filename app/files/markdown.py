@@ -1,6 +1,6 @@
 """Markdown (CommonMark with tables and strikethrough): one unit per paragraph, heading or table cell.
 
-Front matter, code, URLs, image texts, link definitions, bullets and indentation are kept; HTML blocks are read as HTML.
+Front matter, code, URLs, image texts, link definitions, bullets and indentation are kept. HTML blocks are read as HTML.
 A block whose text cannot be located in the file is also kept.
 """
 
@@ -25,7 +25,7 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 # White space, beside which there is no emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
 _SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _EMPHASIS = frozenset({"em", "strong", "s"})
-# A beginning that would turn running text into another kind of block.
+# Characters that, at the beginning of a line, would turn running text into another kind of block.
 _BLOCK_START = re.compile(
     r"(\s{0,3})(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|(?:=+|-+)\s*$|```|~~~)"
 )
@@ -200,7 +200,7 @@ def _as_text(line: str) -> str:
 
 
 def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
-    """The text with the file's own line breaks from number `num_done` on; further ones are like the last."""
+    """The text with the file's own line breaks, from number `num_done` on. Further ones are like the last."""
     lines = text.split("\n")
     found = [lines[0]]
     for index, line in enumerate(lines[1:], start=num_done):

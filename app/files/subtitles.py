@@ -1,7 +1,7 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-The tags of a cue are marks. A cue of several lines is one running text; if its translation has fewer lines, it is
-broken again into as many lines of similar length.
+The tags of a cue are marks. A cue of several lines is one running text. If the translation has fewer lines, it is
+broken into as many lines of similar length as the cue has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Running text with marks, converted to a unit in XML: how inline markup passes through translation.
+"""Converts running text with marks to a unit in XML, so that inline markup passes through translation.
 
-An opening mark and its closing one become an element `g`, a single mark an empty `x`, and one that ends a sentence an
-empty `br`. The original markup is stored here and is restored in the translation.
+An opening mark and its closing mark become an element `g`. A single mark becomes an empty `x`, and a mark that ends a
+sentence becomes an empty `br`. The original markup is stored here and restored in the translation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MarkKind(Enum):
 
 @dataclass(frozen=True)
 class Mark(Generic[T]):
-    """One piece of markup. raw: its original. name: a closing mark closes the last opening one of the same name."""
+    """One piece of markup. raw: as in the file. name: a closing mark closes the last opening one of the same name."""
 
     kind: MarkKind
     raw: T
@@ -43,7 +43,7 @@ Piece = str | Mark[T]
 
 @dataclass(frozen=True)
 class TaggedText(Generic[T]):
-    """The pieces of one unit; marks without a partner are points."""
+    """The pieces of one unit. Marks without a partner are points."""
 
     pieces: tuple[Piece[T], ...]
 

@@ -15,7 +15,8 @@ from app.files.unit import FileError
 # Deeper nesting could exhaust the stack of recursive writers.
 MAX_DEPTH = 500
 MAX_ATTRIBUTES = 1_000
-# Longest tag or comment; a picture's outline can be an attribute. A chunk more is read before the length is known.
+# Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. One chunk more may be
+# read before the length is known.
 MAX_TAG_BYTES = 1_000_000
 # Bytes per call of the parser.
 _CHUNK_BYTES = 1 << 16

@@ -1,7 +1,7 @@
 """Writes log lines from a thread, so that a slow reader of stdout delays nothing.
 
-Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted; a line reports the
-count once writing succeeds again.
+Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted. Once writing succeeds
+again, a line reports the count.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-# Bytes of waiting lines, some thousands of lines. A smaller queue drops lines of a reader that keeps up.
+# Bytes of waiting lines, which are some thousands of lines. If smaller, lines are dropped although the reader keeps up.
 MAX_WAITING_BYTES = 2_000_000
-# Seconds of lines per write. Shorter would wake the thread thousands of times a second; longer delays lines.
+# Seconds between writes. If smaller, the thread wakes up thousands of times a second. If larger, lines are delayed.
 BATCH_S = 0.02
 # Seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0

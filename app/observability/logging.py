@@ -1,8 +1,8 @@
 """Structured logging: one JSON object per line on stdout, in ASCII, never with a user's text.
 
-Lines pass through `app.observability.log_writer`, so no event waits for a reader. `log_event` writes an event: a fixed
-name with fields. Other loggers (uvicorn, warnings) use the same formatter. Of an exception only its types and code
-locations are written, because its message may contain request text.
+Lines pass through `app.observability.log_writer`, so no event waits for a reader. `log_event` writes an event, which is
+a fixed name with fields. Other loggers (uvicorn, warnings) use the same formatter. Of an exception only the types and
+code locations are written, because its message may contain request text.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _date(seconds: int) -> str:
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """The types of an exception and its causes, each with the file:line of its frames; no message, no value."""
+    """The types of an exception and its causes, each with the file:line of its frames, without messages or values."""
     places: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(places) < 60:

@@ -32,7 +32,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Steps that are collected before they are counted. More would make the next scrape slower.
+# Steps that are collected before they are counted. If larger, the next scrape is slower.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Eight-byte numbers in the header, and the header fields that steps change; as in native/beams.h.
+# Eight-byte numbers in the header, and the header fields that steps change. They must agree with native/beams.h.
 NUM_HEADER = 8
 LENGTH, NUM_COMPLETE = 3, 5
 
@@ -44,7 +44,7 @@ class EndedHypothesis(NamedTuple):
 
 
 class SharedBeam:
-    """One sentence's beam: one hypothesis before the first step, beam_size live ones after each.
+    """One sentence's beam. It has one hypothesis before the first step and beam_size live ones after each step.
 
     The memory is an array of eight-byte numbers: header, rows, tokens, parents and sums of every step, complete
     hypotheses, attention.
@@ -63,11 +63,11 @@ class SharedBeam:
         """Allocate the memory and write the state of a search to it.
 
         start_and_end: ids of the start and the end token.
-        rows: the cache row of each live hypothesis, beam_size of them. Before the first step rows[0] is the one
-            hypothesis', and the others hold its source.
-        history: tokens, parents (index before the step) and summed log-probabilities of all steps, beam_size a step.
-        max_length: steps after which the next one is UNDECIDED.
-        num_to_complete: further complete hypotheses that end the search.
+        rows: the beam_size cache rows of the live hypotheses. Before the first step rows[0] belongs to the only
+            hypothesis, and the others hold its source.
+        history: tokens, parents (index before the step) and summed log-probabilities, beam_size for each step.
+        max_length: the number of steps after which the next one is UNDECIDED.
+        num_to_complete: how many further complete hypotheses end the search.
         num_columns: source subwords whose attention is recorded in every step; 0 records none.
         """
         self.beam_size = b = len(rows)

@@ -1,4 +1,4 @@
-"""The runner limits of a bundle's model. A module of its own, because `app.runtime.interface` knows no bundles."""
+"""The runner limits of a bundle's model. They are not in `app.runtime.interface`, which knows no bundles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from app.runtime.interface import Limits
 
 
 def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limits:
-    """The limits of a runner with `num_rows` cache rows for any caller and `num_kept_rows` further, kept ones."""
+    """The limits of a runner with `num_rows` cache rows for any caller and `num_kept_rows` further, reserved rows."""
     return Limits(
         num_rows=num_rows + num_kept_rows,
         num_kept_rows=num_kept_rows,

@@ -1,7 +1,7 @@
-"""Copies the valid columns of cache rows on a GPU: all rows in one kernel, or each with cudaMemcpy3DAsync.
+"""Copies the valid columns of cache rows on a GPU, all rows in one kernel or each with cudaMemcpy3DAsync.
 
-The kernel is compiled at the server's start for the GPU found, by CUDA's compiler library (NVRTC). It compiles, and its
-arithmetic is tested on a CPU; it has not run on a GPU.
+CUDA's compiler library (NVRTC) compiles the kernel for the GPU at the server's start. The kernel compiles, and its
+arithmetic is tested on a CPU. It has not run on a GPU.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Copier(Protocol):
 
 
 def make_copier(cuda: Cuda, column_bytes: int) -> Copier:
-    """A KernelCopier if the kernel fits and compiles, else a RowCopier; a failure to compile is logged."""
+    """A KernelCopier if the kernel fits and compiles, else a RowCopier. A failure to compile is logged."""
     if column_bytes % VECTOR_BYTES:
         return RowCopier(cuda)
     try:
@@ -179,7 +179,7 @@ class _Copy(ctypes.Structure):
 
 
 class RowCopier:
-    """Copies each move with one cudaMemcpy3DAsync: width is a head's bytes, height its row's heads, depth planes."""
+    """Copies each move with one cudaMemcpy3DAsync. Its width is a head's bytes, its height heads, its depth planes."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

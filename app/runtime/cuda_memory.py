@@ -1,6 +1,6 @@
 """One GPU's memory and one CUDA stream, through CUDA's runtime library. It has not run on a GPU.
 
-The copies made here and the graphs that ONNX Runtime runs share the stream and run in order; only the host waits, for
+The copies made here and the graphs that ONNX Runtime runs share the stream and run in order. Only the host waits for
 results. Memory is allocated once and does not move, because bindings and CUDA graphs hold addresses.
 
 Names, arguments and numbers are those of the CUDA Runtime API's manual, version 13.
@@ -22,12 +22,12 @@ TO_DEVICE, TO_HOST = 1, 2
 # cudaStreamNonBlocking: the stream does not wait for the legacy default stream, which cannot be captured.
 NON_BLOCKING = 1
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
-# Bytes. The alignment of cudaMalloc, and of the parts of one allocation here.
+# Bytes. The alignment of cudaMalloc's memory and of the parts of one allocation.
 ALIGNMENT = 256
 
 
 def aligned(num_bytes: int) -> int:
-    """The least multiple of ALIGNMENT that is not below num_bytes."""
+    """The least multiple of ALIGNMENT that is at least num_bytes."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -43,8 +43,8 @@ class Cuda:
         """Create the stream. Raises OSError if CUDA's runtime library is missing, and EngineFailure.
 
         library: a replacement with the same functions, for tests without a GPU.
-        num_upload_bytes: memory that `upload` may fill between two waits. Smaller: more waits, and smaller largest
-            upload.
+        num_upload_bytes: bytes that `upload` may fill between two waits. If smaller, there are more waits, and the
+            largest possible upload is smaller.
         """
         self.device = device
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
@@ -90,7 +90,7 @@ class Cuda:
         return address.value
 
     def allocate_host(self, num_bytes: int) -> NDArray[np.uint8]:
-        """Zeroed page-locked host memory, which the GPU copies from and to without a buffer; freed with this object."""
+        """Zeroed page-locked host memory, freed with this object. The GPU copies from and to it without a buffer."""
         address = ctypes.c_void_p()
         self.check(self.library.cudaMallocHost(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
         assert address.value is not None
@@ -100,15 +100,17 @@ class Cuda:
         return found
 
     def copy_in(self, target: int, source: NDArray[Any], num_bytes: int) -> None:
-        """Enqueue a copy from the beginning of an array of `allocate_host`; leave it unchanged until the next wait."""
+        """Enqueue a copy from the beginning of an array of `allocate_host`. Keep it unchanged until the next wait."""
         self._copy(target, source.ctypes.data, num_bytes, TO_DEVICE)
 
     def copy_out(self, target: NDArray[Any], source: int, num_bytes: int) -> None:
-        """Enqueue a copy to the beginning of an array of `allocate_host`; it is complete after the next wait."""
+        """Enqueue a copy to the beginning of an array of `allocate_host`. It is complete after the next wait."""
         self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
 
     def upload(self, values: NDArray[Any]) -> int:
-        """Enqueue a copy of values to the GPU. Returns its address, valid for work enqueued before the next upload."""
+        """Enqueue a copy of values to the GPU. Returns its address, which is valid for work enqueued before the next
+        upload.
+        """
         if values.nbytes > self._num_upload_bytes:
             raise EngineFailure(
                 f"{values.nbytes} bytes to upload at once, the limit is {self._num_upload_bytes}"
@@ -134,7 +136,7 @@ class Cuda:
 
 
 def _free(library: Any, device_memory: list[int], host_memory: list[int]) -> None:
-    """Free all memory; cudaFree waits for running work. The stream is kept, because sessions may still use it."""
+    """Free all memory. cudaFree waits for running work. The stream is kept, because sessions may still use it."""
     for address in device_memory:
         library.cudaFree(ctypes.c_void_p(address))
     for address in host_memory:

@@ -45,26 +45,26 @@ class CudaPool:
         binding.bind_output(f"present_{name}", *place)
 
     def write(self, values: Any, rows: list[int]) -> None:
-        """As `Pool.write`; `values` is on the same device and computed on the same stream."""
+        """As `Pool.write`. `values` is on the same device and computed on the same stream."""
         _, num_sentences, _, length, _ = values.shape()
         block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=length)
         self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, length))
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. If a target is also a source: through a second pool, allocated on first use."""
+        """As `Pool.copy`. If a target is also a source, copies go through a second pool, allocated on first use."""
         if set(sources.tolist()).isdisjoint(targets.tolist()):
             self._copier.copy(self.block, self.block, _moves(sources, targets, lengths))
             return
         if self._staging is None:
             self._staging = replace(self.block, address=self._cuda.allocate(self._shape.num_bytes))
-        # Rows of the second pool. There are enough: each target occurs once.
+        # Rows of the second pool. There are enough, because each target occurs once.
         staged = np.arange(len(sources))
         self._copier.copy(self.block, self._staging, _moves(sources, staged, lengths))
         self._copier.copy(self._staging, self.block, _moves(staged, targets, lengths))
 
 
 def _moves(sources: Any, targets: Any, lengths: Any) -> Int32s:
-    """Three columns as (n, 3); a single number fills its column."""
+    """Three columns as an array (n, 3). A single number fills its column."""
     moves: Int32s = np.empty((len(sources), 3), np.int32)
     moves[:, 0], moves[:, 1], moves[:, 2] = sources, targets, lengths
     return moves

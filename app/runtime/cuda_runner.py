@@ -1,10 +1,10 @@
-"""The Runner on a GPU: caches and bound memory are on the device, and all steps of one shape share a CUDA graph.
+"""The Runner on a GPU. Caches and bound memory are on the device, and all steps of one shape share a CUDA graph.
 
-It has not run on a GPU; the parts outside CUDA are tested on the CPU (docs/gpu.md).
+It has not run on a GPU. The parts outside CUDA are tested on the CPU (docs/gpu.md).
 
-A CUDA graph records addresses and shapes, so both are fixed: the numbers of rows and of candidates are padded to
-buckets. Padding rows are the cache rows after the step's last one, at position 0. A runner may write to such rows, and
-their results are dropped.
+A CUDA graph records addresses and shapes, so both must be fixed. The numbers of rows and of candidates are therefore
+padded to buckets. Padding rows are the cache rows after the step's last one, at position 0. A runner may write to such
+rows, and their results are dropped.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 
 # The graph id of a run that is neither captured nor replayed.
 EAGER = -1
-# Allowed attention kernels of ONNX Runtime, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. Left out is
-# cuDNN's, its first choice on a Hopper: it is compiled for every shape, and the encoder's shape changes every call.
+# Allowed attention kernels of ONNX Runtime, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. cuDNN's
+# kernel, the first choice on Hopper, is left out. It is compiled for every shape, and the encoder's shape changes with
+# every call.
 ATTENTION = 1 + 2 + 16 + 512
 
 
@@ -72,7 +73,7 @@ def load_cuda_runner(
 
 
 def bucket_of(number: int, largest: int) -> int:
-    """The least power of two that is not below `number`, limited to `largest`; number <= largest."""
+    """The least power of two that is at least `number`, but at most `largest`. Requires number <= largest."""
     return min(1 << (number - 1).bit_length(), largest)
 
 
@@ -82,7 +83,7 @@ def buckets(largest: int) -> list[int]:
 
 
 class StepShape(NamedTuple):
-    """What all steps of one binding have in common. extra: names of the wanted optional outputs."""
+    """The shape that all steps of one binding share. extra: names of the requested optional outputs."""
 
     num_rows: int
     num_candidates: int
@@ -111,7 +112,7 @@ class _Step:
 
 
 class CudaRunner:
-    """One model on GPU 0. Called from one thread only: a CUDA graph belongs to the thread that captured it.
+    """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it.
 
     cache_bytes: size of both caches.
     """
@@ -134,7 +135,8 @@ class CudaRunner:
         copier = make_copier(cuda, shapes[0].head_dim * itemsize)
         self._self_pool, self._cross_pool = (CudaPool(shape, cuda, copier) for shape in shapes)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
-        # ids, positions, last_source_positions: one allocation, copied once a step; each begins at an aligned address.
+        # ids, positions and last_source_positions share one allocation, which is copied once for each step. Each begins
+        # at an aligned address.
         self._input_stride = aligned(4 * limits.num_rows)
         self._input_address = cuda.allocate(3 * self._input_stride)
         self._input_memory = cuda.allocate_host(3 * self._input_stride)
@@ -272,7 +274,7 @@ class CudaRunner:
 
 
 def _run_options(graph: int) -> Any:
-    """Options of a run of one CUDA graph, or of none with EAGER. The runner waits for the stream itself."""
+    """Options of a run of one CUDA graph, or with EAGER of no graph. The runner itself waits for the stream."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(graph))
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

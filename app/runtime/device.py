@@ -1,4 +1,4 @@
-"""Chooses the device and the bundle's variant, as far as possible without loading ONNX Runtime."""
+"""Chooses the device and the bundle's variant without loading ONNX Runtime. A possible GPU is left to session.py."""
 
 from __future__ import annotations
 

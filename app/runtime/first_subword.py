@@ -9,13 +9,13 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 
 
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
-    """Whether each row is in its first step: (num_rows,)."""
+    """An array (num_rows,) that tells whether each row is in its first step."""
     is_first: NDArray[np.bool_] = (step.positions == 0) & (step.ids == limits.bos_id)
     return is_first
 
 
 def num_to_rank(step: StepInput, limits: Limits) -> int:
-    """How many candidates to request from a graph, so that num_candidates remain without the end token."""
+    """How many candidates to request from a graph so that num_candidates remain without the end token."""
     more = bool(first_steps(step, limits).any())
     return min(step.num_candidates + more, limits.vocab_size)
 
@@ -25,8 +25,8 @@ def without_first_end(
 ) -> tuple[Floats, Int64s]:
     """The candidates of a step without the end token in first steps: (num_rows, num_candidates) each.
 
-    log_probabilities, ids: (num_rows, at least num_to_rank) as the graph ranks them. If the vocabulary has too few
-    other subwords, the end token is last, with negative infinity.
+    log_probabilities, ids: (num_rows, at least num_to_rank), in the graph's order. If the vocabulary has too few other
+    subwords, the end token is last, with negative infinity.
     """
     k = step.num_candidates
     is_end = (ids == limits.eos_id) & first_steps(step, limits)[:, None]

@@ -2,7 +2,7 @@
 
 A runner holds a fixed number of cache rows. One step decodes rows 0..n-1 together. The engine decides which row
 belongs to which hypothesis, and keeps rows dense where the runner needs it. A row's cache holds its self-attention
-keys and values, one column a decoded position, and the cross-attention keys and values of its sentence.
+keys and values, one column for each decoded position, and the cross-attention keys and values of its sentence.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FREE_ROW_ID = -1
 
 @dataclass(frozen=True)
 class Limits:
-    """What a loaded model can hold and do.
+    """The limits and abilities of a loaded model.
 
-    num_rows: cache rows, so the most hypotheses that run at once.
-    num_kept_rows: of these, the rows held back from a caller that uses all others.
-    max_source_length: subwords of a source, its end token counted.
+    num_rows: cache rows, which is the most hypotheses that run at once.
+    num_kept_rows: how many of these rows are reserved, so that one caller cannot use all rows.
+    max_source_length: the most subwords of a source, its end token included.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention from its tokens to the source.
     max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
@@ -59,12 +59,13 @@ class StepInput:
     ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
     positions: (num_rows,) the position of that subword, equal to the columns in the row's cache before the step.
     num_candidates: k of the top-k, the same for all rows.
-    num_steps: steps at most, 1 to the runner's max_steps. Each row continues with its best candidate, and every row's
-        cache must have room. Above 1: num_candidates is 1 and no optional output is wanted, or every row is a beam's.
-        With beams the call ends with the first step in which a beam is UNDECIDED or all are done.
-    stop: what ends the call before num_steps.
-    beams: beams that the runner advances. Their rows' ids and positions are not read.
-    wants_distributions, wants_alignment: whether to compute the optional outputs; they cost nothing when unset.
+    num_steps: the most steps, from 1 to the runner's max_steps. Each row continues with its best candidate, and every
+        row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
+        requested, or that every row belongs to a beam. With beams the call ends with the first step in which a beam is
+        UNDECIDED or all are done.
+    stop: the condition that ends the call before num_steps.
+    beams: beams that the runner advances. The ids and positions of their rows are not read.
+    wants_distributions, wants_alignment: whether to compute the optional outputs, which cost nothing otherwise.
     ids and positions may be views of arrays that change after the call.
     """
 
@@ -85,12 +86,12 @@ class StepOutput:
     log_probabilities: (num_rows, num_candidates) natural logarithms, descending; equal ones by ascending id.
         In a row's first step (position 0, bos_id) the end token is no candidate, so that no translation is empty.
         If the vocabulary has too few other subwords, the end token is last, with negative infinity.
-        If several steps were allowed: (num_steps, num_rows), the best candidate of each step taken; 0 after a row's
-        end token. With beams: the last step's candidates.
+        If several steps were allowed, the shape is (num_steps, num_rows). It then holds the best candidate of each step
+        taken, and 0 after a row's end token. With beams it holds the last step's candidates.
     ids: the candidates' subwords, of the same shape; the end token after a row's end token.
-    distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless wanted.
+    distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless requested.
     alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None unless
-        wanted. Only wanted of a model whose limits say has_alignment.
+        requested. It may be requested only if the model's limits have has_alignment.
     num_steps: steps taken.
     outcomes: for each beam, the outcome of its last step in the call (`app.runtime.beams.BeamOutcome`).
     All arrays may be views that the next call overwrites.
@@ -114,19 +115,20 @@ class Runner(Protocol):
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """Encode sentences and write each one's cross-attention keys and values to its row.
 
-        sources: ids of each sentence, the end token last, 1..max_source_length of them. The result for a sentence does
-        not depend on the other sentences. Raises EngineFailure.
+        sources: 1..max_source_length ids of each sentence, the end token last. The result for a sentence does not
+        depend on the other sentences. Raises EngineFailure.
         """
 
     def decode(self, step: StepInput) -> StepOutput:
-        """Run one call: append a column a step to each row's cache and return the candidates. Raises EngineFailure.
+        """Run one call and return the candidates. Raises EngineFailure.
 
-        The runner may write to rows after those of the step. A row without a hypothesis has position 0 and id 0, or
-        id FREE_ROW_ID where the limits say `skips_free_rows`; its results are not read.
+        Each step appends one column to each row's cache. The runner may write to rows after those of the step. A row
+        without a hypothesis has position 0 and id 0, or id FREE_ROW_ID if the limits have `skips_free_rows`. The
+        results of such a row are not read.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """Copy whole rows, cross-attention included, as if all at once: a target may be another copy's source.
+        """Copy whole rows, cross-attention included, as if all at once. A target may be another copy's source.
 
         lengths: (n,) columns in each source row's self-attention cache.
         """
@@ -134,9 +136,9 @@ class Runner(Protocol):
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """Copy self-attention columns between rows of one sentence, as if all at once.
 
-        The cross-attention cache is the same in all of them and is not touched. lengths: as in `copy_rows`.
+        The cross-attention cache is the same in all these rows and is not touched. lengths: as in `copy_rows`.
         shared: (n,) leading columns that are equal in source and target and need no copy.
         """
 
     def share_cores(self, num_sharing: int) -> None:
-        """Use a 1/num_sharing part of the threads: so many runners of this machine compute now, this one included."""
+        """Use 1/num_sharing of the threads. num_sharing: how many runners of this machine compute now."""

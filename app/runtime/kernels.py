@@ -22,7 +22,7 @@ def is_native_usable() -> bool:
 
 
 def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
-    """The kernels to use; `auto` means native if possible, and otherwise logs the reason.
+    """The kernels to use. `auto` chooses native kernels if possible, and otherwise logs the reason.
 
     Raises SettingsError if native kernels are required and cannot be used.
     """
@@ -32,7 +32,7 @@ def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard
     if problem and wanted == "native":
         raise SettingsError([f"kernels native was asked for, and {problem}"])
     if problem:
-        # The user cannot change the processor, so that is no warning.
+        # The user cannot change the processor, so the message is no warning then.
         level = logging.WARNING if is_supported() else logging.INFO
         logger.log(level, "the faster native kernels are not used: %s", problem)
         return "standard"
@@ -40,7 +40,7 @@ def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard
 
 
 def usable_kernels(variant: Variant) -> tuple[Kernels, ...]:
-    """All kernels that can run a variant on this machine; `auto` is the last one."""
+    """All kernels that can run a variant on this machine. `auto` chooses the last one."""
     return ("standard",) if _problem_with_native(variant) else ("standard", "native")
 
 

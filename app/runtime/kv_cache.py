@@ -1,4 +1,4 @@
-"""Memory of the key-value caches: fixed pools of rows. Only the valid columns of a row are copied.
+"""Memory of the key-value caches, in fixed pools of rows. Only the valid columns of a row are copied.
 
 A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity, head_dim).
 Planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one contiguous block, which a graph
@@ -41,7 +41,7 @@ class PoolShape:
 
 
 def pool_shape(spec: TensorSpec, *, num_layers: int, num_rows: int) -> PoolShape:
-    """The shape of a pool for one kind of attention. spec: the graph's input for one layer of it."""
+    """The shape of a pool for one kind of attention. spec: the graph's input for one layer of that kind."""
     _, num_heads, capacity, head_dim = spec.axes
     return PoolShape(
         num_planes=2 * num_layers,
@@ -69,9 +69,9 @@ class Pool(Protocol):
 def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize) -> NDArray[Any]:
     """Zeros (planes, rows, ...) whose pages are allocated when first written.
 
-    num_sparse: leading rows of each plane in the system's smallest pages; the other rows are in 2 MB pages. Short
-    sentences write only the beginning of each row: 2 MB pages would allocate the whole cache for a few sentences.
-    Rows in 2 MB pages are read faster, which pays when many rows run.
+    num_sparse: how many leading rows of each plane are in the system's smallest pages. The other rows are in 2 MB
+    pages. Short sentences write only the beginning of each row, so 2 MB pages would allocate the whole cache for a few
+    sentences. Rows in 2 MB pages are read faster, which pays off when many rows run.
     """
     item = np.dtype(dtype).itemsize
     num_bytes = math.prod(shape) * item
@@ -109,7 +109,7 @@ class HostPool:
         return self._values[:, :num_rows]
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`: row by row if no target is a source, else through a temporary copy."""
+        """As `Pool.copy`. Copies row by row if no target is a source, else through a temporary copy."""
         values = self._values
         moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
         if {source for source, _, _ in moves}.isdisjoint(target for _, target, _ in moves):

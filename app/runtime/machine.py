@@ -1,4 +1,4 @@
-"""The cores and GPU support of this machine, found without loading ONNX Runtime. Imported first at start."""
+"""Finds the cores and the GPU support of this machine without loading ONNX Runtime. Imported first at start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def num_usable_cores() -> int:
     with contextlib.suppress(OSError, ValueError):
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
             quota, period = file.read().split()
-        cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
+        cores = min(cores, max(1, int(quota) // int(period)))  # "max" means no quota and is no number
     return cores
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection and memory of a server process: short pauses, and little kept after loading."""
+"""Keeps the garbage collector's pauses short, and returns memory to the system after loading."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import ctypes
 import gc
 import sys
 
-# Thresholds of gc.set_threshold: new objects until generation 0 is collected, collections of generation 0 until
-# generation 1 is, collections of generation 1 until generation 2 is. A request of 50 000 characters makes a million
-# objects, nearly all freed without a collection. A full collection takes 0.1 s or more, in which no request is served:
-# with smaller thresholds it comes during requests, with larger ones cyclic garbage stays longer.
+# Arguments of gc.set_threshold. The first is the number of new objects that starts a collection of generation 0. The
+# others are the numbers of collections of one generation that start a collection of the next. A request of 50 000
+# characters makes a million objects, and nearly all of them are freed without a collection. A full collection takes
+# 0.1 s or more, in which no request is served. If smaller, full collections come during requests. If larger, cyclic
+# garbage stays longer.
 COLLECT_AFTER = (5_000, 20, 1_000)
-# Seconds for which a thread may hold Python's lock while the event loop's thread waits. Larger: later answers. Smaller:
-# more switches.
+# Seconds for which a thread may hold the GIL while the event loop's thread waits. If larger, responses are later. If
+# smaller, threads switch more often.
 SWITCH_INTERVAL_S = 0.001
 
 
 def limit_pauses() -> None:
-    """Keep pauses of this process's event loop short: fewer collections, shorter turns of other threads."""
+    """Shorten the pauses of this process's event loop by fewer collections and shorter turns of other threads."""
     gc.set_threshold(*COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 

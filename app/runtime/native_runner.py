@@ -23,21 +23,22 @@ from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, S
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
-# Leading rows in small pages: a server of few requests uses only these, and their memory matters more than their speed.
-# More rows: slower with many sentences. Fewer: more memory with few.
+# Leading rows in small pages. A server with few requests uses only these rows, and saves memory. If larger, many
+# sentences are slower. If smaller, few sentences take more memory.
 NUM_SPARSE_ROWS = 16
-# Bytes of a cache column from which the other rows get 2 MB pages. They save 6 % of the time at the base size, and
-# nothing measurable for a smaller model.
+# The other rows get 2 MB pages if a cache column has at least this many bytes. The pages save 6 % of the time at the
+# base size, and nothing measurable for a smaller model.
 LEAST_DENSE_BYTES = 1024
 NO_SLOT = -1
-# Candidates a row that a step can return, one less than native/candidates.h ranks. At least twice the widest beam.
+# The most candidates of a row that a step can return, one less than native/candidates.h ranks. It must be at least
+# twice the widest beam.
 MAX_CANDIDATES = 63
-# Decoder steps in one call. Fewer: more calls a sentence. More: larger result arrays.
+# The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the result arrays are larger.
 MAX_STEPS = 64
 
 
 class _Shape(NamedTuple):
-    """The shape of a call's candidates. num_steps: steps for which the arrays have room."""
+    """The shape of a call's candidates. num_steps: how many steps the arrays have room for."""
 
     num_candidates: int
     num_steps: int
@@ -88,7 +89,9 @@ class NativeRunner:
         )
         self._written = np.zeros(num_rows, np.int32)
         self._num_bound_sentences = 0
-        self._sentence_values: dict[int, list[Any]] = {}  # lengths, slots and written, by how many sentences
+        self._sentence_values: dict[
+            int, list[Any]
+        ] = {}  # lengths, slots and written, by the number of sentences
         self._num_steps, self._num_candidates = np.ones(1, np.int64), np.ones(1, np.int64)
         self._wants_distributions = np.zeros(1, np.int64)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
@@ -109,7 +112,7 @@ class NativeRunner:
         return self._limits
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """As `Runner.encode`: all sentences in one call, concatenated without padding."""
+        """As `Runner.encode`. Encodes all sentences in one call, concatenated without padding."""
         count, lengths = len(sources), [len(source) for source in sources]
         slots = self._free_slots(rows)
         self._sentence_lengths[:count], self._sentence_slots[:count] = lengths, slots
@@ -126,7 +129,7 @@ class NativeRunner:
         self._source_lengths[rows] = lengths
 
     def _free_slots(self, rows: Sequence[int]) -> Int64s:
-        """A free slot for each of `rows`, whose own slots are freed first. There are enough: as many as rows."""
+        """A free slot for each of `rows`. Frees the rows' own slots first, so there are always enough."""
         self._slots[rows] = NO_SLOT
         is_free = np.ones(len(self._slots) + 1, bool)
         is_free[self._slots[: self._end]] = is_free[NO_SLOT] = False
@@ -143,7 +146,7 @@ class NativeRunner:
             self._ids[num_rows : self._num_bound_rows] = FREE_ROW_ID
         self._end = self._num_bound_rows = num_rows
         self._positions[:num_rows] = step.positions
-        # One of two shapes, 1 or max_steps: binding a new shape takes time.
+        # The arrays have one of two shapes, for 1 step or for max_steps, because binding a new shape takes time.
         is_single = step.num_steps == 1 or bool(step.beams)
         self._num_steps[0] = num_steps = 1 if is_single else self._limits.max_steps
         self._num_candidates[0] = step.num_candidates
@@ -208,7 +211,7 @@ class NativeRunner:
         self._num_bound_sentences = count
 
     def _bind_all_rows(self) -> None:
-        """Bind the decoder's fixed inputs and outputs, for all rows; the operator skips rows with id FREE_ROW_ID."""
+        """Bind the decoder's fixed inputs and outputs, for all rows. The operator skips rows with id FREE_ROW_ID."""
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids,
             "positions": self._positions,

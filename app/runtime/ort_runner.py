@@ -1,6 +1,6 @@
-"""Loads runners, and holds the Runner over ONNX Runtime's own CPU operators.
+"""Loads runners, and implements the Runner over ONNX Runtime's own CPU operators.
 
-Cache pools, inputs and outputs stay in fixed memory: a step of a known shape allocates nothing.
+Cache pools, inputs and outputs stay in fixed memory, so a step of a known shape allocates nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Step shapes whose bindings are kept. Fewer: bindings are made again, a fraction of a millisecond each. More: memory
-# for the results of each.
+# The most step shapes whose bindings are kept. If smaller, bindings are made again, which takes a fraction of a
+# millisecond each. If larger, the results of each shape take memory.
 MAX_BINDINGS = 256
 
 
@@ -55,7 +55,7 @@ def load_runner(
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    # Imported here, because it imports the manifest's reader, which callers of `load_variant` do without.
+    # The import is here because it loads the manifest's reader, which callers of `load_variant` do not need.
     from app.runtime.bundle_limits import limits_of
 
     config = RunnerConfig(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
@@ -116,7 +116,7 @@ def load_variant(
 
 
 class StepShape(NamedTuple):
-    """What all steps of one binding have in common. extra: names of the wanted optional outputs."""
+    """The shape that all steps of one binding share. extra: names of the requested optional outputs."""
 
     num_rows: int
     num_candidates: int
@@ -223,7 +223,7 @@ class OrtRunner:
         return binding
 
     def _binding(self, shape: StepShape) -> StepBinding:
-        """The binding of a step shape, made if absent; the least recently used one is dropped at MAX_BINDINGS."""
+        """The binding of a step shape, made if absent. At MAX_BINDINGS the least recently used one is dropped."""
         found = self._bindings.pop(shape, None)
         if found is None:
             if len(self._bindings) == MAX_BINDINGS:

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: chooses provider, threads and memory, and turns its exceptions into this project's."""
+"""Makes ONNX Runtime sessions. Chooses provider, threads and memory, and converts ONNX Runtime's exceptions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExec
 # kernel for the small model, and a step takes 7 % less time for the base size at 32 and 64 rows
 # (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
-# Fuses sum and norm to one operator, which on a CPU takes five times as long as the two. Graphs for a GPU, where the
-# fused one is faster, are exported with it.
+# An optimizer that fuses sum and norm to one operator. On a CPU the fused operator takes five times as long as the two.
+# On a GPU it is faster, so graphs for a GPU are exported with it.
 SLOW_FUSION = "SkipLayerNormFusion"
 # CUDA's driver library, which is installed with the driver and not in the wheels.
 DRIVER = "libcuda.so.1"
-# The encoder's attention needs it. onnxruntime does not report that it is missing.
+# The encoder's attention needs this library. onnxruntime does not report that it is missing.
 CUDNN = "libcudnn.so.9"
 
-# ONNX Runtime's errors derive from Exception directly; its binding also raises RuntimeError and ValueError.
+# ONNX Runtime's errors derive directly from Exception. Its binding also raises RuntimeError and ValueError.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
     *(found for found in vars(native).values() if isinstance(found, type) and issubclass(found, Exception)),
     RuntimeError,
@@ -57,7 +57,7 @@ class SessionOptions:
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
-    """The device to run on; `auto` is the GPU if ONNX Runtime can use one.
+    """The device to run on. `auto` chooses the GPU if ONNX Runtime can use one.
 
     Raises SettingsError if a GPU is required and cannot be used.
     """
@@ -87,7 +87,7 @@ def _problem_with_gpu() -> str:
 
 
 def _missing_libraries() -> list[str]:
-    """Names of CUDA's libraries that cannot be loaded. Loads the others, if installed as wheels."""
+    """Names of CUDA's libraries that cannot be loaded. Loads the others, if they are installed as wheels."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):  # preload_dlls prints the libraries that it does not find
         onnxruntime.preload_dlls()
@@ -106,7 +106,7 @@ def _can_load(library: str) -> bool:
 
 
 def _cuda_message(error: Exception) -> str:
-    """CUDA's message within onnxruntime's; the first line if there is none."""
+    """The message of CUDA in a message of onnxruntime; its first line if there is none."""
     found = re.search(r"CUDA failure \d+: [^;]+", str(error))
     return found.group().strip() if found else _first_line(error)
 
@@ -160,8 +160,8 @@ class Session:
 def _session_options(options: SessionOptions) -> Any:
     """ONNX Runtime's options of a session.
 
-    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step,
-    which is bounded by the number of rows and the engine's limits; without it, fragments of many shapes take more.
+    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step.
+    The number of rows and the engine's limits bound that memory. Without an arena, fragments of many shapes take more.
     """
     found = onnxruntime.SessionOptions()
     found.intra_op_num_threads = options.num_threads

@@ -1,4 +1,4 @@
-"""When a decoder call of several steps ends early: after a row ends, or when another thread sets a flag."""
+"""Ends a decoder call of several steps early, after a row ends or when another thread sets a flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WakeFlag:
     """
 
     def __init__(self, memory: mmap.mmap | bytearray | None = None, offset: int = 0) -> None:
-        """Use 4 bytes of `memory` at `offset` bytes, left as they are; of its own zeroed memory for None."""
+        """Use 4 bytes of `memory` at `offset` bytes without changing them. None: allocate zeroed memory."""
         self._number = np.frombuffer(bytearray(4) if memory is None else memory, np.int32, 1, offset)
         self.address: int = self._number.ctypes.data
 
@@ -37,10 +37,10 @@ class WakeFlag:
 
 
 class StopCondition(NamedTuple):
-    """What ends a call of several steps early. A call takes at least one step.
+    """The conditions that end a call of several steps early. A call takes at least one step.
 
-    steps_after_end: steps at most after the one in which the first row says its end token or the first beam is done.
-    wake_flag: read between steps; no further step is taken once it is set. None: nothing is read.
+    steps_after_end: the most steps after the one in which the first row ends or the first beam is done.
+    wake_flag: read between steps. Once it is set, no further step is taken. None for no flag.
     min_steps: steps before the flag is read for the first time.
     """
 
@@ -49,5 +49,5 @@ class StopCondition(NamedTuple):
     min_steps: int = 0
 
 
-# The call takes every step it may.
+# A call with this condition takes every step that it may.
 NO_EARLY_STOP = StopCondition()

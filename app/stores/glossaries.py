@@ -1,6 +1,6 @@
 """Stores glossaries in SQLite, each visible to its owner only, and reads and writes their text formats.
 
-A glossary is immutable: to change one, create another and delete the first.
+A glossary is immutable. To change one, create another and delete the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from app.text.glossary import Glossary, Term
 
-# Seconds to wait for a lock of another process. Larger: a request hangs that long. Smaller: it fails under load.
+# Seconds to wait for another process's lock. If larger, a request hangs that long. If smaller, it fails under load.
 _BUSY_TIMEOUT_S = 5.0
 # Version of the tables below, stored as SQLite's user_version.
 _FORMAT = 1
@@ -53,7 +53,7 @@ class EntriesFormat(Enum):
 
 
 class EntriesError(ValueError):
-    """Entries that cannot be read. `problems`: one message a line of the text, without its content."""
+    """Entries that cannot be read. `problems`: one message for each bad line of the text, without its content."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -69,15 +69,15 @@ class GlossaryStoreFull(Exception):
 
 
 class GlossaryStoreError(Exception):
-    """The file cannot be read or written: not a database, disk full, no permission."""
+    """The file cannot be read or written, such as no database, a full disk, or no permission."""
 
 
 @dataclass(frozen=True)
 class GlossaryLimits:
     """Limits of one store. Lengths are code points.
 
-    max_glossaries: of one owner. max_problems: that one error reports. max_cached: glossaries that are kept in memory
-    for lookups.
+    max_glossaries: the most glossaries of one owner. max_problems: the most problems that one error reports.
+    max_cached: the most glossaries that are kept in memory for lookups.
     """
 
     max_glossaries: int = 1000
@@ -101,7 +101,7 @@ class StoredGlossary:
 
 
 def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimits) -> tuple[Term, ...]:
-    """Return the terms of a text with one entry a line; blank lines are ignored.
+    """Return the terms of a text with one entry on each line. Blank lines are ignored.
 
     CSV may name the languages in columns three and four, which are ignored. Raises EntriesError with all problems, up
     to `limits.max_problems`.
@@ -169,11 +169,11 @@ def format_tsv(terms: Sequence[Term]) -> str:
 class GlossaryStore:
     """Glossaries in a file or in memory. Any thread may call any method.
 
-    Every method takes an owner, and reads, lists and deletes that owner's glossaries only.
+    Every method takes an owner and handles only that owner's glossaries.
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
-        """path: created with access for its owner only; None: in memory, lost with the process.
+        """path: a file that is created with access for its owner only. With None the store is only in memory.
 
         Raises GlossaryStoreError.
         """
@@ -194,7 +194,10 @@ class GlossaryStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction, rolled back if the body raises. A file is opened for each and needs no lock here."""
+        """Run one transaction, which is rolled back if the body raises.
+
+        A file is opened for each transaction, so it needs no lock here.
+        """
         try:
             if self._memory is not None:
                 with self._lock, self._memory:
@@ -281,9 +284,10 @@ class GlossaryStore:
             raise GlossaryNotFound("there is no glossary with this id")
 
     def load(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
-        """Return a glossary compiled for lookups, cached for the most recently used. Raises GlossaryNotFound.
+        """Return a glossary that is compiled for lookups. Raises GlossaryNotFound.
 
-        The file is read each time, because another process may have deleted the glossary.
+        The most recently used ones are cached. The file is still read each time, because another process may have
+        deleted the glossary.
         """
         stored = self.get(owner, glossary_id)
         key = (owner, glossary_id)
@@ -300,7 +304,7 @@ class GlossaryStore:
 
 
 def _make_private(path: Path) -> None:
-    """Create a file that only its owner may read and write; SQLite's journals get the same mode.
+    """Create a file that only its owner may read and write. SQLite's journals get the same mode.
 
     An existing file keeps its mode. Raises GlossaryStoreError if the path is not a plain file.
     """

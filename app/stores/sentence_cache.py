@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-# Bytes of an entry beside key and value, measured: the ordered dictionary's node and slot, and the tuple. Smaller than
-# the real size: the cache exceeds its limit.
+# Bytes of an entry beside key and value, measured. They are the ordered dictionary's node and slot, and the tuple. If
+# smaller than the real size, the cache exceeds its limit.
 ENTRY_BYTES = 224
 # Bytes of a key's object beside its content.
 KEY_BYTES = 48
@@ -26,10 +26,10 @@ class CacheStats:
 
 
 class SentenceCache(Generic[T]):
-    """Values by key, for use on one event loop. The values must not change, and the caller states their sizes."""
+    """Values by key, for use on one event loop. The values must not change, and the caller passes their sizes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """max_bytes: limit of all entries, their keys and bookkeeping included; 0: the cache stays empty."""
+        """max_bytes: limit of all entries with their keys and bookkeeping. With 0 the cache stays empty."""
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
         self._num_bytes = 0
@@ -38,7 +38,7 @@ class SentenceCache(Generic[T]):
         self._num_evicted = 0
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether `get` would find the key; neither counted nor a use."""
+        """Whether `get` would find the key. This is not counted, and does not mark the key as used."""
         return key in self._entries
 
     def get(self, key: bytes) -> T | None:

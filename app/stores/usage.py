@@ -12,10 +12,10 @@ class QuotaExceeded(Exception):
 
 
 class UsageCounter:
-    """Code points by caller, one entry an API key. For use on the event loop only."""
+    """Counts code points by caller, with one entry for each API key. For use on the event loop only."""
 
     def __init__(self, max_characters: int) -> None:
-        """max_characters: quota of one caller."""
+        """max_characters: the quota of one caller."""
         self.max_characters = max_characters
         self._counts: Counter[str] = Counter()
 

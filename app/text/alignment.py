@@ -23,8 +23,8 @@ _INNER = frozenset("'\u2019_\u00ad")
 class Alignment:
     """Weights between the subwords of a source and of its translation.
 
-    source, target: start and end of every subword in its text, in code points; an empty one (the end token) is ignored.
-    weights: (num_target_subwords, num_source_subwords), not negative: attention, or a 0/1 alignment.
+    source, target: start and end of every subword in its text, in code points. An empty one (the end token) is ignored.
+    weights: (num_target_subwords, num_source_subwords), not negative. They are attention, or a 0/1 alignment.
     """
 
     source: tuple[tuple[int, int], ...]
@@ -79,7 +79,7 @@ class WordAlignment:
         spans = np.array([(word.start, word.end) for word in self.words], dtype=np.float64).reshape(-1, 2)
         self._source = np.array(alignment.source, dtype=np.float64).reshape(-1, 2)
         subwords = np.array(alignment.target, dtype=np.float64).reshape(-1, 2)
-        # (num_words, num_target_subwords): characters in common.
+        # (num_words, num_target_subwords): how many characters a word and a subword share.
         shared = np.minimum(spans[:, 1:], subwords[:, 1]) - np.maximum(spans[:, :1], subwords[:, 0])
         real = self._source[:, 1] > self._source[:, 0]
         weights = np.where(real, np.nan_to_num(alignment.weights.astype(np.float64)), 0.0)
@@ -90,12 +90,12 @@ class WordAlignment:
 
     @cached_property
     def known(self) -> Floats:
-        """(num_words,): 1 if the alignment has weight for the word, else 0."""
+        """An array (num_words,) that is 1 if the alignment has weight for the word, else 0."""
         rounded: Floats = np.round(self._weights.sum(axis=1))
         return rounded
 
     def share(self, start: int, end: int) -> Floats:
-        """(num_words,): the fraction, 0 to 1, of each word's weight that lies on source[start:end]."""
+        """An array (num_words,): the fraction, 0 to 1, of each word's weight that lies on source[start:end]."""
         lengths = self._source[:, 1] - self._source[:, 0]
         shared = np.minimum(self._source[:, 1], end) - np.maximum(self._source[:, 0], start)
         part = np.divide(np.maximum(shared, 0.0), lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -103,9 +103,9 @@ class WordAlignment:
         return result
 
     def cut(self, position: int, first: int, last: int) -> int:
-        """Return the gap, first..last, that best separates the words from before `position` and from after it.
+        """Return the gap in first..last that best separates the words that came from before and after `position`.
 
-        Gap g is before word g. The first of equally good gaps.
+        `position` is in the source. Gap g is before word g. Of equally good gaps the first is returned.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]
@@ -114,7 +114,7 @@ class WordAlignment:
     def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
         """Return the run of words within first..last-1 that came from source[start:end], and its score.
 
-        The run with the greatest sum of (share - 1/2); at least one word. Raises ValueError for first >= last.
+        It is the run of at least one word with the greatest sum of (share - 1/2). Raises ValueError if first >= last.
         """
         gains = (self.share(start, end) - self.known / 2)[first:last]
         sums = np.concatenate(([0.0], np.cumsum(gains)))

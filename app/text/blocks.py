@@ -17,7 +17,7 @@ from typing import NamedTuple
 from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
-# Code points of placeholders: supplementary private use, which no vocabulary has.
+# Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
 PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -26,11 +26,11 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 class Block(NamedTuple):
     """Running text.
 
-    text: references decoded, with one placeholder for each protected span.
-    raws: by character of `text`, its spelling in the document: itself, a reference, or the protected span.
-    offsets: by character of `text`, its position in the document, in code points; the end last.
-    tags: inline tags in order, by position in `text`.
-    placeholders: those in `text`.
+    text: the text with references decoded, with one placeholder for each protected span.
+    raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span.
+    offsets: for each character of `text` its position in the document, in code points, and last the end.
+    tags: inline tags in order, with positions in `text`.
+    placeholders: the placeholders in `text`.
     """
 
     text: str
@@ -66,7 +66,7 @@ class Document(NamedTuple):
 
 
 class MarkupError(ValueError):
-    """Malformed XML. `line` and `column` count from 1; the message has them, and no text of the document."""
+    """Malformed XML. `line` and `column` count from 1. The message has both, but no text of the document."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"malformed XML at line {line}, column {column}: {reason}")
@@ -81,7 +81,7 @@ def unused_placeholders(text: str) -> Iterator[str]:
 
 
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
-    """Yield parts of raw text as (raw, meaning); None for the meaning of an unknown reference.
+    """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
     An ampersand that begins no reference means itself. A name without its semicolon counts if HTML defines it so.
     """
@@ -101,12 +101,12 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
 
 
 def escaped(text: str, references: Mapping[str, str]) -> str:
-    """Return text as markup. references: the document's spellings of characters."""
+    """Return text as markup. references: the references that the document has for characters."""
     return "".join(references.get(character) or _ESCAPES.get(character, character) for character in text)
 
 
 def references_of(block: Block) -> dict[str, str]:
-    """Return character -> its reference in the block's source; none for ASCII letters and digits."""
+    """Map each character to its reference in the block's source, except ASCII letters and digits."""
     found: dict[str, str] = {}
     for character, raw in zip(block.text, block.raws, strict=True):
         if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
@@ -118,7 +118,10 @@ def references_of(block: Block) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A part of a block that the model must not read. restored: its markup in the translation; None: its own."""
+    """A part of a block that the model must not read.
+
+    restored: the markup that replaces it in the translation; None to keep its own.
+    """
 
     span: Span
     restored: str | None = None
@@ -127,8 +130,8 @@ class Replacement:
 def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     """Return the block with a placeholder for each replacement.
 
-    replacements: in order, without overlap. Without `restored` a placeholder has the markup of its part, with the tags
-    inside. A part is not replaced if a tag inside has its partner outside.
+    replacements: in order, without overlap. Without `restored` a placeholder stands for the markup of its part, with
+    the tags inside. A part is not replaced if a tag inside has its partner outside.
     """
     if not replacements:
         return block
@@ -178,7 +181,7 @@ def _moved(tag: Tag, position: int) -> Tag:
 def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
     """Return the indices of a part's tags: those inside, and their partners at its edges.
 
-    partner_of: index of a tag -> index of its partner. None if a partner is further away.
+    Returns None if a partner is further away. partner_of: maps the index of a tag to that of its partner.
     """
     first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
     last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)

@@ -1,14 +1,15 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
-A sentence in capitals (`MIND THE GAP`) has no lower-case letter but `ß`, and is more than an acronym: it has a word of
-five letters, two words of which one has four, or nothing but one word of three or four letters that the vocabulary has
-in small letters (`OPEN`). It is translated in lower case with a capital at its start, and the translation is converted
-to capitals, where `ß` becomes `SS`.
+A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, and is more than an acronym. It has a word
+of five letters, or two words of which one has four letters. Or it is a single word of three or four letters that the
+vocabulary has in lower case (`OPEN`). The model reads it in lower case with a capital at its start. The translation is
+converted to capitals, where `ß` becomes `SS`.
 
-An English title (`The Old Man and the Sea`) has four words or more, all capitalised but for small words, and no full
-stop. It is translated in lower case, and the translation keeps the case that the model writes.
+An English title (`The Old Man and the Sea`) has at least four words and no full stop. All its words except small ones
+are capitalised. The model reads it in lower case, and the translation keeps the case that the model writes.
 
-Words with a digit, with capitals inside or, in a title, in capitals stay unchanged, as do acronyms in other sentences.
+Words with a digit or with capitals inside stay unchanged. So do words in capitals in a title, and acronyms in other
+sentences.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
-# Words of a title. Smaller: names of three words are lower-cased. Larger: short titles are translated badly.
+# Fewest words of a title. If smaller, names of three words are lower-cased. If larger, short titles are translated
+# badly.
 MIN_TITLE_WORDS = 4
 
 
@@ -37,7 +39,7 @@ class Casing(Enum):
 
 
 def no_word(word: str) -> bool:
-    """Return False: no word is known, so a short one in capitals counts as an acronym."""
+    """Return False. No word is known, so a short word in capitals counts as an acronym."""
     return False
 
 
@@ -66,7 +68,7 @@ def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
 
 
 def _is_title(text: str, words: list[str]) -> bool:
-    """Whether the text is a title: a capitalised sentence without full stop, small words excepted."""
+    """Whether the text is a title, which has no full stop and all of whose words except small ones are capitalised."""
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
     if len(chunks) < MIN_TITLE_WORDS:
         return False
@@ -105,7 +107,7 @@ def _lowered_chunk(chunk: str, casing: Casing) -> str:
 
 
 def _same_length(changed: str, character: str) -> str:
-    """Return the changed character if it is a single one, so that positions stay the same."""
+    """Return the changed character if it is a single character, else the old one, so that positions stay the same."""
     return changed if len(changed) == 1 else character
 
 

@@ -1,7 +1,7 @@
-"""Detects the language of a text with py3langid: naive Bayes over byte n-grams, from an array file without code.
+"""Detects the language of a text with py3langid, which is naive Bayes over byte n-grams.
 
-Its probabilities are calibrated: in the measurements of `docs/text.md` no text with 0.95 among the served languages
-and more than twenty letters was wrong.
+The model is a file of arrays and contains no code. Its probabilities are calibrated. In the measurements of
+`docs/text.md` no text of more than twenty letters with 0.95 among the served languages was wrong.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from app.text.protected_spans import protected_spans
 
 # Languages with their probabilities, 0 to 1, in descending order.
 Ranked = list[tuple[str, float]]
-# Code points of a text that are read. Larger: more time for the same answer. Smaller: less certain answers.
+# Code points of a text that are read. If larger, the same result takes more time. If smaller, results are less certain.
 MAX_CHARACTERS = 1000
-# Text in the target language is returned unchanged from these values on; docs/text.md has the figures. Smaller: texts
-# to translate are returned unchanged. Larger: texts in the target language are translated.
+# A text in the target language is returned unchanged from these values on; docs/text.md has the figures. If smaller,
+# texts to translate are returned unchanged. If larger, texts in the target language are translated.
 MIN_LETTERS_TO_KEEP = 21
 MIN_CONFIDENCE_TO_KEEP = 0.95
-# Text in a language that is not translated is refused from this probability of it on. Lower: words and names are
-# refused on a guess. Higher: short foreign sentences are translated as if they were in a served language.
+# A text is refused if it is in a language that is not served with at least this probability. If lower, words and names
+# are refused on a guess. If higher, short foreign sentences are translated as if they were in a served language.
 MIN_CONFIDENCE_TO_REFUSE = 0.8
-# It is also refused if the allowed languages together have at most this probability: languages that are much alike,
-# such as Danish and Norwegian, share the rest.
+# A text is also refused if the allowed languages together have at most this probability. Similar languages, such as
+# Danish and Norwegian, then share the rest.
 MAX_ALLOWED_TO_REFUSE = 0.001
-# Bytes of letters in UTF-8, the detector's unit: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. Smaller:
-# words and names are refused on a guess. Larger: short foreign sentences are translated.
+# Fewest bytes of letters in UTF-8: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. The detector counts
+# bytes. If smaller, words and names are refused on a guess. If larger, short foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
-# Words of a phrase, which needs fewer bytes; not all of its words are capitalised, as they are in a name.
+# Fewest words of a phrase. A phrase needs fewer bytes. Unlike in a name, not all of its words are capitalised.
 MIN_WORDS_OF_PHRASE = 3
-# Bytes of the model's file that are unpacked at a time. Smaller: the thread takes Python's lock more often. Larger:
-# more memory.
+# Bytes of the model's file that are unpacked at a time. If smaller, the thread takes the GIL more often. If larger, it
+# takes more memory.
 PIECE_BYTES = 4_000_000
-# Language codes -> the model's own.
+# The model's label for a language code, where it differs.
 _ALIASES = {"nb": "no", "fil": "tl"}
 
 
@@ -47,7 +47,7 @@ class LanguageDetector:
     """Distinguishes the known and the served languages. Any thread may use it; loading takes half a second."""
 
     def __init__(self, languages: Collection[str]) -> None:
-        """languages: served codes such as `de` and `pt-BR`; a code that the model does not know is never detected."""
+        """languages: served codes such as `de` and `pt-BR`. A code that the model does not know is never detected."""
         from py3langid import langid  # type: ignore[import-untyped]
 
         arrays = _read_model(langid.MODEL_DIR / langid.MODEL_FILE)
@@ -94,8 +94,9 @@ def _base_of(code: str) -> str:
 def _read_model(path: Any) -> Any:
     """Return the arrays of the model's file.
 
-    Unpacked in memory and in large pieces. py3langid writes 68 MB to a temporary file in small ones, but /tmp may be
-    smaller, and a thread that takes Python's lock between pieces waits for the threads that load the rest.
+    The file is unpacked in memory and in large pieces. py3langid itself writes 68 MB to a temporary file in small
+    pieces. But /tmp may have less room, and between pieces this thread waits for the GIL while other threads load
+    the rest of the server.
     """
     import numpy as np
 
@@ -122,9 +123,9 @@ class LazyDetector:
         return self._future is not None
 
     def loaded(self) -> Future[LanguageDetector]:
-        """Return the future of the detector, and start loading it; after a failure, load again.
+        """Return the future of the detector, and start loading it if needed. After a failure, load it again.
 
-        Cancelling a wait does not end the loading. Any thread may call this, without waiting.
+        Cancelling a wait does not end the loading. Any thread may call this method. It does not block.
         """
         with self._lock:
             if self._future is None or (self._future.done() and self._future.exception() is not None):
@@ -153,8 +154,8 @@ def _prose(text: str) -> str:
 def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) -> bool:
     """Whether a text is certainly in the target language, so that it is returned unchanged.
 
-    detected: its languages among the served ones (`restrict_to`). Only for detected sources; a source in the request is
-    not checked.
+    detected: its languages among the served ones (`restrict_to`). Only detected sources are checked, not a source that
+    the request names.
     """
     if not detected:
         return False

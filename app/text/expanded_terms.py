@@ -1,4 +1,4 @@
-"""Glossary terms that the model first reads as words instead of placeholders, because it may translate them itself."""
+"""Glossary terms that the model first reads as words, not placeholders, because it may translate them correctly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.text.segmentation import Offsets
 class ExpandedTerm:
     """A term that can replace its placeholder.
 
-    text: as in the document, with single spaces. offsets: of its characters in the document.
+    text: the term as in the document, with single spaces. offsets: the offsets of its characters in the document.
     """
 
     hit: GlossaryHit
@@ -26,9 +26,10 @@ class ExpandedTerm:
 def find_expandable_terms(
     block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
 ) -> Mapping[str, ExpandedTerm]:
-    """Return the terms that can be words, by placeholder: those without a digit and without a tag inside.
+    """Return the terms that can be words, by placeholder. These are the terms without a digit or a tag inside.
 
-    block: before protection. found: hits in `block`. used: the hits that were protected, with spans in the document.
+    block: the block before protection. found: hits in `block`. used: the hits that were protected, with spans in the
+    document.
     """
     by_start = {hit.span.start: hit for hit in used}
     terms: dict[str, ExpandedTerm] = {}

@@ -1,4 +1,4 @@
-"""Writes a text's translation: segments in their places with tags, casing and the contents of placeholders."""
+"""Writes the translation of a text. Puts each segment in its place, with tags, casing and contents of placeholders."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from app.text.tags import Tag, place_tags
 class FinishedSegment(NamedTuple):
     """A segment in the finished text.
 
-    source, target: start and end in the whole texts, in code points. token_offsets: in the whole translation.
-    keeps_source: whether a part of it is the source, because the model returned no words.
+    source, target: start and end in the whole texts, in code points. token_offsets: offsets in the whole translation.
+    keeps_source: whether a part of the translation is the source, because the model returned no words.
     """
 
     source: Offsets
@@ -65,8 +65,8 @@ class Writer:
     ) -> None:
         """check: compares the numbers of a segment and its translation. is_markup: whether text is escaped.
 
-        rewritten: returns a segment's numbers that the target language writes differently. spellings: of
-        characters by block; a cache that writers of the same document share.
+        rewritten: returns a segment's numbers that the target language writes differently. spellings: the spellings of
+        characters by block, in a cache that writers of the same document share.
         """
         self._check = check
         self._rewritten = rewritten
@@ -146,7 +146,7 @@ class Writer:
         return [spellings.get(character, character) for character in shown] if spellings else shown
 
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
-        """Return the document's spelling of characters: references, and contents of placeholders."""
+        """Return how the document writes characters: as references or, for placeholders, as their contents."""
         if segment.block not in self._spelling_cache:
             found = references_of(block) if self._is_markup else {}
             if block.placeholders:
@@ -160,7 +160,7 @@ class Writer:
 def _rendered_offsets(
     offsets: Sequence[Offsets], rendered: Sequence[str], tags: Sequence[Tag], start: int
 ) -> tuple[Offsets, ...]:
-    """Map offsets in a text to the rendered text, which begins at `start`; tags at an edge stay outside."""
+    """Map offsets in a text to the rendered text, which begins at `start`. Tags at an edge stay outside."""
     ends = list(accumulate(map(len, rendered), initial=start))
     positions = [tag.position + index for index, tag in enumerate(tags)]  # in `rendered`
     is_tag = [False] * (len(ends) - 1)

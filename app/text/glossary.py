@@ -1,13 +1,13 @@
-"""Finds glossary terms in a text, and what replaces them in the translation.
+"""Finds glossary terms in a text, and the words that replace them in the translation.
 
-A term matches whole words, longer terms before shorter ones, with a simple ending of its language on any of its words
-(`box` also as `boxes` and `box's`, `Haus` also as `Hauses`). Case: a term with a capital inside or all in capitals
-(`iPhone`, `IT`) matches as written; one that begins with a capital matches words that do; one in lower case matches
-any.
+A term matches whole words. Longer terms match before shorter ones. Each word of the text may have a simple ending of
+its language: `box` also matches `boxes` and `box's`, `Haus` also matches `Hauses`. A term with a capital inside or all
+in capitals (`iPhone`, `IT`) matches as written. A term that begins with a capital matches words that begin with one. A
+term in lower case matches any case.
 
-A term that is its own translation keeps its form in the text. Any other is replaced by its translation, in capitals
-if the text has capitals, with a capital if the text has one and the term has none. The same rules, with the endings of
-the target language, decide whether a translation contains a term.
+A term that is its own translation keeps its form in the text. Any other term is replaced by its translation. The
+translation is in capitals if the text is. It gets a capital if the text has one and the term has none. The same rules,
+with the endings of the target language, decide whether a translation contains a term.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ENDINGS = {
     "de": ("e", "en", "er", "ern", "es", "em", "n", "s"),
     "fr": ("s", "x", "e", "es"),
 }
-# Letters of a word that may have an ending. Smaller: short words such as `as` match by chance. Larger: forms of short
-# words are missed.
+# Fewest letters of a word that may have an ending. If smaller, short words such as `as` match by chance. If larger,
+# forms of short words are missed.
 MIN_INFLECTED_LENGTH = 3
 
 
 @dataclass(frozen=True)
 class Term:
-    """An entry of a glossary. source == target: a term that is not translated."""
+    """An entry of a glossary. If source == target, the term is not translated."""
 
     source: str
     target: str
@@ -49,13 +49,13 @@ class GlossaryHit:
 
     @property
     def expected(self) -> str:
-        """Return the form to look for in a translation: `replacement` without a capital and ending of the text's."""
+        """Return the form to look for in a translation: `replacement` without the text's own capital and ending."""
         return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
 @dataclass
 class _Node:
-    """A node in the tree of terms. following: by next word in lower case. terms: those that end here."""
+    """A node in the trie of terms. following: child nodes by next word in lower case. terms: those that end here."""
 
     following: dict[str, _Node] = field(default_factory=dict)
     terms: list[tuple[Term, tuple[str, ...]]] = field(default_factory=list)
@@ -65,7 +65,9 @@ class Glossary:
     """Terms of one language pair, compiled for lookups. Any thread may use it."""
 
     def __init__(self, terms: Sequence[Term], source_language: str) -> None:
-        """terms: the last of equal sources counts. source_language: ISO 639-1 code; unknown ones have no endings."""
+        """terms: of terms with equal sources the last counts. source_language: ISO 639-1 code. An unknown language has
+        no endings.
+        """
         self._endings = _ENDINGS.get(source_language, ())
         self._root = _Node()
         for term in {term.source: term for term in terms}.values():
@@ -96,7 +98,7 @@ class Glossary:
                 index += 1
 
     def _hit(self, text: str, spans: Sequence[Span], index: int) -> GlossaryHit | None:
-        """Return the longest term that begins with this word; among equally long ones one with capitals."""
+        """Return the longest term that begins with this word. Among equally long terms one with capitals wins."""
         best: tuple[int, bool, Term] | None = None
         pending = [(self._root, index)]
         while pending:
@@ -151,13 +153,13 @@ def _is_in_capitals(term: Term, surface: str) -> bool:
 def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
     """Return the hits without a match of their own in a translation, as whole words.
 
-    target_language: ISO 639-1 code; unknown ones have no endings.
+    target_language: ISO 639-1 code. An unknown language has no endings.
     """
     if not hits:
         return []
     expected = {hit.expected for hit in hits}
     forms = {hit.replacement: hit.expected for hit in hits} | {each: each for each in expected}
-    # The stricter of two that match the same word comes first: `PARK` before `Park`.
+    # If two terms match the same word, the stricter one comes first: `PARK` before `Park`.
     terms = [Term(surface, surface) for surface in sorted(forms, key=str.isupper, reverse=True)]
     found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
     left = []

@@ -1,7 +1,7 @@
 """Splits HTML into text, inline tags, block boundaries and content that is not translated.
 
-Not translated: attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class
-`notranslate`, and tags that the caller names. An element that is not closed ends with the text.
+Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class `notranslate`
+and tags that the caller names are not translated. An element that is not closed ends with the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_not_translated(attributes: Mapping[str, str]) -> bool:
 
 
 class Part(NamedTuple):
-    """raw: the markup. kind: `untouched` is inline content that is not translated; open, close, point: tags."""
+    """raw: the markup. kind: `untouched` is inline content that is not translated. open, close and point are tags."""
 
     raw: str
     kind: Literal["text", "boundary", "untouched", "open", "close", "point"]
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
-    """Yield all parts of a page or a fragment, in order; malformed HTML is no error.
+    """Yield all parts of a page or a fragment, in order. Malformed HTML is no error.
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """
@@ -60,7 +60,7 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
 
 
 def _begins_untouched(event: Event, ignore_tags: Collection[str]) -> bool:
-    """Whether nothing from this event to its element's end is translated."""
+    """Whether an element begins here whose content is not translated."""
     if event.kind != "open" or event.name in _VOID:
         return False
     return event.name in _UNTOUCHED or event.name in ignore_tags or is_not_translated(event.attributes)

@@ -10,7 +10,7 @@ from app.text.tags import TagKind
 
 
 def read_html(text: str, ignore_tags: Collection[str] = ()) -> Document:
-    """Read a page or a fragment; malformed HTML is no error.
+    """Read a page or a fragment. Malformed HTML is no error.
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """

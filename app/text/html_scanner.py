@@ -1,7 +1,7 @@
 """Scans HTML for tags and texts with their positions, by the HTML standard (13.2.5), in linear time.
 
-Markup that begins and never ends (a tag, a comment, a declaration) is one event up to the end of the text, so that the
-end of the text is searched only once.
+A tag, comment or declaration that never ends is one event up to the end of the text. The scanner therefore searches
+only once for an end that is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["text", "open", "empty", "close", "comment", "declaration", "unended"]
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\t\n\r\f />\x00]*+)")
-# Quotes count only where a value begins. `unended`: a quote without its partner.
+# A quote counts only where a value begins. `unended` is a quote without its partner.
 _ATTRIBUTE = re.compile(
     r"[\t\n\r\f /]*+(?P<name>[^\t\n\r\f />][^\t\n\r\f />=]*+)"
     r"(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
@@ -25,7 +25,7 @@ _TAG_END = re.compile(r"[\t\n\r\f ]*+(?:/[\t\n\r\f ]*+)*+>")
 # `<!-->` and `<!--->` are complete comments.
 _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")
-# A `<` that begins markup: a tag, an end tag, a comment or declaration, a processing instruction.
+# A `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
 # Elements whose content has no markup, up to their own closing tags.
 _RAW_TEXT_ENDS = {
@@ -36,7 +36,9 @@ _READ = frozenset({"translate", "its:translate", "class"})
 
 
 class Event(NamedTuple):
-    """text[start:end] of a document. name: of a tag, in lower case. attributes: those of _READ, of an opening tag."""
+    """text[start:end] of a document. name: a tag's name in lower case. attributes: an opening tag's, only those in
+    _READ.
+    """
 
     start: int
     end: int
@@ -46,7 +48,7 @@ class Event(NamedTuple):
 
 
 def scan_html(text: str) -> Iterator[Event]:
-    """Yield the events of a document in order; together they cover all of it."""
+    """Yield the events of a document in order. Together they cover the whole document."""
     position = 0
     while position < len(text):
         match = _MARKUP.search(text, position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Languages that detection distinguishes on every server: those with many speakers and of European countries.
+# Languages that detection distinguishes on every server: those with many speakers and those of European countries.
 KNOWN_LANGUAGES = {
     "af": "Afrikaans",
     "ar": "Arabic",

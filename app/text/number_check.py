@@ -1,8 +1,9 @@
 """Compares the numbers of a source and its translation by value, each in the notation of its language.
 
-`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number with two readings, or copied unchanged,
-passes if any reading agrees. Dates, times and versions (`2024-05-01`, `12:30`, `1.2.3`) are compared as their parts in
-any order, a month also by its name. Small numbers may become words and words numbers (`five`, `5`); `3 pm` may be 15.
+`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings or may be copied
+unchanged. It passes if any reading agrees. The parts of dates, times and versions (`2024-05-01`, `12:30`, `1.2.3`) are
+compared in any order. A month may also be a name. Small numbers may become words, and words numbers (`five`, `5`).
+`3 pm` may become 15.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
-# Digits with single marks between them; a space only before groups of three. The group is not possessive, because
+# Digits with single marks between them, and a space only before groups of three. The group is not possessive, because
 # CPython before 3.11.5 does not restore the position of a possessive group whose last repetition fails (gh-106052).
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
@@ -64,7 +65,7 @@ _NONE = ChangedNumbers((), ())
 class _Number:
     """readings: possible values, each in its simplest form.
 
-    parts: the digits between its marks if it is no quantity but a date, a time or a version; else all digits as one.
+    parts: the digits between the marks of a date, a time or a version. Of a quantity, all digits are one part.
     """
 
     written: str
@@ -73,7 +74,7 @@ class _Number:
 
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
-    """Compare the numbers of a text and its translation; language codes are ISO 639-1."""
+    """Compare the numbers of a text and its translation. Language codes are ISO 639-1."""
     if not _DIGIT.search(source) and not _DIGIT.search(target):
         return _NONE
     sources = list(_numbers(source, source_language))
@@ -94,14 +95,14 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
 
 
 def has_number(text: str, language: str) -> bool:
-    """Whether a text has a digit or a number word; the language is an ISO 639-1 code."""
+    """Whether a text has a digit or a number word. language: ISO 639-1 code."""
     return _DIGIT.search(text) is not None or not _values(language).keys().isdisjoint(
         _WORD.findall(text.lower())
     )
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. only: those with these numbers."""
+    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. only: return just these numbers."""
     return [
         Span(*match.span())
         for match in _NUMBER_WORD.finditer(text)
@@ -123,7 +124,7 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 
 
 def _spread(numbers: list[_Number], language: str) -> list[_Number]:
-    """Split numbers at spaces, because groups that match no number may be several numbers side by side."""
+    """Split unmatched numbers at spaces, because their groups may be several numbers side by side."""
     return [
         part
         for number in numbers
@@ -148,7 +149,7 @@ def _readings(digits: str, language: str) -> Iterator[str]:
 
 
 def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
-    """Return the numbers of each side without one of the other side that has a reading in common."""
+    """Return the numbers of each side that share no reading with a number of the other side."""
     left = list(targets)
     missing = []
     for number in sources:
@@ -161,9 +162,9 @@ def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Nu
 
 
 def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
-    """Return the numbers with a part that no number of the other side has; each part matches once.
+    """Return the numbers with a part that no number of the other side has. Each part matches only once.
 
-    months: months that the other side names, as numbers.
+    months: the months that the other side names, as numbers.
     """
     left = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
@@ -190,7 +191,7 @@ def _values(language: str) -> dict[str, int]:
 
 
 def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Number]:
-    """Return the numbers that `text` does not have as words."""
+    """Return the numbers that `text` does not contain as words."""
     values = _values(language)
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
     found = []

@@ -1,8 +1,8 @@
 """Rewrites decimal and thousands marks of numbers for the target language: `1,234.5` as `1.234,5`.
 
-Only quantities are rewritten, mark by mark, so that a number keeps its length. Unchanged are numbers without a mark,
-dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word such as `version`
-(`Python 3.11`, `section 2.4`).
+Only quantities are rewritten, mark by mark, so that a number keeps its length. Some numbers stay unchanged: numbers
+without a mark, dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word such as
+`version` (`Python 3.11`, `section 2.4`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from app.text.number_check import NUMBER
 
-# Language -> the mark before decimals, and the mark between groups of three digits.
+# The decimal mark and the thousands mark of each language.
 _DOT_GROUPS, _SPACE_GROUPS = (",", "."), (",", "\u00a0")
 _MARKS = (
     {"en": (".", ",")}
@@ -30,7 +30,7 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 
 
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
-    """Return the quantities of a source whose spelling changes -> their spelling in the target language."""
+    """Map each quantity of a source whose spelling changes to its spelling in the target language."""
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
     if _MARKS[source_language] == _MARKS[target_language]:
@@ -73,7 +73,7 @@ def _rewritten(
 
 
 def _is_attached(text: str, match: re.Match[str]) -> bool:
-    """Whether a letter, an underscore or a mark of code is right next to it."""
+    """Whether a letter, an underscore or a character of program code is right next to the number."""
     before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     return (
         any(each.isalpha() or (each != "" and each in "_=/\\:#@.") for each in before)
@@ -83,7 +83,7 @@ def _is_attached(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_a_name(text: str, match: re.Match[str]) -> bool:
-    """Whether the word before makes it the number of something, or it is the number of a heading."""
+    """Whether the number names something, by the word before it, or is the number of a heading."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     word = before.group(1) if before is not None else None
     if word is None:

@@ -1,15 +1,16 @@
-"""One text on its way through a model: parsed into segments for the model, and assembled from their translations.
+"""Parses a text into segments for the model, and assembles the translated text from the segments' translations.
 
     parsed_text = parse_text(text, options)
-    segments = parsed_text.segments(fits)              # fits(source): whether the model takes it at once
+    segments = parsed_text.segments(fits)              # fits(source): whether the model takes the source at once
     ... translate segment.source of each ...
     finished = parsed_text.finish(segments, translations)
 
-A part that must not change (a variable, a URL, a formula, a glossary term) is replaced by a placeholder: one
-private-use character, which the tokenizer copies like any character outside its vocabulary. Glossary terms are words
-at first: `with_term_placeholders` replaces those that `missing_terms` reports for a second decoding. If a
-translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the parts
-to translate separately, and `segments.join_parts` joins their translations.
+A part that must not change, such as a variable, a URL or a formula, is replaced by a placeholder. A placeholder is one
+private-use character. The tokenizer copies it like any character outside its vocabulary. Glossary terms are words at
+first. `missing_terms` returns the terms that a translation lacks, and `with_term_placeholders` replaces these for a
+second decoding. If a translation has lost a placeholder and there is no alignment,
+`segments.spans_between_placeholders` returns the parts to translate separately, and `segments.join_parts` joins their
+translations.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from app.text.xml_reader import XmlRules, read_xml
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Runs without control characters, the tab excepted.
+# Runs without control characters other than the tab.
 _LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
-# Tags that make a word a formula, which is not translated: H<sub>2</sub>O.
+# Tags that make a word a formula, such as H<sub>2</sub>O. A formula is not translated.
 _FORMULA_TAGS = frozenset({"sub", "sup"})
 
 
@@ -64,7 +65,7 @@ class Splitting(Enum):
 
 
 class ParseOptions(NamedTuple):
-    """How a text is parsed. Languages are ISO 639-1 codes. xml: rules for XML; its `ignored` applies to HTML too."""
+    """How a text is parsed. Languages are ISO 639-1 codes. xml: rules for XML. `xml.ignored` applies to HTML too."""
 
     source_language: str
     target_language: str
@@ -119,7 +120,7 @@ def _protect_spans(
 
 
 def _formulas(block: Block) -> list[Span]:
-    """Return the words that have a tag inside, and a digit or a tag of formulas."""
+    """Return the words that have a tag inside and also a digit or one of the tags of formulas."""
     found: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
@@ -139,10 +140,10 @@ def _formulas(block: Block) -> list[Span]:
 
 @dataclass(eq=False)
 class ParsedText:
-    """A parsed text. Immutable but for its cache of spellings.
+    """A parsed text. Immutable except for its cache of spellings.
 
-    glossary_hits: terms that the translation will contain. expanded_terms: of each block, by placeholder. _spellings: a
-    cache of character spellings by block, shared by all writers, so that a long text is scanned once.
+    glossary_hits: terms that the translation will contain. expanded_terms: the terms of each block, by placeholder.
+    _spellings: a cache of character spellings by block. All writers share it, so that a long text is scanned once.
     """
 
     document: Document
@@ -233,7 +234,7 @@ class ParsedText:
     def _source(
         self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
     ) -> tuple[str, Sequence[int]]:
-        """Return the model's input for a part of a block, these terms as words, with each character's position."""
+        """Return the model's input for a part of a block, with these terms as words, and each character's position."""
         text, places = expand_terms(part, terms)
         if not self._ignores_line_breaks:
             return lowered(text, casing), places
@@ -275,10 +276,10 @@ class ParsedText:
     def number_retries(
         self, segment: SourceSegment, translation: SegmentTranslation, fits: Callable[[str], bool]
     ) -> list[SourceSegment]:
-        """Return segments to decode instead of one whose translation changed a number; terms are placeholders too.
+        """Return segments to decode instead of one whose translation changed a number.
 
-        First with placeholders for the numbers that the translation lacks, then for all numbers; each if the model
-        takes it.
+        The first has placeholders for the numbers that the translation lacks, the second for all numbers. Terms are
+        placeholders too. A segment that the model cannot take is left out.
         """
         if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
             return []
@@ -331,11 +332,11 @@ class ParsedText:
         return writer.finished.text
 
     def preview(self, segment: SourceSegment, text: str) -> str:
-        """Return an unfinished translation as it will look: its casing, the contents of placeholders."""
+        """Return an unfinished translation with its final casing and the contents of placeholders."""
         return self._writer().preview(self._blocks[segment.block], segment, text)
 
     def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
-        """Return where characters start..end-1 of a segment's source stand in the whole text, in code points."""
+        """Return the offsets in the whole text of characters start..end-1 of a segment's source, in code points."""
         offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
             return (offsets[segment.span.end],) * 2
@@ -343,7 +344,7 @@ class ParsedText:
         return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
 
     def _place(self, segment: SourceSegment, index: int) -> Offsets:
-        """Return where one character of a segment's source stands in the whole text."""
+        """Return the offsets in the whole text of one character of a segment's source."""
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])
         if term is None or not segment.terms:
@@ -351,15 +352,15 @@ class ParsedText:
         return term.offsets[index - bisect_left(segment.positions, position)]
 
     def span(self, segment: SourceSegment) -> Offsets:
-        """Return where a segment stands in the whole text, in code points."""
+        """Return the offsets of a segment in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         return offsets[segment.span.start], offsets[segment.span.end]
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
-    """Return the indices of a segment's tags: those inside, and elements that hold some of its words.
+    """Return the indices of a segment's tags: tags inside it, and tags of elements that contain some of its words.
 
-    Tags around the whole segment and at its edges are not among them.
+    Tags around the whole segment or at its edges are left out.
     """
     if not tags:
         return range(0)

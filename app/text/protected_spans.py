@@ -1,8 +1,9 @@
 """Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
 
-`{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`, nested ones
-included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs, e-mail
-addresses. Every search is linear in the text: no expression can backtrack.
+Protected spans are `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages
+(`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as
+`<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search is linear in the text, because no expression can
+backtrack.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _URL = re.compile(
 _EMAIL = re.compile(
     r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
 )
-# Every protected span has one of these, so that most texts are scanned only once.
+# Every protected span has one of these characters. Most texts have none and are therefore scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
 _OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
@@ -43,7 +44,7 @@ _SIGILS = frozenset("$%#@")
 
 
 def protected_spans(text: str) -> list[Span]:
-    """Return all protected spans, in order; overlapping and nested ones are merged."""
+    """Return all protected spans, in order. Overlapping and nested spans are merged."""
     if not _HINT.search(text):
         return []
     found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
@@ -61,7 +62,7 @@ def _with_angles(text: str, span: Span) -> Span:
 
 
 def merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans in order; those that share a character are joined."""
+    """Yield the spans in order. Spans that share a character are joined."""
     current: Span | None = None
     for span in sorted(spans):
         if current is None or span.start >= current.end:
@@ -81,7 +82,7 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
 
 
 def _brace_spans(text: str) -> Iterator[Span]:
-    """Yield braces with the content of a variable, with a sigil before them."""
+    """Yield pairs of braces around a variable, each with the sigil before it."""
     opened: list[int] = []
     for brace in _BRACES.finditer(text):
         if brace.group() == "{":

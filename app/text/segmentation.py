@@ -1,8 +1,9 @@
 """Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
-A text is split into lines (at every line break, tab and other control character), lines into sentences by `sentencex`,
-and over-long sentences at their best place. The text between two spans (line breaks, indentation, bullets, numbering,
-runs of spaces, anything without a letter) stays unchanged: if every span is replaced by itself, the result is the text.
+A text is split into lines at every line break, tab and other control character. `sentencex` splits lines into
+sentences. Over-long sentences are split at their best place. The text between two spans stays unchanged. It is line
+breaks, indentation, bullets, numbering, runs of spaces, and anything without a letter. If every span is replaced by
+itself, the result is the text.
 
 Time is linear in the text, or n log n for an over-long sentence.
 """
@@ -18,15 +19,15 @@ from typing import NamedTuple
 import sentencex
 
 # Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
-# (category Cc): the model loses letters next to a control character in a sentence.
+# (category Cc). The model loses letters next to a control character in a sentence.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
-# Lines in which sentencex finds no sentence end in any language, so that it is not called. Greek ends questions with a
+# Lines in which sentencex finds no sentence end in any language. It is not called for them. Greek ends questions with a
 # semicolon, and "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
-# Characters that are excluded at the ends of a span: white space, control characters and zero-width format characters.
-# Joiners (U+200C, U+200D) and tags are not among them, because they belong to the character next to them.
+# Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
+# Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.
 _EDGE = (
     "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x7f"
     "\u00ad\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
@@ -36,7 +37,7 @@ _ATTACHED = frozenset({"Mn", "Mc", "Me", "Cf"})  # Unicode's categories of marks
 _SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _ZERO_WIDTH_JOINER = "\u200d"
-# At the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
+# List marks at the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
 _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\])(?=\s)"
 )
@@ -49,12 +50,12 @@ _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
 _CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
 
 
-# Start and end in a text, in code points; equal if empty.
+# Start and end in a text, in code points. They are equal if the span is empty.
 Offsets = tuple[int, int]
 
 
 class Span(NamedTuple):
-    """Code points start..end-1 of a text; never empty."""
+    """Code points start..end-1 of a text. A span is never empty."""
 
     start: int
     end: int
@@ -73,7 +74,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Joined:
-    """A text with translated spans. spans: where each translation stands in it, in code points."""
+    """A text with translated spans. spans: the position of each translation in the text, in code points."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
@@ -89,13 +90,13 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
         start = line.start() + marks
         for sentence in _sentences(line.group()[marks:], language):
             span = trimmed(text, start, start + len(sentence))
-            start += len(sentence)  # as long as in the text, although its spaces may differ
+            start += len(sentence)  # its length is that in the text, although its spaces may differ
             if span is not None:
                 yield span
 
 
 def _after_marks(line: str) -> int:
-    """Return where the text of a line begins, after bullets, numbering and white space."""
+    """Return the position after bullets, numbering and white space, where the text of a line begins."""
     begin = place = 0
     if _WORD_FIRST.match(line):
         return 0
@@ -130,7 +131,7 @@ def _sentences(line: str, language: str) -> list[str]:
     try:
         sentences: list[str] = sentencex.segment(language, plain)
     except BaseException as error:
-        # A panic in Rust is a BaseException of a module that cannot be imported.
+        # A Rust panic raises a BaseException whose class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         return [line]
@@ -153,16 +154,16 @@ def _is_edge(character: str) -> bool:
 
 
 def fitting_pieces(text: str, span: Span, fits: Callable[[str], bool]) -> list[Piece]:
-    """Return a sentence in as many pieces as the model needs, in order; `fits` as for `fitting_spans`."""
+    """Return a sentence in as many pieces as the model needs, in order. fits: as in `fitting_spans`."""
     spans = list(fitting_spans(text, span, fits))
     is_part = spans != [span]
     return [Piece(part, is_part) for part in spans]
 
 
 def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterator[Span]:
-    """Split a span until every part fits: between clauses, else words, else characters, near the middle.
+    """Split a span near the middle until every part fits: between clauses, else words, else characters.
 
-    fits: whether the model takes this string at once. A single character counts as fitting.
+    fits: whether the model takes a string at once. A single character counts as fitting.
     """
     pending = [span]
     while pending:
@@ -176,10 +177,10 @@ def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterato
 
 
 def best_cut(text: str, span: Span) -> int:
-    """Return where to split a span in two: start < cut < end.
+    """Return the position at which to split a span in two, start < cut < end.
 
-    The clause end nearest to the middle, within the middle half; else the space nearest to the middle; else the nearest
-    position that does not separate a letter from its marks; else the middle.
+    It is the first of these that exists: the clause end nearest to the middle, within the middle half; the space
+    nearest to the middle; the nearest position that does not separate a letter from its marks; the middle.
     """
     middle = (span.start + span.end) // 2
     quarter = (span.end - span.start) // 4

@@ -1,4 +1,4 @@
-"""Segments and their translations: repairs a translation so that it has each placeholder of its source once."""
+"""Segments and their translations. Repairs a translation so that it has each placeholder of its source once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from app.text.tags import Tag, TagKind, place_tags
 class Fallback(Enum):
     """A repair that a segment's translation needed. The values are part of the HTTP API.
 
-    PLACEHOLDER_ALIGNED: the model lost a placeholder or unknown character, which was inserted by the alignment.
-    PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately. PLACEHOLDER_AT_END: a lost
-    placeholder was appended. PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
-    TAGS_UNSURE: inline tags stand at the end, or around no word. NUMBERS_CARRIED: the model changed a number, and
-    placeholders replaced numbers in its input. LENGTH_SPLIT: the output reached the length limit, and the segment was
-    translated in parts. DIGITS_SUPPRESSED: the translation had a number that the text does not have, and the text was
-    translated again without digits.
+    PLACEHOLDER_ALIGNED: the model lost a placeholder or unknown character, and the alignment gave its place.
+    PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately.
+    PLACEHOLDER_AT_END: a lost placeholder was appended.
+    PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
+    TAGS_UNSURE: inline tags are at the end, or around no word.
+    NUMBERS_CARRIED: the model changed a number, and placeholders replaced numbers in its input.
+    LENGTH_SPLIT: the output reached the length limit, and the segment was translated in parts.
+    DIGITS_SUPPRESSED: the translation had a number that the text does not have, and the text was translated again
+        without digits.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"
@@ -46,10 +48,11 @@ class Fallback(Enum):
 class SourceSegment(NamedTuple):
     """A sentence, or a part of an over-long one, as input of the model.
 
-    source: the model's input. placeholders: those in `source`, each once. block: index in the text. span: in the block.
-    is_part: part of an over-long sentence. tags: indices of its tags in the block. positions: of each character of
-    `source` in the block. numbers: placeholders of numbers, with the numbers. terms: glossary terms that are words in
-    `source`.
+    source: the model's input. placeholders: the placeholders in `source`, each once.
+    block: the block's index in the text. span: the segment's span in the block.
+    is_part: whether it is a part of an over-long sentence. tags: indices of its tags in the block.
+    positions: the position in the block of each character of `source`.
+    numbers: placeholders of numbers, with the numbers. terms: glossary terms that are words in `source`.
     """
 
     source: str
@@ -73,10 +76,9 @@ class SourceSegment(NamedTuple):
 class SegmentTranslation(NamedTuple):
     """A translation as the tokenizer decoded it.
 
-    alignment: between `SourceSegment.source` and `text`. num_appended: verbatim spans that the model lost and that the
-    tokenizer appended. fallbacks: repairs so far. token_offsets: in `text`; they are
-    mapped to the finished text.
-    keeps_source: whether a part of it is the source, because the model returned no words.
+    alignment: the alignment of `SourceSegment.source` and `text`. num_appended: how many verbatim spans the model lost
+    and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`. They are later mapped to
+    the finished text. keeps_source: whether a part of it is the source, because the model returned no words.
     """
 
     text: str
@@ -121,7 +123,7 @@ def has_lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> b
 def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
     """Return the parts of `segment.source` between its placeholders, to be translated separately.
 
-    Empty if no placeholder is lost, or if there is an alignment to place it by.
+    Empty if no placeholder is lost, or if there is an alignment that gives its place.
     """
     written, _ = _split_appended(translation)
     if translation.alignment is not None or all(
@@ -140,7 +142,7 @@ def join_parts(
     translations: Sequence[SegmentTranslation],
     reason: Fallback = Fallback.PLACEHOLDER_SPLIT,
 ) -> SegmentTranslation:
-    """Return the segment's translation, joined from those of parts of its source. reason: why it was split."""
+    """Return the segment's translation, joined from the translations of its parts. reason: why it was split."""
     joined = join(segment.source, parts, [translation.text for translation in translations])
     alignments = [each.alignment for each in translations if each.alignment is not None]
     is_aligned = bool(alignments) and len(alignments) == len(parts)
@@ -161,7 +163,7 @@ def join_parts(
 def _join_alignments(
     alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]
 ) -> Alignment:
-    """Return the alignment of concatenated texts. sources, targets: where each begins in the whole."""
+    """Return the alignment of concatenated texts. sources, targets: the start of each part in the whole."""
     shapes = np.array([alignment.weights.shape for alignment in alignments])
     weights = np.zeros(shapes.sum(axis=0))
     row = column = 0
@@ -181,7 +183,7 @@ def _shift(spans: Sequence[Offsets], distance: int) -> list[Offsets]:
 
 
 def shift_positions(positions: Sequence[int], distance: int) -> Sequence[int]:
-    """Return positions plus `distance`; a range for a range, in constant time."""
+    """Return positions plus `distance`. A range gives a range, in constant time."""
     if isinstance(positions, range):
         return range(positions.start + distance, positions.stop + distance)
     return [distance + position for position in positions]
@@ -192,7 +194,7 @@ def with_number_placeholders(
 ) -> SourceSegment:
     """Return the segment with a placeholder for every number, or for those in `only`.
 
-    used: text whose characters no new placeholder may be: that of the segment's block.
+    used: the text of the segment's block. A new placeholder is a character that it does not contain.
     """
     free = unused_placeholders(used)
     source: list[str] = []
@@ -231,7 +233,7 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Insert lost spans by the alignment, inside the clause; without an alignment at the clause's end."""
+    """Insert lost spans inside the clause by the alignment, or without an alignment at the clause's end."""
     fallbacks = [*repaired.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and repaired.alignment is not None and repaired.text.strip():
@@ -289,13 +291,13 @@ def _split_appended(translation: SegmentTranslation) -> tuple[str, list[str]]:
 
 
 def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with the first of each of its source's placeholders, and no other."""
+    """Return the translation with only the first occurrence of each of its source's placeholders."""
     text, fallbacks = translation.text, translation.fallbacks
     if not text or ord(max(text)) < PLACEHOLDER_CODE_POINTS.start:
         return _clip_offsets(Repaired(text, translation.alignment, fallbacks, translation.token_offsets))
     remaining = set(segment.placeholders)
     kept: list[str] = []
-    moved = [0]  # number of kept characters before each position of the translation
+    moved = [0]  # how many characters are kept before each position of the translation
     for character in text:
         if ord(character) not in PLACEHOLDER_CODE_POINTS or character in segment.source:
             is_kept = character not in segment.placeholders or character in remaining
@@ -328,7 +330,7 @@ def _clip_offsets(repaired: Repaired) -> Repaired:
 
 
 def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
-    """Return the translation with `place` applied to all its offsets."""
+    """Return the translation with all its offsets mapped by `place`."""
     alignment = repaired.alignment
     if alignment is not None:
         alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
@@ -338,7 +340,7 @@ def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]
 
 
 def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
-    """Insert a placeholder at `tag.position`, with spaces as in the source, and between it and a word."""
+    """Insert a placeholder at `tag.position`, with spaces as in the source, and with a space between it and a word."""
     text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     after = place + len(tag.markup)
     left = " " * _needs_space(source[:place][-1:], text[:position][-1:])
@@ -352,12 +354,12 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
 
 
 def _needs_space(before: str, now: str) -> bool:
-    """Whether a space goes between a placeholder and its neighbour `now`. before: its neighbour in the source."""
+    """Whether a space goes between a placeholder and its neighbour `now`. before: the neighbour in the source."""
     if not now or now.isspace():
         return False
     return before.isspace() or (_is_in_word(now) and not _is_in_word(before))
 
 
 def _is_in_word(character: str) -> bool:
-    """Whether it is a letter, a digit or a placeholder."""
+    """Whether the character is a letter, a digit or a placeholder."""
     return character.isalnum() or (character != "" and ord(character) in PLACEHOLDER_CODE_POINTS)

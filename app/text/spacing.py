@@ -14,8 +14,8 @@ _CLOSING = " \t\n\u00a0\u202f.!?\u2026:;,\u3002\uff01\uff1f\"'\u201c\u201d\u2019
 def kept_positions(source: str, text: str) -> list[int] | None:
     """Return the indices of the characters of a translation that are kept; None for all.
 
-    Dropped are repeated spaces, spaces before a full stop or comma, and spaces at both ends, each unless the source has
-    such spaces.
+    Repeated spaces, spaces before a full stop or comma, and spaces at both ends are dropped. Each kind of space is kept
+    if the source has it.
     """
     patterns = [each for each in (_DOUBLED, _BEFORE_MARK) if each.search(text) and not each.search(source)]
     start = len(text) - len(text.lstrip(" ")) if not source.startswith(" ") else 0
@@ -27,12 +27,12 @@ def kept_positions(source: str, text: str) -> list[int] | None:
 
 
 def closing_marks_start(text: str) -> int:
-    """Return where the marks that close a sentence begin, with quotes and brackets after its last word."""
+    """Return the position after the last word, where the closing marks, quotes and brackets of a sentence begin."""
     return len(text.rstrip(_CLOSING))
 
 
 def clamp_to_clause(source: str, span: str, text: str, position: int) -> int:
-    """Return a position for a span of the source, before the closing mark unless it follows one there."""
+    """Return a position for a span of the source. It is before the closing mark unless the source has it after one."""
     return position if _is_outside(source, span) else min(position, closing_marks_start(text))
 
 

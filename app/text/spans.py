@@ -1,6 +1,7 @@
 """Maps subwords to their positions in a text as the caller sent it.
 
-The model reads another text: with placeholder symbols for verbatim spans, and in Unicode's composed form (NFC).
+The positions differ because the model reads a text in Unicode's composed form (NFC), with placeholder symbols for
+verbatim spans.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ def target_offsets(
 ) -> list[Offsets]:
     """Return the offsets of each subword in `tokenizer.decode(ids, verbatim_spans).text`.
 
-    ids: without start and end tokens. A verbatim span belongs to its first placeholder symbol; an appended one to none.
+    ids: without start and end tokens. A verbatim span belongs to its first placeholder symbol. An appended span belongs
+    to no subword.
     """
     text, offsets = tokenizer.offsets(ids)
     widths, remaining = [], dict(enumerate(verbatim_spans))
@@ -45,7 +47,7 @@ def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
     """Convert offsets in the composed text (NFC), which the model reads, to offsets in `text`."""
     if unicodedata.is_normalized("NFC", text):
         return offsets
-    # composed[i]: code points that the first i of the text compose to.
+    # composed[i]: the number of code points that the first i code points of the text compose to.
     composed = [len(unicodedata.normalize("NFC", text[:end])) for end in range(len(text) + 1)]
     return [(bisect_right(composed, start) - 1, bisect_right(composed, end) - 1) for start, end in offsets]
 

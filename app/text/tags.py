@@ -1,9 +1,9 @@
 """Places the inline tags of a sentence in its translation, by the alignment.
 
-An element takes the run of target words that came from its own words. Its content stays within it; sibling elements
-stay separate and may change order. A tag without a partner (which is in another sentence, or missing) separates the
-words before it from those after it. So the tags of well-formed text stay well formed, and every tag appears exactly
-once, unchanged.
+An element takes the run of target words that came from its own words. Its content stays within it. Sibling elements
+stay separate and may change order. The partner of a tag may be in another sentence, or missing. Such a tag separates
+the words before it from the words after it. The tags of well-formed text therefore stay well formed, and every tag
+appears exactly once, unchanged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from app.text.alignment import Alignment, WordAlignment, words
 
-# Nested elements; the tags of a deeper sentence are appended. Larger: the recursion may exceed Python's stack.
+# The most nested elements. In a sentence with more, the tags are appended. If larger, the recursion may exceed Python's
+# stack.
 MAX_DEPTH = 60
-# Tags of one sentence; the tags of one with more are appended. Larger: more time, which is tags times words.
+# The most tags of one sentence. In a sentence with more, the tags are appended. If larger, placing takes more time,
+# which grows with tags times words.
 MAX_TAGS = 200
 
 
@@ -32,7 +34,7 @@ class TagKind(Enum):
 
 @dataclass(frozen=True)
 class Tag:
-    """position: code points of the text before it. markup: as written. name: shared with its partner."""
+    """position: code points of the text before the tag. markup: as written. name: the same as that of its partner."""
 
     position: int
     markup: str
@@ -43,7 +45,7 @@ class Tag:
 class Placement(NamedTuple):
     """Tags with their positions in the target text, in the order in which they are written.
 
-    is_sure: whether every element found words of its own.
+    is_sure: whether every element got words of its own.
     """
 
     tags: tuple[Tag, ...]
@@ -51,7 +53,7 @@ class Placement(NamedTuple):
 
 
 def partners(tags: Sequence[Tag]) -> dict[int, int]:
-    """Return opening tag index -> closing tag index. No pair between two partners is split."""
+    """Map the index of each opening tag to the index of its closing tag. Pairs are nested and never overlap."""
     found: dict[int, int] = {}
     opened: list[int] = []
     by_name: dict[str, int] = {}
@@ -117,7 +119,7 @@ def _tree(tags: Sequence[Tag], length: int) -> _Element:
 
 
 class _Placer:
-    """Places the tags of one sentence in its translation. Gap g of the target is before its word g."""
+    """Places the tags of one sentence in its translation. Gap g is the place before word g of the target."""
 
     def __init__(self, source: str, target: str, alignment: Alignment) -> None:
         self.source = source
@@ -167,7 +169,7 @@ class _Placer:
     def _run(
         self, element: _Element, first: int, last: int, occupied: Sequence[tuple[int, int, int]]
     ) -> tuple[int, int] | None:
-        """Return the best words for an element that no sibling has, or None if no word is left."""
+        """Return the best words for an element among those that no sibling has, or None if no word is left."""
         best: tuple[float, int, int] | None = None
         begin = first
         for stop, after in [(start, end) for start, end, _ in sorted(occupied)] + [(last, last)]:
@@ -179,7 +181,9 @@ class _Placer:
         return None if best is None else (best[1], best[2])
 
     def _gap(self, element: _Element, first: int, last: int) -> int:
-        """Return where a point goes: next to the word that it touches in the source, else between its neighbours."""
+        """Return the gap of a point. It is next to the word that the point touches in the source, or else between the
+        words of its neighbours.
+        """
         position = element.start
         for place, is_behind in ((position - 1, True), (position, False)):
             if first < last and _touches(self.source, place):
@@ -220,16 +224,16 @@ class _Placer:
 
 
 def _touches(text: str, place: int) -> bool:
-    """Whether the character at `place` exists and is no space."""
+    """Whether there is a character at `place` that is no space."""
     return 0 <= place < len(text) and not text[place].isspace()
 
 
 def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignment | None) -> Placement:
     """Place the tags of `source` in `target`.
 
-    tags: in the order of `source`, positions from 0 to len(source). Without alignment or target words, and with more
-    than MAX_TAGS tags or MAX_DEPTH nested elements, all tags are appended in their order, and the placement is not
-    sure.
+    tags: in the order of `source`, with positions from 0 to len(source). All tags are appended in their order, and the
+    placement is not sure, if there is no alignment or no target word, or if there are more than MAX_TAGS tags or
+    MAX_DEPTH nested elements.
     """
     if not tags:
         return Placement((), is_sure=True)

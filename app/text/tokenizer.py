@@ -1,13 +1,15 @@
-"""Text to subword ids and back, the same in training and in serving.
+"""Converts text to subword ids and back. Training and serving use the same code.
 
-SentencePiece with the identity normalisation: no character is folded, no space is merged. Two things surround it.
+SentencePiece runs with the identity normalisation, so it folds no character and merges no space. The tokenizer adds
+two steps.
 
-- Text is composed first (Unicode NFC), so that a decomposed umlaut is the letter of the training data.
-- A verbatim span is a run of characters that the vocabulary has no piece for: emoji, other scripts, control characters,
-  a literal U+2581. Each becomes one placeholder symbol, which the model learns to copy, and is restored unchanged.
+- It first composes the text (Unicode NFC), so that a decomposed umlaut becomes the letter of the training data.
+- It replaces verbatim spans. A verbatim span is a run of characters that the vocabulary has no piece for, such as
+  emoji, other scripts, control characters or a literal U+2581. Each span becomes one placeholder symbol. The model
+  learns to copy the symbol, and decoding restores the span unchanged.
 
-The placeholder symbols are the private-use characters of PLACEHOLDER_SYMBOLS, which SentencePiece has as user-defined
-symbols. The same characters in a user's text are verbatim spans themselves.
+The placeholder symbols are the private-use characters of PLACEHOLDER_SYMBOLS, which are user-defined symbols of the
+SentencePiece model. The same characters in a user's text are themselves verbatim spans.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import sentencepiece
 
 PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
-# Words in the cache, and characters of the longest: about two megabytes. Larger: more memory. Smaller: more time.
+# The most words in the cache, and characters of the longest one. The cache takes about two megabytes. If larger, it
+# takes more memory. If smaller, encoding takes more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
 # A ligature, a no-break space between words and a full-width letter.
 _FOLDED = "\ufb01a\u00a0a\uff21"
@@ -36,8 +39,8 @@ class TokenizerError(ValueError):
 class Encoded(NamedTuple):
     """A source sentence.
 
-    ids: subwords, the end token last unless the model's sources have none. verbatim_spans: by index of their
-    placeholder symbol.
+    ids: subwords, the end token last unless the model's sources have none. verbatim_spans: span k has placeholder
+    symbol k.
     """
 
     ids: tuple[int, ...]
@@ -60,7 +63,7 @@ class Tokenizer:
     def __init__(self, path: Path, *, ends_source: bool = True) -> None:
         """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.
 
-        ends_source: whether `encode` adds the end token; a source without any subword has it always.
+        ends_source: whether `encode` adds the end token. A source without any subword always has it.
         """
         self.ends_source = ends_source
         try:
@@ -98,7 +101,7 @@ class Tokenizer:
         return int(self._processor.piece_to_id(SPACE + word)) != self.unk_id
 
     def text_of(self, identity: int, verbatim_spans: Sequence[str] = ()) -> str:
-        """Return the text of one subword with the space before it; bytes by name, such as <0xE2>."""
+        """Return the text of one subword with the space before it. A byte is written by its name, such as <0xE2>."""
         piece = str(self._processor.id_to_piece(identity))
         index = ord(piece[0]) - ord(PLACEHOLDER_SYMBOLS[0]) if len(piece) == 1 else -1
         if 0 <= index < len(PLACEHOLDER_SYMBOLS):
@@ -128,7 +131,7 @@ class Tokenizer:
         return Encoded((*ids, *end), tuple(verbatim_spans))
 
     def encode_tagged(self, text: str, tag: str | None) -> Encoded:
-        """Encode a source sentence after a subword that names its target language; None: without one.
+        """Encode a source sentence after a subword that names its target language. tag: None for no such subword.
 
         Raises TokenizerError as `encode` does, and for a tag that is not in the vocabulary.
         """
@@ -140,8 +143,8 @@ class Tokenizer:
     def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source with these verbatim spans, the end token last.
 
-        A verbatim span of the source becomes its placeholder symbol; any other is spelled in bytes. Raises
-        TokenizerError if the other one has a placeholder symbol, which bytes cannot spell.
+        A verbatim span of the source becomes its placeholder symbol. Any other one is spelled in bytes. Raises
+        TokenizerError if such an other span has a placeholder symbol, which bytes cannot spell.
         """
         remaining = list(enumerate(verbatim_spans))
         parts: list[str] = []
@@ -159,8 +162,8 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> Decoded:
         """Decode subwords without start and end tokens, and restore the verbatim spans.
 
-        A placeholder symbol without span is dropped, a repeated one is kept once, and a span whose symbol is missing is
-        appended, so that none is lost.
+        A placeholder symbol without a span is dropped. A repeated symbol is kept once. A span whose symbol is missing
+        is appended, so that no span is lost.
         """
         text = self._decode(list(ids))
         if not verbatim_spans and (not text or max(text) < PLACEHOLDER_SYMBOLS[0]):
@@ -181,13 +184,13 @@ class Tokenizer:
     def offsets(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of ids, with its placeholder symbols, and each subword's start and end in it.
 
-        Of a character spelled in bytes all bytes but the last are empty.
+        If a character is spelled in bytes, all bytes but the last are empty.
         """
         found = self._processor.decode(list(ids), return_type="offset_mapping")
         return str(found["text"]), [(int(start), int(end)) for start, end in found["offsets"]]
 
     def _ids(self, text: str) -> Sequence[int]:
-        """Return the subwords of a text of known characters and placeholder symbols."""
+        """Return the subwords of a text that has only known characters and placeholder symbols."""
         return self._encode(text) if self._words is None else self._words.encode(text)
 
     def _runs(self, text: str) -> Iterator[tuple[bool, str]]:
@@ -202,7 +205,7 @@ class WordCache:
     """Encodes a text word by word with a cache, because most words of a text are common. Any thread may use it."""
 
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
-        """encode: encodes a whole text, with the space before its first word."""
+        """encode: a function that encodes a whole text, with the space before its first word."""
         self._encode = encode
         self._kept: dict[str, tuple[int, ...]] = {}
 
@@ -226,7 +229,10 @@ class WordCache:
 
 
 def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
-    """Whether the model encodes each word independently: merges with ranks as scores, and no piece of two words."""
+    """Whether the model encodes each word independently.
+
+    It does so if its scores are the ranks of merges and no piece spans two words.
+    """
     last = range(max(0, len(pieces) - 64), len(pieces))
     has_ranks = all(float(processor.get_score(index)).is_integer() for index in last)
     return has_ranks and not any(piece.find(SPACE, 1) > 0 for piece in pieces)
@@ -242,7 +248,7 @@ def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
         if character in known or "\ud800" <= character <= "\udfff" or character in PLACEHOLDER_SYMBOLS:
             continue
         text = processor.normalize(character).replace(SPACE, " ").strip(" ")
-        # What is folded into nothing stays unknown, so that it is carried over, unless it is a space.
+        # A character that is folded into nothing stays unknown and becomes a verbatim span, unless it is a space.
         if all(each in known for each in text) and (text or character.isspace()):
             folded.add(character)
     return folded
@@ -251,8 +257,8 @@ def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
 def _direct_functions(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
     """Return functions from a text to ids and back.
 
-    The library's own ones check a dozen options at each call, which takes as long as the work. The functions that they
-    call are used instead, if this version has them and they return the same.
+    The library's public functions check a dozen options at each call, which takes as long as the work. The functions
+    that they call are used instead, if this version has them and they return the same.
     """
     encode, decode = processor.encode, processor.decode
     try:

@@ -1,9 +1,9 @@
 """Reads XML into blocks with expat, which reports the byte offset of everything.
 
-A fragment needs no root element. Elements within running text are inline; elements among elements only are boundaries;
-the caller may name exceptions. Not translated: attributes, comments, CDATA sections, processing instructions,
-`translate="no"`, the class `notranslate`, and elements that the caller names. Malformed XML and entity declarations
-raise MarkupError with line and column.
+A fragment needs no root element. Elements within running text are inline. Elements that have only elements beside them
+are boundaries. The caller may name exceptions. Attributes, comments, CDATA sections, processing instructions,
+`translate="no"`, the class `notranslate` and elements that the caller names are not translated. Malformed XML and
+entity declarations raise MarkupError with line and column.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _DOCUMENT = re.compile(r"[\s\ufeff]*+<(?:\?xml\s|!DOCTYPE\s)")
 class XmlRules:
     """The caller's rules for element names.
 
-    ignored: their content is not translated. splitting: always boundaries. not_splitting: never boundaries.
-    is_outlined: whether elements among elements only are boundaries.
+    ignored: elements whose content is not translated. splitting: elements that are always boundaries. not_splitting:
+    elements that are never boundaries. is_outlined: whether elements that have only elements beside them are
+    boundaries.
     """
 
     ignored: frozenset[str] = frozenset()
@@ -102,7 +103,7 @@ class _Recorder:
                 self.events[self.open[-1]].has_text = True
 
     def _start_cdata(self) -> None:
-        self._add("other")  # reaches to the next event, so that its end needs no event
+        self._add("other")  # extends to the next event, so the end of the section needs no event
         self.is_cdata = True
 
     def _end_cdata(self) -> None:
@@ -133,7 +134,7 @@ def read_xml(text: str, rules: XmlRules | None = None) -> Document:
 
 
 def _parts(recorder: _Recorder, body: bytes, shift: int) -> tuple[str | Block, ...]:
-    """shift: bytes of the root element put before `body`, which then encloses everything; 0 for a document."""
+    """The markup and blocks. shift: bytes of the root element that was put before a fragment; 0 for a document."""
     events = recorder.events[1:-1] if shift else recorder.events
     offsets = [event.offset - shift for event in events]
     builder = BlockBuilder()

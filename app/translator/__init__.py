@@ -1,9 +1,11 @@
-"""Translates and scores texts: the layer between the API, which has texts, and the engine, which has subword ids."""
+"""Translates and scores texts. This is the layer between the API (texts) and the engine (subword ids)."""
 
 from app.text.detection import Ranked
+from app.translator.models import Models, ServedModel
 from app.translator.observer import Observer
 from app.translator.request import (
     AnswerLimits,
+    ModelVersion,
     PairScore,
     ScoreRequest,
     ScoreResult,
@@ -22,12 +24,15 @@ from app.translator.translator import Extras, Translator
 __all__ = [
     "AnswerLimits",
     "Extras",
+    "ModelVersion",
+    "Models",
     "Observer",
     "PairScore",
     "Ranked",
     "ScoreRequest",
     "ScoreResult",
     "SegmentHypothesis",
+    "ServedModel",
     "TextSpan",
     "Timings",
     "Token",

@@ -1,4 +1,4 @@
-"""A request's reservation of engine capacity, which a full queue does not refuse if all sentences are cached."""
+"""A request's reservation of engine capacity. A full queue still admits a request whose sentences are all cached."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from app.engine.admission import Reservation
 from app.engine.speed import Cost
 from app.errors import Overloaded
 
-# Requests at a time that are split and tokenised although the queue is full, to look their sentences up in the cache.
-# Larger: an overloaded server spends more time on requests that it refuses. Smaller: it refuses more cached ones.
+# The most requests at a time that are tokenised although the queue is full, to look up their sentences in the cache.
+# If larger, an overloaded server spends more time on requests that it refuses. If smaller, it refuses more requests
+# whose sentences are all cached.
 MAX_PROVISIONAL = 8
 
 
 class CachedSentences(Protocol):
-    """The cache of results, as admission needs it.
+    """What admission needs of the cache of results.
 
     num_provisional: requests admitted past a full queue until `AdmissionTicket.finalize` knows their cost.
     """
@@ -30,7 +31,7 @@ class CachedSentences(Protocol):
 
 
 class AdmissionTicket:
-    """A reservation of engine capacity, held with `with` around all of a request's work.
+    """A reservation of engine capacity. A `with` block holds it around all of a request's work.
 
     Cached sentences cost nothing. If the queue is full, a request is therefore admitted provisionally, and `finalize`
     refuses it unless all of its sentences are cached.
@@ -60,16 +61,17 @@ class AdmissionTicket:
         self._end_provisional()
         is_admitted = self._refusal is None
         self._refusal = (
-            None  # its traceback holds this ticket: only the garbage collector would free the request
+            None  # its traceback refers to this ticket, so only the garbage collector would free the request
         )
         if is_admitted:
             self._scope.__exit__(kind, error, trace)
 
     def finalize(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
-        """Replace the estimate by the cost of all sentences: ids, options and expected number of decodings of each.
+        """Replace the estimate by the cost of all sentences.
 
-        The sentences must be submitted without waiting, so that those in the cache stay there. Raises Overloaded for a
-        provisional request with a sentence that is not cached, and if the result is predicted to miss the deadline.
+        sentences: the ids, the options and the expected number of decodings of each sentence. The caller must submit
+        them without an await in between, so that cached ones are still cached. Raises Overloaded for a provisional
+        request with a sentence that is not cached, and if the result is predicted to miss the deadline.
         """
         self._end_provisional()
         uncached = [

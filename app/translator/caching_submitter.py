@@ -1,12 +1,12 @@
 """Submits sentences to the engine through a cache of results, and coalesces equal sentences in flight.
 
-Two sentences are equal if the model, the source ids and every option are. A sample without a seed of the caller's is
-neither cached nor shared. Errors and partial results are not cached.
+Two sentences are equal if the model, the source ids and every option are equal. A sample whose seed the caller did not
+set is neither cached nor shared. Errors and partial results are not cached.
 
-Requests for a sentence that is in flight subscribe to it. Each keeps its own deadline and can cancel; when the last
-one cancels, the sentence's rows are freed. A new subscriber extends the sentence's deadline to its own if that is
-later, and queues the sentence in its own request's turn too, so that a short request does not wait for the turn of a
-long one. If a request subscribes when the engine has already dropped the sentence for its deadline, the sentence is
+Requests for a sentence that is in flight subscribe to it. Each subscriber keeps its own deadline and can cancel. When
+the last one cancels, the sentence's rows are freed. A new subscriber with a later deadline extends the sentence's
+deadline. It also queues the sentence in its own request's turn, so that a short request does not wait for the turn of
+a long one. A request may subscribe after the engine has dropped the sentence for its deadline. The sentence is then
 submitted again for the subscribers with time left.
 """
 
@@ -27,16 +27,16 @@ from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, ServiceError
 from app.stores.sentence_cache import CacheStats, SentenceCache
 from app.translator.admission_ticket import AdmissionTicket
-from app.translator.in_flight import InFlight, Subscriber
+from app.translator.in_flight import SentenceInFlight, Subscriber
 from app.translator.result_size import size_of
 
-# Bytes of a cache key. Smaller: two different sentences may get the same key, and one the other's translation.
+# Bytes of a cache key. If smaller, two sentences may get the same key, and one would get the other's translation.
 DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
 class SubmitterSettings:
-    """cache_bytes: memory for cached results; 0: no cache. coalesces: whether equal sentences in flight are shared."""
+    """cache_bytes: memory for cached results; 0 for no cache. coalesces: whether equal sentences are decoded once."""
 
     cache_bytes: int = 0
     coalesces: bool = True
@@ -48,6 +48,11 @@ class SubmitterStats(CacheStats):
 
     num_coalesced: int = 0
     num_in_flight: int = 0
+
+    @classmethod
+    def joint(cls, parts: Sequence[SubmitterStats]) -> SubmitterStats:
+        """Return the counts of several models' submitters as one."""
+        return cls(**{name: sum(getattr(part, name) for part in parts) for name in vars(parts[0])})
 
 
 class CachingSubmitter:
@@ -62,11 +67,11 @@ class CachingSubmitter:
         self._settings = settings or SubmitterSettings()
         self._is_enabled = self._settings.cache_bytes > 0 or self._settings.coalesces
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
-        self._in_flight: dict[bytes, InFlight] = {}
+        self._in_flight: dict[bytes, SentenceInFlight] = {}
         self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
         self._num_in_flight = 0
-        # Requests that were admitted past a full queue, until their cost is known.
+        # Requests that were admitted past a full queue and whose cost is not yet known.
         self.num_provisional = 0
 
     def stats(self) -> SubmitterStats:
@@ -88,10 +93,10 @@ class CachingSubmitter:
         caller: str = "",
         deadline: float,
     ) -> AdmissionTicket:
-        """Return a request's admission ticket, to be held with `with` around all of its work.
+        """Return a request's admission ticket. The caller holds it in a `with` block around all of the work.
 
-        num_sentences, num_tokens: an estimate, end tokens included, that `AdmissionTicket.finalize` replaces. options:
-        of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
+        num_sentences, num_tokens: an estimate, end tokens included. `AdmissionTicket.finalize` replaces it. options:
+        those of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
         """
         reservation = self.engine.reserve(
             num_sentences, num_tokens, options=options, caller=caller, deadline=deadline
@@ -119,9 +124,9 @@ class CachingSubmitter:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
-        """Return the future of a sentence's result; as `Engine.submit`, but cached or shared where it can be.
+        """Return the future of a sentence's result, as `Engine.submit` does, from the cache or shared if possible.
 
-        on_tokens: not called for a cached result; a new subscriber gets all tokens from the first on. Raises
+        on_tokens: not called for a cached result. A new subscriber gets all tokens from the first on. Raises
         InvalidRequest, NotReady.
         """
         if not (self._is_enabled and _is_repeatable(options)):
@@ -140,13 +145,13 @@ class CachingSubmitter:
             future.set_result(kept)
             return future
         subscriber = Subscriber(future, request_id, caller, deadline, on_tokens)
-        in_flight = self._in_flight.get(key)
-        if in_flight is None or not self._settings.coalesces:
-            in_flight = InFlight(key, source_ids, options)
-            self._start(in_flight, [subscriber])
+        sentence = self._in_flight.get(key)
+        if sentence is None or not self._settings.coalesces:
+            sentence = SentenceInFlight(key, source_ids, options)
+            self._start(sentence, [subscriber])
         else:
             self._num_coalesced += 1
-            self._subscribe(in_flight, subscriber)
+            self._subscribe(sentence, subscriber)
         self._subscribers[future] = subscriber
         timer = loop.call_later(deadline - time.monotonic(), subscriber.expire)
         future.add_done_callback(lambda _: self._on_subscriber_done(subscriber, timer))
@@ -156,79 +161,79 @@ class CachingSubmitter:
         """As `Engine.prioritize_retries`, for futures of `submit`."""
         subscribers = self._subscribers
         self.engine.prioritize_retries(
-            [subscribers[future].in_flight.future if future in subscribers else future for future in futures]
+            [subscribers[future].sentence.future if future in subscribers else future for future in futures]
         )
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
-        """Return the cache key, which is equal if and only if the model, the ids and every option are."""
+        """Return the cache key. Two keys are equal if and only if the model, the ids and every option are equal."""
         digest = hashlib.blake2b(_fingerprint(self._model_key, options), digest_size=DIGEST_BYTES)
         digest.update(np.asarray(source_ids, np.int32).tobytes())
         return digest.digest()
 
-    def _start(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
-        """Submit the sentence for these subscribers. Raises InvalidRequest, NotReady, without subscribing any."""
+    def _start(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:
+        """Submit the sentence for these subscribers. Raises InvalidRequest or NotReady before it subscribes any."""
         first = subscribers[0]
         streams_tokens = any(subscriber.on_tokens is not None for subscriber in subscribers)
-        in_flight.future = self.engine.submit(
-            in_flight.source_ids,
-            in_flight.options,
+        sentence.future = self.engine.submit(
+            sentence.source_ids,
+            sentence.options,
             request_id=first.request_id,
             caller=first.caller,
             deadline=max(subscriber.deadline for subscriber in subscribers),
-            on_tokens=in_flight.publish if streams_tokens else None,
+            on_tokens=sentence.publish if streams_tokens else None,
         )
-        in_flight.begin(subscribers, streams_tokens=streams_tokens)
+        sentence.begin(subscribers, streams_tokens=streams_tokens)
         self._num_in_flight += 1
         if self._settings.coalesces:
-            self._in_flight[in_flight.key] = in_flight
-        in_flight.future.add_done_callback(lambda done: self._on_completed(in_flight, done))
+            self._in_flight[sentence.key] = sentence
+        sentence.future.add_done_callback(lambda done: self._on_completed(sentence, done))
 
-    def _subscribe(self, in_flight: InFlight, subscriber: Subscriber) -> None:
-        starts_streaming = subscriber.on_tokens is not None and not in_flight.streams_tokens
-        in_flight.add(subscriber)
+    def _subscribe(self, sentence: SentenceInFlight, subscriber: Subscriber) -> None:
+        starts_streaming = subscriber.on_tokens is not None and not sentence.streams_tokens
+        sentence.add(subscriber)
         self.engine.join(
-            in_flight.future,
+            sentence.future,
             request_id=subscriber.request_id,
             caller=subscriber.caller,
             deadline=subscriber.deadline,
-            on_tokens=in_flight.publish if starts_streaming else None,
+            on_tokens=sentence.publish if starts_streaming else None,
         )
 
     def _on_subscriber_done(self, subscriber: Subscriber, timer: asyncio.TimerHandle) -> None:
-        """Unsubscribe: answered, expired or cancelled. Cancel the sentence if this was the last subscriber."""
+        """Unsubscribe a subscriber that has its result, expired or cancelled. The last one cancels the sentence."""
         timer.cancel()
         del self._subscribers[subscriber.future]
         if not subscriber.future.cancelled():
-            subscriber.future.exception()  # marks it as retrieved: a request that was cancelled does not read it
-        in_flight = subscriber.in_flight
-        in_flight.subscribers.pop(subscriber, None)
-        if not in_flight.subscribers and not in_flight.future.done():
-            self._remove(in_flight)
-            in_flight.future.cancel()
+            subscriber.future.exception()  # marks it as retrieved, since a cancelled request does not read it
+        sentence = subscriber.sentence
+        sentence.subscribers.pop(subscriber, None)
+        if not sentence.subscribers and not sentence.future.done():
+            self._remove(sentence)
+            sentence.future.cancel()
 
-    def _on_completed(self, in_flight: InFlight, done: asyncio.Future[SequenceResult]) -> None:
+    def _on_completed(self, sentence: SentenceInFlight, done: asyncio.Future[SequenceResult]) -> None:
         """Pass the outcome of a sentence to all its subscribers."""
         self._num_in_flight -= 1
-        self._remove(in_flight)
+        self._remove(sentence)
         if done.cancelled():
             return
         error = done.exception()
         if isinstance(error, DeadlineExceeded):
-            remaining = in_flight.fail_expired(error, now=time.monotonic())
+            remaining = sentence.fail_expired(error, now=time.monotonic())
             if remaining:
-                self._resubmit(in_flight, remaining)
+                self._resubmit(sentence, remaining)
         elif error is not None:
-            in_flight.fail(error)
+            sentence.fail(error)
         else:
             result = done.result()
             if self.keeps_results:
-                self._cache_result(in_flight.key, result)
-            in_flight.succeed(result)
+                self._cache_result(sentence.key, result)
+            sentence.succeed(result)
 
-    def _resubmit(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
-        """Submit the sentence again for subscribers with time left, which joined after the engine dropped it."""
+    def _resubmit(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:
+        """Submit the sentence again for the subscribers that joined after the engine dropped it and have time left."""
         try:
-            self._start(in_flight, subscribers)
+            self._start(sentence, subscribers)
         except ServiceError as error:
             for subscriber in subscribers:
                 subscriber.fail(error)
@@ -239,17 +244,17 @@ class CachingSubmitter:
         )
         self._cache.put(key, kept, size_of(kept))
 
-    def _remove(self, in_flight: InFlight) -> None:
-        if self._in_flight.get(in_flight.key) is in_flight:
-            del self._in_flight[in_flight.key]
+    def _remove(self, sentence: SentenceInFlight) -> None:
+        if self._in_flight.get(sentence.key) is sentence:
+            del self._in_flight[sentence.key]
 
 
 def _is_repeatable(options: DecodingOptions) -> bool:
-    """Whether decoding the sentence again gives the same result: no sampling, or with a seed of the caller's."""
+    """Whether decoding the sentence again gives the same result: without sampling, or with the caller's seed."""
     return options.sampling is None or options.sampling.is_seeded
 
 
 @functools.lru_cache(maxsize=256)
 def _fingerprint(model_key: bytes, options: DecodingOptions) -> bytes:
-    """Return the model and all options as bytes; repr includes every field of the options."""
+    """Return the model and all options as bytes, from the repr, which includes every field of the options."""
     return b"%d:%s%s" % (len(model_key), model_key, repr(options).encode())

@@ -1,4 +1,4 @@
-"""Turns the engine's results into translations, with the tokens and scores that the request requests."""
+"""Turns the engine's results into translations, with the tokens and scores that the request asks for."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from app.translator.request import (
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 from app.translator.tokens import SourceColumns, TokenBuilder
 
-# How `Tokenizer.text_of` writes a byte.
+# The format in which `Tokenizer.text_of` writes a byte.
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Detokeniser:
-    """The results of one model. Immutable, so any thread may use it."""
+    """Turns the results of one model into translations. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer, encoder: SubwordEncoder) -> None:
-        """tokenizer: of the target. encoder: the one that encoded the sources."""
+        """tokenizer: that of the target. encoder: the one that encoded the sources."""
         self._tokenizer = tokenizer
         self._encoder = encoder
 
     @functools.cached_property
     def digit_ids(self) -> tuple[int, ...]:
-        """The subwords that hold a digit, or are one spelled as a byte."""
+        """The ids of subwords that contain a digit or spell one as a byte."""
         vocab_size = self._tokenizer.vocab_size
         return tuple(index for index in range(vocab_size) if has_digit(self._tokenizer.text_of(index)))
 
     def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
-        """Return a segment's translation by the hypotheses of one rank, 0 being the best.
+        """Return a segment's translation from the hypotheses of one rank. Rank 0 is the best.
 
-        returns_tokens: with the offsets of all tokens, end tokens included, which `app.text` then keeps up to date.
+        returns_tokens: whether it has the offsets of all tokens, end tokens included. `app.text` then updates them.
         """
         translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
         lacks_digits = any(part.lacks_digits for part in job.parts)
@@ -133,13 +133,13 @@ class Detokeniser:
     def _alignment(
         self, job: SegmentJob, part: Part, hypothesis: Hypothesis, offsets: Sequence[tuple[int, int]]
     ) -> Alignment | None:
-        """Return the alignment of a part and its translation. offsets: of the target's subwords."""
+        """Return the alignment of a part and its translation. offsets: those of the target's subwords."""
         if job.language.pair is None or not offsets:
             return None
         source = self._encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
         weights = np.array(hypothesis.alignment[: len(offsets)], np.float64)
         num_columns = weights.shape[1]
-        # Columns without characters, such as the end token, have no effect on the alignment.
+        # Subwords without characters, such as the end token, have no effect on the alignment.
         source += [(0, 0)] * (num_columns - len(source))
         return Alignment(tuple(source), tuple(offsets), weights)
 
@@ -183,8 +183,8 @@ class Detokeniser:
     ) -> tuple[Token, ...]:
         """Return the tokens of all parts in order.
 
-        offsets: in `text` of each part's subwords and of its end. sources: spans of each part's source subwords
-        in the caller's text.
+        offsets: the offsets in `text` of each part's subwords and of its end. sources: the spans of each part's source
+        subwords in the caller's text.
         """
         tokens: list[Token] = []
         end, column, num_columns = 0, 0, sum(map(len, sources))
@@ -223,7 +223,9 @@ class Detokeniser:
         pieces: Sequence[ScoredSource],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score a pair. `results`: one a pair. Tokens have their positions in the request's translation."""
+        """Return one score for each pair. results: one for each pair. Tokens have their positions in the request's
+        translation.
+        """
         scores = []
         for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
@@ -254,7 +256,7 @@ class Detokeniser:
 def _score(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
     """Return the engine's score of a segment.
 
-    Of several parts: the sum of their log-probabilities over the length penalty of all their tokens.
+    For several parts it is the sum of their log-probabilities over the length penalty of all their tokens.
     """
     if len(hypotheses) == 1:
         return hypotheses[0].score

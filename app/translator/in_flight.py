@@ -1,4 +1,4 @@
-"""A sentence that the engine is decoding, and the requests that subscribe to its result."""
+"""A sentence that is in the engine, and the requests that subscribe to its result."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from app.errors import DeadlineExceeded
 
 @dataclass(eq=False)
 class Subscriber:
-    """One request's subscription to one sentence in flight. deadline: seconds of time.monotonic."""
+    """One request's subscription to one sentence.
+
+    future: of the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
+    if the request streams. sentence: set when the subscriber is added to a sentence.
+    """
 
     future: asyncio.Future[SequenceResult]
     request_id: str
     caller: str
     deadline: float
     on_tokens: OnTokens | None
-    in_flight: InFlight = field(init=False)
+    sentence: SentenceInFlight = field(init=False)
 
     def expire(self) -> None:
-        """Fail this subscriber with DeadlineExceeded; others are unaffected."""
+        """Fail this subscriber with DeadlineExceeded. The other subscribers are unaffected."""
         self.fail(DeadlineExceeded("the request's time ran out"))
 
     def fail(self, error: BaseException) -> None:
@@ -33,11 +37,11 @@ class Subscriber:
             self.future.set_exception(error)
 
 
-class InFlight:
-    """A submitted sentence.
+class SentenceInFlight:
+    """A sentence that was submitted to the engine.
 
-    future: the engine's. streams_tokens: whether the engine reports its tokens. subscribers: in order of arrival; keys
-    of a dict, which are removed in constant time.
+    future: the engine's future for this submission. streams_tokens: whether the engine reports the sentence's tokens.
+    subscribers: an ordered set (a dict without values), so that removal takes constant time.
     """
 
     future: asyncio.Future[SequenceResult]
@@ -51,24 +55,24 @@ class InFlight:
         self._ids: list[int] = []
 
     def begin(self, subscribers: Sequence[Subscriber], *, streams_tokens: bool) -> None:
-        """Reset to a new submission with these subscribers."""
+        """Start a new submission with these subscribers; discard the earlier tokens."""
         self.streams_tokens = streams_tokens
         self._ids = []
         self.subscribers = dict.fromkeys(subscribers)
         for subscriber in subscribers:
-            subscriber.in_flight = self
+            subscriber.sentence = self
 
     def add(self, subscriber: Subscriber) -> None:
-        """Add a subscriber, and pass it the tokens decoded so far."""
+        """Add a subscriber, and pass it the tokens decoded so far if it streams."""
         self.subscribers[subscriber] = None
-        subscriber.in_flight = self
+        subscriber.sentence = self
         if subscriber.on_tokens is not None:
             if self._ids:
                 subscriber.on_tokens(0, tuple(self._ids))
             self.streams_tokens = True
 
     def publish(self, position: int, ids: tuple[int, ...]) -> None:
-        """Pass new tokens of the engine to all subscribers that stream."""
+        """Replace the tokens from `position` on by `ids`, and pass them to all subscribers that stream."""
         self._ids[position:] = ids
         for subscriber in list(self.subscribers):
             if subscriber.on_tokens is not None and not subscriber.future.done():
@@ -86,7 +90,7 @@ class InFlight:
             subscriber.fail(error)
 
     def fail_expired(self, error: DeadlineExceeded, *, now: float) -> list[Subscriber]:
-        """Fail the subscribers whose deadline has passed; return those with time left."""
+        """Fail the subscribers whose deadline has passed. Return those with time left."""
         pending = [subscriber for subscriber in self.subscribers if not subscriber.future.done()]
         for subscriber in pending:
             if subscriber.deadline <= now:

@@ -25,7 +25,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, results: Sequence[SequenceResult]) -> Phases:
-        """Return the longest time of each phase, of sentences that were decoded in parallel."""
+        """Return the longest time of each phase among sentences that were decoded in parallel."""
         return cls.slowest(
             [cls(each.queue_time_s, each.encode_time_s, each.decode_time_s) for each in results]
         )
@@ -49,10 +49,10 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """One sentence for the engine. span: in its segment's source. result: None until decoded.
+    """One sentence for the engine. span: its place in its segment's source. result: None until decoded.
 
-    was_wordless: whether an earlier decoding of it had no letter or digit. lacks_digits: whether its output must have
-    no digit.
+    was_wordless: whether an earlier decoding of this part had no letter or digit. lacks_digits: whether the output
+    must have no digit.
     """
 
     span: Span
@@ -73,7 +73,7 @@ class Part:
         return () if self.result is None else self.result.hypotheses
 
     def hypothesis(self, rank: int) -> Hypothesis:
-        """Return the hypothesis of a rank, the best being 0, or the last if there are fewer. Requires a result."""
+        """Return the hypothesis of a rank, or the last if there are fewer. Rank 0 is the best. Requires a result."""
         return self.hypotheses[min(rank, len(self.hypotheses) - 1)]
 
     @property
@@ -95,12 +95,13 @@ class Attempt(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentJob:
-    """A segment with its parts, one at first. Only one thread at a time changes it.
+    """A segment with its parts. It begins with one part. Only one thread at a time changes it.
 
-    prefix: forced beginning of the translation; "": none. part_fallbacks: reasons for several parts. num_splits: how
-    often parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be
-    tried. terms_done, numbers_done, digits_done: whether these need no further retry. best: the accepted translation.
-    phases: engine time of all decodings.
+    prefix: forced beginning of the translation; "" for none.
+    part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
+    attempts: decodings so far. candidates: sources with placeholders that are still to be tried.
+    terms_done, numbers_done, digits_done: whether terms, numbers and digits need no further retry.
+    best: the accepted translation. phases: engine time of all decodings.
     """
 
     parsed_text: ParsedText
@@ -135,7 +136,7 @@ class SegmentJob:
 
     @property
     def expected_decodings(self) -> int:
-        """Expected number of decodings: half of the segments with numbers and many with terms are decoded twice."""
+        """Expected number of decodings. Half of the segments with numbers and many with terms are decoded twice."""
         may_change_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
         return 2 if may_change_numbers or self.segment.terms else 1
 
@@ -179,7 +180,8 @@ class TextPlan(NamedTuple):
 def joint_reason(hypotheses: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:
     """Return the finish reason of a segment: STOP if every part has it, else the first other one.
 
-    keeps_source: whether a part's source replaces its translation, which is SOURCE. is_shortened: REPETITION.
+    keeps_source: whether a part's source replaces its translation; the reason is then SOURCE.
+    is_shortened: whether the translation leaves out repetitions of the source; the reason is then REPETITION.
     """
     if keeps_source:
         return FinishReason.SOURCE

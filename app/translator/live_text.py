@@ -8,7 +8,7 @@ from app.decoding.options import FinishReason
 from app.text.tokenizer import Tokenizer
 from app.translator.observer import Observer
 
-# SentencePiece decodes a character whose bytes are incomplete to this one.
+# SentencePiece decodes the bytes of an incomplete character to this one.
 REPLACEMENT_CHARACTER = "\ufffd"
 
 
@@ -24,9 +24,9 @@ class LiveSegment:
         *,
         is_greedy: bool,
     ) -> None:
-        """indices: of the text, and of the segment in it. tokenizer: of the target.
+        """indices: those of the text and of the segment in it. tokenizer: that of the target.
 
-        show: converts the model's words to the text's: casing, contents of placeholders. is_greedy: if False, only the
+        show: restores the casing and the contents of placeholders in the model's output. is_greedy: if False, only the
         finished translation is reported.
         """
         self._is_greedy = is_greedy
@@ -38,7 +38,7 @@ class LiveSegment:
         self._sent = ""
 
     def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
-        """Add subwords of the engine from `position` on. verbatim_spans: those of the source."""
+        """Add subwords from the engine, which begin at `position`. verbatim_spans: those of the source."""
         self._ids[position:] = ids
         self._send(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 
@@ -63,10 +63,13 @@ class LiveSegment:
 
 
 def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:
-    """Return the text of an unfinished target: whole characters, and no verbatim span before its placeholder."""
+    """Return the text of an unfinished target, without incomplete characters.
+
+    A verbatim span appears only once its placeholder does.
+    """
     decoded = tokenizer.decode(ids, verbatim_spans)
     text = decoded.text
     if decoded.num_appended:
-        # The tokenizer appends each missing span after a space; no span has a space in it.
+        # The tokenizer appends each missing span after a space. No span has a space in it.
         text = " ".join(text.split(" ")[: -decoded.num_appended])
     return text.rstrip(REPLACEMENT_CHARACTER)

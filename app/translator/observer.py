@@ -16,13 +16,13 @@ class Observer(Protocol):
     """
 
     def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
-        """Called once, before decoding: where each segment of each text stands in that text."""
+        """Called once, before decoding. texts: the span of each segment in its text, by text."""
 
     def delta(self, text_index: int, segment_index: int, text: str) -> None:
         """Text was appended to the segment's translation. Only for greedy searches."""
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
-        """The segment's translation so far is void, and this text replaces it."""
+        """Called when `text` replaces the segment's translation so far."""
 
     def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
-        """Called once a segment: its final translation."""
+        """Called once for each segment, with its final translation."""

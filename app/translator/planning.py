@@ -1,6 +1,6 @@
 """Turns a request into sentences for the engine: languages, parsed texts, segments, subwords and options.
 
-The time of every function here grows with the texts, so all are called off the event loop.
+The time of every function here grows with the texts, so all functions are called off the event loop.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from app.translator.request import AnswerLimits, ScoreRequest, TranslationReques
 from app.translator.samples import num_samples
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 
-# Source subwords whose attention weights take as many bytes of a response as one token. Larger: a request with
-# `attention` may get a response larger than `max_token_lists` is meant to allow. Smaller: it is refused needlessly.
+# Source subwords whose attention weights take as many bytes of a response as one token. If larger, a request with
+# `attention` may get a response larger than `max_token_lists` should allow. If smaller, it is refused needlessly.
 WEIGHTS_A_LIST = 32
-# Longest translation of a part of a halved segment, in multiples of its source's subwords. Larger: an endless output is
-# decoded for longer. Smaller: translations of parts are cut off.
+# Longest translation of a part of a halved segment, in multiples of its source's subwords. If larger, an endless output
+# is decoded for longer. If smaller, translations of parts are cut off.
 LIKELY_RATIO = 2
 
 
@@ -43,7 +43,7 @@ class PreparedRequest(NamedTuple):
 
 
 class RequestPlan(NamedTuple):
-    """The segments to decode for a request. jobs: those of all texts, in order."""
+    """The segments to decode for a request. jobs: the jobs of all texts, in order."""
 
     prepared: PreparedRequest
     texts: tuple[TextPlan, ...]
@@ -63,7 +63,7 @@ class Planner:
         limits: AnswerLimits,
         glossaries: GlossaryStore | None,
     ) -> None:
-        """has_alignment: whether the model returns attention. glossaries: None: none are stored."""
+        """has_alignment: whether the model returns attention. glossaries: None if none are stored."""
         self._languages = languages
         self._encoder = encoder
         self._default_options = default_options
@@ -108,9 +108,9 @@ class Planner:
     ) -> Part:
         """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
-        num_splits: how often the segment was halved to get the part. Attention is requested at once only if the
-        segment has tags, which are placed by it; for placeholders only after one is lost. Raises InvalidRequest if the
-        prefix is outside the vocabulary.
+        num_splits: how often the segment was halved to get the part. The options request attention at once only if the
+        segment has tags, because attention places the tags. For placeholders they request it only after one is lost.
+        Raises InvalidRequest if the prefix is outside the vocabulary.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         options = self.options(
@@ -141,8 +141,8 @@ class Planner:
         """Return the decoding options of one sentence: the request's, or the model's defaults.
 
         num_source_tokens: its subwords, end token included. num_forced: subwords of its target prefix. num_splits: how
-        often its segment was halved. The default length limit is raised to a forced prefix and to a minimum length of
-        the request. The parts of a segment share its extra length; each may still have LIKELY_RATIO times its source.
+        often its segment was halved. The default length limit is at least the forced prefix and the request's minimum
+        length. The parts of a segment share its extra length, but each may have LIKELY_RATIO times its source.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:
@@ -157,7 +157,7 @@ class Planner:
     def scored_pairs(
         self, request: ScoreRequest, pair: LanguagePair
     ) -> tuple[list[ScoredSource], list[tuple[int, ...]]]:
-        """Tokenise the pairs to score: the sources, and the subwords of their translations.
+        """Return the sources to score and the subwords of their translations.
 
         Raises InvalidRequest, SourceTooLong, PayloadTooLarge.
         """
@@ -183,7 +183,7 @@ class Planner:
     def check_token_lists(
         self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]
     ) -> None:
-        """Raises PayloadTooLarge if the tokens of all sentences would make the response too large.
+        """Raise PayloadTooLarge if the tokens of all sentences would make the response too large.
 
         source_lengths: subwords of each sentence, end token included.
         """
@@ -231,18 +231,8 @@ class Planner:
         self, request: TranslationRequest, index: int, glossary: Glossary | None
     ) -> tuple[ParsedText, ResolvedLanguage]:
         """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages."""
-        options = ParseOptions(
-            source_language=request.source or "",
-            target_language=request.target,
-            text_format=request.text_format,
-            splitting=request.splitting,
-            xml=request.xml,
-            glossary=None if request.source is None else glossary,
-        )
-        try:
-            parsed_text = parse_text(request.texts[index], options)
-        except MarkupError as error:
-            raise InvalidRequest(f"text[{index}]: {error}", field=f"text[{index}]") from error
+        parsed_text = parse_source(request, index, None if request.source is None else glossary)
+        options = parsed_text.options
         if request.source is not None:
             pair = self._languages.pair(request.source, request.target)
             return parsed_text, ResolvedLanguage(pair, request.source, 1.0)
@@ -258,7 +248,7 @@ class Planner:
     def _jobs(
         self, prepared: PreparedRequest, index: int, parsed_text: ParsedText, language: ResolvedLanguage
     ) -> tuple[SegmentJob, ...]:
-        """Return one job a segment of a text. Raises SourceTooLong, InvalidRequest."""
+        """Return one job for each segment of a text. Raises SourceTooLong, InvalidRequest."""
         prefixes = prepared.request.target_prefixes
         if language.pair is None:
             return ()
@@ -281,7 +271,7 @@ class Planner:
         job.part_fallbacks, job.num_splits = (), 0
 
     def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
-        """Return a predicate whether the model takes a source, which stores those sources' subwords in `encoded`."""
+        """Return a predicate that tells whether the model takes a source. It stores the subwords in `encoded`."""
 
         def fits(source: str) -> bool:
             tokens = self._encoder.encode(source, pair)
@@ -301,7 +291,23 @@ class Planner:
         return runs
 
 
+def parse_source(request: TranslationRequest, index: int, glossary: Glossary | None = None) -> ParsedText:
+    """Return a text of the request, parsed. Raises InvalidRequest for malformed XML."""
+    options = ParseOptions(
+        source_language=request.source or "",
+        target_language=request.target,
+        text_format=request.text_format,
+        splitting=request.splitting,
+        xml=request.xml,
+        glossary=glossary,
+    )
+    try:
+        return parse_text(request.texts[index], options)
+    except MarkupError as error:
+        raise InvalidRequest(f"text[{index}]: {error}", field=f"text[{index}]") from error
+
+
 @functools.lru_cache(maxsize=512)
 def _with_limit(options: DecodingOptions, longest: int) -> DecodingOptions:
-    """Return the options with a shorter limit; cached, because options and lengths recur."""
+    """Return the options with a shorter limit. Cached, because options and lengths recur."""
     return replace(options, max_target_length=longest)

@@ -1,4 +1,4 @@
-"""The requests that the translator takes, and the results that it returns. No text is read here."""
+"""The types of the translator's requests and results. No text is parsed here."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from app.text.xml_reader import XmlRules
 class AnswerLimits:
     """Limits of one request; each is a setting.
 
-    max_sentences: after splitting; a sentence with several samples counts once a sample.
-    max_token_lists: if tokens are returned: sentences times num_hypotheses times 1 + num_alternatives. Attention adds
-    one list for every 32 source subwords of a sentence or part of 32.
+    max_sentences: the most sentences after splitting. A sentence with several samples counts once for each sample.
+    max_token_lists: the most lists in a response with tokens. Their number is sentences * num_hypotheses *
+    (1 + num_alternatives). Attention adds one list for every started 32 source subwords of a sentence.
     """
 
     max_sentences: int = 1024
@@ -40,18 +40,20 @@ class TextSpan(NamedTuple):
 class TranslationRequest(NamedTuple):
     """Texts to translate, checked against the server's limits.
 
-    source: None: detected for each text; a text that is certainly in the target language is returned unchanged.
+    source: None to detect it for each text. A text that is certainly in the target language is then returned unchanged.
     text_format, splitting, xml: the format of the texts, and where their sentences end.
-    glossary: a compiled glossary; or glossary_id: a stored one; or terms: those of this request. At most one of these.
-    deadline: seconds of time.monotonic. caller: owner of the stored glossaries. share: key of the caller's fair share
-        of the engine; empty: the caller.
-    options: decoding options; None: the model's defaults. The texts below set its target_prefix and
-        suppress_sequences. extra_target_length: subwords that a translation may have more than its source; None: only
+    glossary, glossary_id, terms: a compiled glossary, the id of a stored one, or terms of this request; at most one.
+    deadline: seconds of time.monotonic. caller: owner of the stored glossaries.
+    share: key by which the engine is shared fairly; empty for the caller.
+    options: decoding options; None for the model's defaults. `suppress` and `target_prefixes` set its
+        suppress_sequences and target_prefix.
+    extra_target_length: how many subwords more than its source a translation may have. If None, only
         options.max_target_length limits it.
     suppress: words and phrases that no translation contains, in the subwords that they are usually split into.
-    target_prefixes: forced beginning of each text's translation, "" for none; empty: none for all.
-    token_scores: whether tokens are returned; options.num_alternatives and options.alignment return them too.
-    attention: whether each token has its weight for every source subword; needs options.alignment.
+    target_prefixes: forced beginning of each text's translation, "" for none; empty for none of all.
+    token_scores: whether tokens are returned. options.num_alternatives and options.alignment return them too.
+    attention: whether each token has its weight for every source subword. It needs options.alignment.
+    model: the name of the model that translates; None for the first one of the language pair.
     """
 
     texts: tuple[str, ...]
@@ -73,6 +75,7 @@ class TranslationRequest(NamedTuple):
     target_prefixes: tuple[str, ...] = ()
     token_scores: bool = False
     attention: bool = False
+    model: str | None = None
 
     @property
     def returns_tokens(self) -> bool:
@@ -84,7 +87,7 @@ class TranslationRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Pairs to score: translation k is that of text k. Other fields as in `TranslationRequest`."""
+    """Pairs to score. Translation k belongs to text k. Other fields are as in `TranslationRequest`."""
 
     texts: tuple[str, ...]
     translations: tuple[str, ...]
@@ -97,6 +100,7 @@ class ScoreRequest:
     options: DecodingOptions | None = None
     token_scores: bool = False
     attention: bool = False
+    model: str | None = None
 
     @property
     def returns_tokens(self) -> bool:
@@ -107,7 +111,7 @@ class ScoreRequest:
 
 
 class Alternative(NamedTuple):
-    """Another candidate for a token; `text` None: the end token."""
+    """Another candidate for a token. `text` is None for the end token."""
 
     text: str | None
     log_probability: float
@@ -117,12 +121,14 @@ class Alternative(NamedTuple):
 class Token:
     """One subword of a translation.
 
-    text: its characters; None for the end token. target: where they stand in the translation; empty for the end token,
-    and for all bytes but the last of a character that is spelled in bytes.
+    text: its characters; None for the end token.
+    target: the place of the characters in the translation. It is empty for the end token. If a character is spelled in
+        bytes, it is empty for all bytes but the last.
     log_probability: natural logarithm. alternatives: best first; empty if not requested.
-    source: the source subword with the largest attention weight, in the caller's text. attention: that weight, 0 to 1.
-    Both are None for the end token, and if not requested. weights: the weight of each of the segment's source
-    subwords, rounded to 4 digits; empty for the end token, and if not requested.
+    source: the span in the caller's text of the source subword with the largest attention weight.
+    attention: that weight, 0 to 1. It and `source` are None for the end token, and if not requested.
+    weights: the weight of each of the segment's source subwords, rounded to 4 digits; empty for the end token, and if
+        not requested.
     """
 
     text: str | None
@@ -137,8 +143,8 @@ class Token:
 class SegmentHypothesis(NamedTuple):
     """One translation of one segment.
 
-    score: log_probability over the length penalty, with the coverage penalty if requested. tokens: their `target`
-    counts from the start of `text`; empty if not requested.
+    score: log_probability over the length penalty, with the coverage penalty if requested. tokens: empty if not
+    requested. Their `target` counts from the start of `text`.
     """
 
     text: str
@@ -151,11 +157,12 @@ class SegmentHypothesis(NamedTuple):
 class TranslatedSegment(NamedTuple):
     """A sentence, or a part of one that is too long for the model.
 
-    source, target: in the text and in its translation. has_looped: the loop guard had it decoded again. is_part: part
-    of a sentence that is too long. fallbacks: repairs that its translation needed. changed_numbers: numbers that the
-    translation lacks or adds.
-    source_tokens: spans of the source subwords that the tokens' weights are of, in the caller's text; empty if not
-    requested. The span of an end token is empty, as are those of all bytes but one of a character spelled in bytes.
+    source, target: its place in the text and in the translation.
+    has_looped: whether the loop guard had it decoded again. is_part: whether it is a part of a sentence.
+    fallbacks: repairs that its translation needed. changed_numbers: numbers that the translation lacks or adds.
+    source_tokens: the spans in the caller's text of the source subwords to which the tokens' weights belong; empty if
+        not requested. The span of an end token is empty. So are the spans of all bytes but one of a character that is
+        spelled in bytes.
     """
 
     source: TextSpan
@@ -171,9 +178,10 @@ class TranslatedSegment(NamedTuple):
 class Translation(NamedTuple):
     """A text's translation.
 
-    hypotheses: whole texts, best first; number k joins number k of each segment. source: the language, requested or
-    detected; the target's if the text was returned unchanged. confidence: of the detection, 0 to 1; 1 for a requested
-    source. glossary_hits: terms of the glossary, with spans in the caller's text.
+    hypotheses: whole texts, best first. Hypothesis k joins hypothesis k of each segment.
+    source: the requested or detected language; the target language if the text was returned unchanged.
+    confidence: confidence of the detection, 0 to 1; 1 for a requested source.
+    glossary_hits: terms of the glossary, with spans in the caller's text.
     """
 
     text: str
@@ -185,7 +193,7 @@ class Translation(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Milliseconds in each phase; of the slowest sentence where sentences were decoded in parallel."""
+    """Milliseconds in each phase. For sentences that were decoded in parallel, those of the slowest count."""
 
     tokenise: float
     queue: float
@@ -194,11 +202,20 @@ class Timings(NamedTuple):
     detokenise: float
 
 
+class ModelVersion(NamedTuple):
+    """Name and version of a model, from its manifest."""
+
+    name: str
+    version: str
+
+
 @dataclass(frozen=True)
 class Usage:
-    """Work done for a request. Tokens are subwords, end tokens included; of the best hypothesis for a translation.
+    """Work done for a request. Tokens are subwords, end tokens included. Of a translation only the best hypothesis
+    counts.
 
-    num_cached: sentences, or parts of sentences, that were decoded for an earlier request.
+    num_cached: sentences, or parts of sentences, that were decoded for an earlier request. model: the model that did
+    the work; with several models, that of the first text.
     """
 
     source_tokens: int
@@ -206,6 +223,7 @@ class Usage:
     num_sentences: int
     timings: Timings
     num_cached: int = field(default=0, kw_only=True)
+    model: ModelVersion = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -219,8 +237,8 @@ class TranslationResult(Usage):
 class PairScore:
     """The model's probability of a translation.
 
-    log_probability: natural logarithm, summed over `num_tokens` subwords, end token included. score: as of a
-    hypothesis. tokens, source_tokens: empty if not requested.
+    log_probability: natural logarithm, summed over `num_tokens` subwords, end token included.
+    score: computed like the score of a hypothesis. tokens, source_tokens: empty if not requested.
     """
 
     log_probability: float

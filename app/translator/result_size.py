@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.decoding.options import Hypothesis
 from app.engine.sequence import SequenceResult
 
-# Bytes in CPython on 64 bits, measured. Objects include the garbage collector's header; sizes are multiples of 16.
+# Bytes in 64-bit CPython, measured. Objects include the garbage collector's header. Sizes are multiples of 16.
 NUMBER_BYTES = 32 + 8  # an int or a float, and the reference to it
 TUPLE_BYTES = 64 + 8
 RESULT_BYTES = 240
@@ -13,7 +13,7 @@ HYPOTHESIS_BYTES = 240
 
 
 def size_of(result: SequenceResult) -> int:
-    """Return the bytes of a result and all its objects; at most a fifth less than the real size."""
+    """Return the bytes of a result and all its objects. The estimate is at most a fifth below the real size."""
     return RESULT_BYTES + sum(_size_of_hypothesis(hypothesis) for hypothesis in result.hypotheses)
 
 

@@ -1,14 +1,14 @@
-"""Decides which segments are decoded again, and how. Each fallback is tried at most once a segment.
+"""Decides which segments are decoded again, and how. Each fallback is tried at most once for each segment.
 
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
-- A segment whose translation lacks a glossary term or changed a number is decoded with placeholders for these.
+- A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these.
 - A segment without digits and number words whose translation has a number is decoded with all digits suppressed.
-- A segment that lost a placeholder is decoded with attention, which places the placeholder; if the model has no
-  attention to return, the parts around the placeholders are decoded separately.
+- A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
+  returns no attention, the parts around the placeholders are decoded separately.
 
-Attention is requested only then: few sentences lose a placeholder, and a greedy search with attention is several times
-slower. All of this runs off the event loop.
+Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
+several times slower. All of this runs off the event loop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
 
-# Halvings of a segment, so at most 16 parts. Larger: more decoding for a segment that never ends. Smaller: the
-# translation of a long segment may stay cut off.
+# Halvings of a segment, so at most 16 parts. If larger, a segment whose output never ends is decoded more often. If
+# smaller, the translation of a long segment may stay cut off.
 MAX_SPLITS = 4
 
 
@@ -70,7 +70,7 @@ class RetryPolicy:
         return True
 
     def _halve(self, prepared: PreparedRequest, job: SegmentJob, part: Part) -> list[Part]:
-        """Return both halves of a part that reached the limit; empty for other parts and single characters."""
+        """Return both halves of a part that reached the limit. Empty for other parts and for single characters."""
         if part.hypothesis(0).finish_reason is not FinishReason.LENGTH or part.span.end - part.span.start < 2:
             return []
         source = job.segment.source
@@ -130,7 +130,8 @@ class RetryPolicy:
     def _retry_numbers(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Decode the segment with placeholders for numbers, if it changed any, until one attempt has no fault.
 
-        If none has, the best is kept: the fewest lost or added numbers, then the fewest repairs of placeholders.
+        If every attempt has a fault, keep the one with the fewest lost or added numbers. Among equal ones, keep the one
+        with the fewest repairs of placeholders.
         """
         pair = job.language.pair
         if job.numbers_done or job.prefix or job.best is None or pair is None:
@@ -165,10 +166,7 @@ class RetryPolicy:
         job: SegmentJob,
         faults: Callable[[SegmentJob, Attempt], tuple[int, int]],
     ) -> bool:
-        """Store the attempt and start the next candidate if it has faults.
-
-        Otherwise, and without candidates, choose the best attempt.
-        """
+        """Store the attempt. If it has faults and a candidate is left, start that candidate, else choose the best."""
         job.attempts.append(job.as_attempt())
         if job.candidates and any(faults(job, job.attempts[-1])):
             return self._start_next(prepared, job)
@@ -181,7 +179,7 @@ class RetryPolicy:
         return True
 
     def _retry_aligned(self, job: SegmentJob) -> bool:
-        """Decode the segment again with attention, if it lost something that attention can place."""
+        """Decode the segment again with attention, if it lost something whose place attention can show."""
         is_aligned = all(part.options.alignment for part in job.parts)
         if is_aligned or not self._planner.has_alignment or job.best is None:
             return False
@@ -236,7 +234,7 @@ def _suppressing(options: DecodingOptions, ids: Sequence[int]) -> DecodingOption
 def _number_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
     """Return the count of lost or added numbers, and the cost of repairing placeholders.
 
-    A lost placeholder costs 2; one that is swapped with its neighbour or repeated costs 1.
+    A lost placeholder costs 2. A placeholder that is repeated or swapped with its neighbour costs 1.
     """
     segment, best = attempt.segment, attempt.best
     changed = job.parsed_text.changed_numbers(segment, repair(segment, best).text)

@@ -25,7 +25,9 @@ def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
 
 
 def join_samples(results: Sequence[SequenceResult]) -> SequenceResult:
-    """Return one result with all samples, in the order of their seeds. Times: the longest, as they run in parallel."""
+    """Return one result with all samples, in the order of their seeds. Its times are the longest ones, because samples
+    are decoded in parallel.
+    """
     if len(results) == 1:
         return results[0]
     return SequenceResult(

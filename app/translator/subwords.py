@@ -12,8 +12,9 @@ from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 
-# Characters a subword above which a part counts as too long without being tokenised: Unicode normalisation takes
-# quadratic time for runs of combining marks. Smaller: parts with long subwords are split needlessly.
+# A part with more characters for each subword of the limit counts as too long without being tokenised. The reason is
+# that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long subwords are
+# split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 
@@ -33,7 +34,7 @@ class SubwordEncoder:
     """Encodes texts for one model. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
-        """tokenizer: of the source. max_source_length: subwords of the longest source, end token included."""
+        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included."""
         self._tokenizer = tokenizer
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
@@ -44,7 +45,7 @@ class SubwordEncoder:
         return self._tokenizer.ends_source
 
     def is_word(self, word: str) -> bool:
-        """Whether the vocabulary has this word as one subword, in small letters or with a capital."""
+        """Whether the vocabulary has this word as one subword, in lower case or with a capital."""
         return self._tokenizer.has_piece(word.lower()) or self._tokenizer.has_piece(word.capitalize())
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
@@ -67,12 +68,12 @@ class SubwordEncoder:
             ) from error
 
     def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Return where each subword of a part stands in it, without end token; (0, 0) for the language prefix."""
+        """Return the offsets of each subword in its part, without end token. The language prefix has (0, 0)."""
         offsets = source_offsets(self._tokenizer, part)
         return offsets if pair.source_prefix is None else [(0, 0), *offsets]
 
     def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
-        """Return where each subword of a text to score stands in the request's text."""
+        """Return the span in the request's text of each subword of a text to score."""
         start = piece.span.start
         return [TextSpan(*offsets).moved(start) for offsets in self.source_offsets(piece.text, pair)]
 

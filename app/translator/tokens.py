@@ -12,12 +12,12 @@ from app.text.segmentation import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
-# Decimal digits of an attention weight. More digits than float32 has lengthen the response without information.
+# Decimal digits of an attention weight. If more than float32 has, the response is longer without more information.
 NUM_DIGITS = 4
 
 
 class SourceColumns(NamedTuple):
-    """The columns of a part's source subwords in its segment. width: columns of the whole segment."""
+    """The columns of a part's source subwords among those of its segment. width: columns of the whole segment."""
 
     start: int
     width: int
@@ -33,10 +33,10 @@ class TokenBuilder:
         source: Sequence[TextSpan],
         columns: SourceColumns | None = None,
     ) -> None:
-        """tokenizer: of the target. verbatim_spans: the source's, as they look in the translation.
+        """tokenizer: that of the target. verbatim_spans: those of the source, as they look in the translation.
 
-        source: spans of the source's subwords in the caller's text, end token last; empty without alignment. columns:
-        None if no weights are returned.
+        source: the spans of the source's subwords in the caller's text, end token last; empty without alignment.
+        columns: None if no weights are returned.
         """
         self._tokenizer = tokenizer
         self._carried = verbatim_spans
@@ -47,7 +47,7 @@ class TokenBuilder:
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the translation. offsets: where each subword stands in it, and then the end.
+        text: the translation. offsets: the offsets of each subword in the translation, and then those of its end.
         """
         tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):

@@ -34,6 +34,7 @@ from app.translator.observer import Observer
 from app.translator.planning import Planner, RequestPlan
 from app.translator.request import (
     AnswerLimits,
+    ModelVersion,
     ScoreRequest,
     ScoreResult,
     TextSpan,
@@ -90,6 +91,7 @@ class Translator:
         """Loads and starts nothing."""
         extras = extras or Extras()
         self.manifest = manifest
+        self.version = ModelVersion(manifest.name, manifest.version)
         self.engine = engine
         self.submitter = extras.submitter or CachingSubmitter(engine)
         self._executor = executor
@@ -188,6 +190,7 @@ class Translator:
             num_sentences=len(plan.jobs),
             num_cached=sum(part.is_cached for job in plan.jobs for part in job.parts),
             timings=_timings(phases, tokenise_s, detokenise_s),
+            model=self.version,
             translations=translations,
         )
 
@@ -220,6 +223,7 @@ class Translator:
             num_sentences=len(pieces),
             num_cached=sum(part.is_cached for part in parts),
             timings=_timings(Phases.of(results), tokenise_s, detokenise_s),
+            model=self.version,
             scores=scores,
         )
 

@@ -42,8 +42,8 @@ export async function alternativesTo(segment, start, params, signal) {
 }
 
 /**
- * The results that differ from `text` and from each other, with the span of the first changed word; the most probable
- * sentence first.
+ * The results that differ from `text` and from each other, with the span of the first changed word. The most probable
+ * sentence comes first.
  */
 function distinct(found, text, language) {
   const seen = new Set([text]);
@@ -142,7 +142,7 @@ export class Choices {
     this.onTake(choice);
   }
 
-  /** Place the list below the word, or above it without room below; within the window. */
+  /** Place the list within the window, below the word or, if there is no room, above it. */
   #place() {
     const word = this.anchor.getBoundingClientRect();
     const { offsetWidth: width, offsetHeight: height } = this.box;

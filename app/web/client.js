@@ -56,12 +56,12 @@ export async function translateFile(file, { source, target }, signal) {
   form.append("file", file);
   const options = { headers: authorization(), signal };
   const { translatedFileUrl } = await read(await send("translate_file", { ...options, method: "POST", body: form }));
-  // Use only the file's name: behind a proxy the server may have another address.
+  // Use only the file's name, because behind a proxy the server may have another address.
   const name = translatedFileUrl.split("/").pop();
   return (await send(`download_file/${encodeURIComponent(name)}`, options)).blob();
 }
 
-/** Parse the JSON of a response; a proxy may have sent another page instead. */
+/** Parse the JSON of a response. A proxy may have sent another page instead. */
 async function read(answer) {
   try {
     return await answer.json();
@@ -72,7 +72,7 @@ async function read(answer) {
 }
 
 /**
- * Yield the events of a streamed translation as {event, data, phases}; only the last one, `done`, has phases.
+ * Yield the events of a streamed translation as {event, data, phases}. Only the last one, `done`, has phases.
  * Throws ServerError, also for an `error` event, and AbortError.
  */
 export async function* stream(path, body, signal) {

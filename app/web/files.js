@@ -3,7 +3,7 @@
 import { languageName } from "./languages.js";
 
 const MAX_BYTES_PER_CHARACTER = 4;
-// Formats that POST /v1/translate accepts. Sent as plain text, other formats would lose their structure.
+// Formats that POST /v1/translate accepts. Other formats would lose their structure if they were sent as plain text.
 const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
 const number = new Intl.NumberFormat("en");
 const listed = new Intl.ListFormat("en", { type: "disjunction" });

@@ -1,5 +1,5 @@
-// The attention of one sentence as a table: a row per translated word, a column per word of the text, and a last column
-// for the attention on neither.
+// The attention of one sentence as a table with a row for each translated word and a column for each word of the text.
+// The last column has the attention to no word.
 
 /** Draw the table into `box`. onPoint(row | null): called with the row under the pointer. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
@@ -59,7 +59,7 @@ function rowOf(answer, { weights }, { word, row, language }) {
   line.append(name);
   for (const weight of weights[row]) {
     const cell = percentOf(weight);
-    // Ten classes: the text colour changes with the background, so that it is readable on each.
+    // There are ten classes. The text colour changes with the background, so that it is readable on each.
     if (cell.textContent) cell.classList.add("paid", `heat-${Math.min(9, Math.floor(weight * 10))}`);
     line.append(cell);
   }

@@ -3,7 +3,7 @@
 import { ServerError, stream } from "./client.js";
 import { Draft } from "./spans.js";
 
-// Pause in typing before a request. Shorter sends more requests that are cancelled; longer delays the translation.
+// Pause in typing before a request. If shorter, more requests are cancelled. If longer, the translation is delayed.
 const PAUSE_MS = 250;
 
 export class LatestRequest {
@@ -52,7 +52,10 @@ export class LatestRequest {
     }
   }
 
-  /** The result with all attention weights; if it would be too large, with the alignment only, else without either. */
+  /**
+   * The result with all attention weights. If that would be too large, it has only the alignment, and if that is too
+   * large as well, neither.
+   */
   async #translate(request, context) {
     try {
       return await this.#streamed(request, context);

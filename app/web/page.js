@@ -8,6 +8,7 @@ import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./fil
 import { LatestRequest } from "./latest.js";
 import { drawHeatmap, setOffRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
+import { Models } from "./models.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
 import { alignmentOf, answerOf, replaceSegment } from "./spans.js";
@@ -23,7 +24,7 @@ const source = the("source");
 const count = new Intl.NumberFormat("en");
 
 let facts = null;
-let model = null;
+let models = new Models();
 let shown = null; // {answer, alignments, language, sentence}
 let speaking = 0;
 
@@ -67,7 +68,7 @@ function translate({ atOnce = false } = {}) {
   reflectSource(text);
   choices.close();
   problem.hide();
-  if (!model) return;
+  if (!models.areKnown) return;
   const length = [...text].length;
   if (text.trim() === "" || length > facts.max_characters) {
     latest.supersede();
@@ -84,7 +85,7 @@ function translate({ atOnce = false } = {}) {
       source: languages.source,
       target: languages.target,
       ...options.fields,
-      ...(model.alignment && !options.isMarkup ? { alignment: true, attention: true } : {}),
+      ...(models.alignAll(languages) && !options.isMarkup ? { alignment: true, attention: true } : {}),
     },
   };
   the("nothing").hidden = true;
@@ -177,7 +178,7 @@ function speak(text, language) {
   }, SPEAK_AFTER_MS);
 }
 
-function showProblem(error, again = () => (model ? translate({ atOnce: true }) : begin())) {
+function showProblem(error, again = () => (models.areKnown ? translate({ atOnce: true }) : begin())) {
   const needsKey = error.status === 401 || error.status === 403;
   the("key-form").hidden = !(needsKey || facts?.needs_key);
   clearTarget();
@@ -296,17 +297,17 @@ async function begin() {
       the("key").focus();
       return;
     }
-    [model] = (await get("v1/models")).models;
+    models = new Models((await get("v1/models")).models);
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     showProblem(error);
     return;
   }
   problem.reset();
-  the("model").textContent = `${model.name} ${model.version} · ${model.precision}`;
-  languages.serve(model.language_pairs);
-  options.serve(model, facts.max_beam_size);
-  the("example").hidden = !model.language_pairs.some((pair) => pair.source === "en");
+  the("model").textContent = models.label;
+  languages.serve(models.pairs);
+  options.serve(models.list[0], facts.max_beam_size);
+  the("example").hidden = !models.pairs.some((pair) => pair.source === "en");
   translate({ atOnce: true });
 }
 
@@ -316,7 +317,7 @@ function put(text) {
 }
 
 async function takeFile(file) {
-  if (!facts || !model) return;
+  if (!facts || !models.areKnown) return;
   try {
     const text = await readFile(file, facts);
     if (text === null) await takeDocument(file);

@@ -15,8 +15,8 @@ export class Problem {
   }
 
   /**
-   * Show a message. again(): called after retryAfterS seconds, and after twice as long on each further failure;
-   * retryAfterS null: no automatic retry.
+   * Show a message. again(): called after retryAfterS seconds, and after twice as long on each further failure. It is
+   * never called if retryAfterS is null.
    */
   show(message, retryAfterS = null, again = () => {}) {
     this.hide();

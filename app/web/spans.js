@@ -3,7 +3,8 @@
 
 /**
  * Convert the offsets of a server's translation to code units. tokens: empty without `alignment`.
- * A token's weights belong to its sources: all subwords of its segment with `attention`, else the one with the most.
+ * A token's weights belong to its sources. With `attention` these are all subwords of its segment, else the one with
+ * the most attention.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
@@ -72,9 +73,9 @@ function segmenterOf(language) {
 /**
  * The words of one sentence, and the attention between them.
  *
- * weights: for each target word a list with a weight of 0 to 1 for each source word: the sum over the source word's
- * subwords, averaged over the target word's subwords, of which white space alone does not count. The remainder to 1 is
- * on the end of the sentence.
+ * weights: for each target word a list with a weight of 0 to 1 for each source word. A weight is summed over the source
+ * word's subwords and averaged over the target word's subwords. Subwords of white space do not count. The remainder to
+ * 1 is the attention to the end of the sentence.
  * links: for each target word, the indices in `columns` of the words with the most attention of its subwords.
  */
 export function alignmentOf(answer, index, targetLanguage) {
@@ -100,7 +101,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
 }
 
-/** The span of a subword's letters; white space alone belongs to the following word. */
+/** The span of a subword's letters. A subword of white space belongs to the following word. */
 function wordSpan(text, span) {
   const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };

@@ -1,4 +1,4 @@
-// The translation's box: streamed text first, then words that can be focused, marked and replaced.
+// The box of the translation. It shows streamed text first, then words that can be focused, marked and replaced.
 
 import { segmentAt, wordsOf } from "./spans.js";
 

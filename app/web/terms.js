@@ -1,4 +1,4 @@
-// Parses a typed glossary: one term per line, then "=" or a tab, then its translation.
+// Parses a typed glossary. Each line has a term, then "=" or a tab, then the translation.
 
 const LINE = /^\s*([^=\t]*[^=\t\s])\s*(?:=|\t)\s*(\S.*?)\s*$/;
 
@@ -15,7 +15,7 @@ export function parseTerms(text) {
   return { terms, wrongLines };
 }
 
-/** The lines with terms and translations exchanged; invalid lines are kept. */
+/** The lines with terms and translations exchanged. Invalid lines are kept. */
 export function swappedTerms(text) {
   return text.replace(/[^\r\n]+/g, (line) => line.replace(LINE, (_, term, translation) => `${translation} = ${term}`));
 }

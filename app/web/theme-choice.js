@@ -8,7 +8,7 @@ export function chooseTheme(select) {
     try {
       localStorage.setItem("theme", select.value);
     } catch {
-      // No access to storage: the choice lasts as long as the page.
+      // Without access to storage the choice lasts as long as the page.
     }
   });
 }

@@ -1,11 +1,13 @@
-"""What runs the engine's steps: a thread of the server (`thread_worker`), or processes (all other files).
+"""Workers, which run the engine's steps in a thread of the server (`thread_worker`) or in processes (all other files).
 
-The setting TRANSDUCE_NUM_LANES is the number of workers. `app.engine.worker` holds the protocol that both kinds obey.
+The setting TRANSDUCE_NUM_LANES is the number of workers. Both kinds implement the protocol in `app.engine.worker`.
 
-early_start: starts the fork server before the settings are read, and decides how many workers there are by default.
+early_start: starts the fork server before the settings are read, and decides the default number of workers.
 fork_server: the server's handles of the fork server and of a worker process.
-__main__, fork_server_main: the fork server itself: load the model, fork once for each worker, end.
-worker_main: a worker process: the engine's loop over a socket. worker_proxy: the server's side of a worker process.
-messages, framing: what the two say to each other, and how it is cut into frames.
-shared_status: memory that all of them share. model_spec: what the fork server loads.
+__main__, fork_server_main: the fork server. It loads the model, forks once for each worker, and ends.
+worker_main: a worker process, which runs the engine's loop over a socket.
+worker_proxy: the server's side of a worker process.
+messages, framing: the messages between the two, and their frames.
+shared_status: memory that all processes share.
+model_spec: says which model the fork server loads.
 """

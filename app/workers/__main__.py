@@ -1,7 +1,7 @@
-"""The command of the fork server: `python -m app.workers CONTROL`, CONTROL being the descriptor of a socket.
+"""The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
-It imports what every worker needs, which takes longest, then waits for the server to say which model to load, loads
-it, and forks once for each worker.
+The fork server first imports the modules that every worker needs, which takes longest. Then it waits for the server's
+choice of a model, loads the model, and forks once for each worker.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from app.workers.fork_server import ignore_signals
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
 
-# Added to the nice value of the workers, below the event loop's priority. With 0 requests wait for seconds in an
-# overload before the event loop reads them; with 10 accepted requests are late while others are refused.
+# Added to the nice value of the workers, so that the event loop has priority. With 0, requests wait for seconds under
+# overload before the event loop reads them. With 10, accepted requests are late while others are refused.
 NICENESS = 3
-# The fork server has one thread, since others would be missing after a fork. NumPy's BLAS library would start some.
+# The fork server must have one thread, since other threads are missing after a fork. NumPy's BLAS would start some.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def prepare(spec_json: bytes) -> Callable[[int], Runner]:
-    """Load what the workers share, and return a function from a worker's number to its runner.
+    """Load the data that the workers share. Return a function that makes the runner of a worker by its number.
 
     spec_json: a ModelSpec as JSON. Raises BundleError and SettingsError, as the returned function does.
     """
@@ -43,7 +43,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
     try:
         shared = spec.load(starts_threads=False) if spec.is_native else None
     except Exception:
-        start_log()  # without it nothing would write what was logged: no worker starts
+        start_log()  # no worker starts, so this process must write its log lines itself
         raise
     freeze_and_trim()
 
@@ -65,7 +65,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
 
 def main(arguments: list[str]) -> None:
-    """Load and fork; each worker runs until the server stops it or is gone."""
+    """Load and fork. Each worker runs until the server stops it or is gone."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))

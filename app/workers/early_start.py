@@ -1,6 +1,6 @@
-"""Starts the fork server before the settings are read, so that it imports while the server does.
+"""Starts the fork server before the settings are read, so that both processes import at the same time.
 
-The server imports this module first of all, so it imports little itself.
+The server imports this module first of all, so this module imports little.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from app.workers.fork_server import ForkServer
 if TYPE_CHECKING:
     from app.runtime.device import Device
 
-# Default number of worker processes at most. More were not measured; each has its own row caches.
+# The most worker processes by default. Larger numbers were not measured. Each worker has its own row caches.
 MAX_WORKERS = 4
 
 
 def default_num_workers(device: Device, num_threads: int) -> int:
-    """Return the number of workers when the settings name none: one a thread on a CPU, one on a GPU."""
+    """Return the default number of workers: one for each thread on a CPU, one on a GPU."""
     return min(num_threads, MAX_WORKERS) if device == "cpu" else 1
 
 
@@ -31,9 +31,9 @@ def start_fork_server() -> ForkServer:
 
 
 def start_early() -> ForkServer | None:
-    """Start the fork server if the environment suggests that there will be worker processes; else return None.
+    """Start the fork server if the environment suggests that there will be worker processes, else return None.
 
-    It is a guess without the settings' checks. A wrong one costs time and nothing else.
+    This is a guess, made before the settings are checked. A wrong guess only costs time.
     """
     found = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
     num_workers, num_threads = (

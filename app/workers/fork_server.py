@@ -1,9 +1,9 @@
 """The server's handles of the fork server and of a worker process.
 
-The fork server loads the model and forks once for each worker, so that the workers share all memory that is not
-written: Python, the libraries and the weights. It is started as a command of its own and has one thread, so that it
-can fork safely whatever threads the server has. It ends when the workers are there, and they become children of the
-server. Linux only.
+The fork server loads the model and forks once for each worker. The workers therefore share all memory that is not
+written: Python, the libraries and the weights. The fork server is a separate command with one thread, so that it can
+fork safely while the server has threads. It ends when it has forked all workers, which become children of the server.
+Linux only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import app
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
-# A terminal's Ctrl-C and a supervisor's SIGTERM reach every process of the group. Only the server acts on them.
+# A terminal's Ctrl-C and a supervisor's SIGTERM reach every process of the group. Only the server handles them.
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
 ADOPT_ORPHANS = 36
@@ -32,7 +32,7 @@ class ForkServer:
     """A process that was started and has not forked yet. Any thread may call its methods, one call at a time."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it. command: the descriptor of its socket is added as the last argument. Raises OSError."""
+        """Start the process. command: without its last argument, the socket's descriptor. Raises OSError."""
         control, theirs = socket.socketpair()
         with contextlib.ExitStack() as unless_started:
             unless_started.enter_context(control)
@@ -52,9 +52,9 @@ class ForkServer:
         return self._process.pid
 
     def fork_workers(self, spec: bytes, descriptors: Sequence[int]) -> None:
-        """Make it load the model and fork the workers. Does nothing when it has ended; `wait` says how.
+        """Make the process load the model and fork the workers. Does nothing if it has ended; `wait` tells how.
 
-        spec: what to load. descriptors: of the shared memory, then of each worker's connection.
+        spec: the model to load. descriptors: those of the shared memory, then of each worker's connection.
         """
         import ctypes  # imported late: the server imports this module first of all
 
@@ -64,14 +64,14 @@ class ForkServer:
             self._control.sendall(spec)
 
     def wait(self) -> int:
-        """Wait for its end and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
+        """Wait for the process to end, and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
         try:
             return self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
 
     def close(self) -> None:
-        """Kill it, if it has not ended."""
+        """Kill the process if it has not ended."""
         self._control.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -86,12 +86,12 @@ class ChildProcess:
         self._exit_code: int | None = None
 
     def kill(self) -> None:
-        """Send SIGKILL, unless it was waited for already."""
-        if self._exit_code is None:  # otherwise the id may be another process's
+        """Send SIGKILL, unless `wait` has returned the exit code."""
+        if self._exit_code is None:  # otherwise the id may belong to another process
             os.kill(self.process_id, signal.SIGKILL)
 
     def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
-        """Wait for its end and return its exit code, negative for a signal's number. Raises TimeoutError."""
+        """Wait for the end, and return the exit code, or the negative number of a signal. Raises TimeoutError."""
         if self._exit_code is None:
             handle = os.pidfd_open(self.process_id)
             try:
@@ -123,7 +123,7 @@ def ignore_signals() -> None:
 
 
 def _path_with_this_package() -> str:
-    """Return a PYTHONPATH by which the process imports the same files as this one."""
+    """Return a PYTHONPATH with which the process imports the same files as this one."""
     package = str(Path(app.__file__).resolve().parents[1])
     others = os.environ.get("PYTHONPATH")
     return f"{package}{os.pathsep}{others}" if others else package

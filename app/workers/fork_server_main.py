@@ -1,4 +1,4 @@
-"""The fork server's work: receives the model's spec and descriptors, loads the model, forks each worker, and ends."""
+"""The fork server: receives the model's spec and descriptors, loads the model, forks each worker, and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.workers.fork_server import LENGTH_BYTES
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
-# Most descriptors in one message; Linux allows no more. There are fewer workers.
+# The most descriptors in one message that Linux allows. There are fewer workers.
 MAX_DESCRIPTORS = 253
 
 
@@ -25,9 +25,9 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
     It returns in each worker process after the worker's end. In the fork server it returns only if the model cannot be
     loaded or the server is gone.
 
-    prepare: takes the spec and returns a function from a worker's number to its runner. The workers share what it
-    loads. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError
-    and SettingsError, which are sent to the server.
+    prepare: takes the spec, loads the data that the workers share, and returns a function that makes the runner of a
+    worker by its number. It must start no thread, since a forked process has only the thread that forked. Both
+    functions may raise BundleError and SettingsError, which are sent to the server.
     """
     header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, MAX_DESCRIPTORS, socket.MSG_WAITALL)
     length = int.from_bytes(header, "little")
@@ -52,4 +52,4 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
             os.close(memory)
             with connection:
                 return worker.run(partial(runner_of, number))
-    os._exit(0)  # skips clean-up: the workers still use what was loaded
+    os._exit(0)  # skips clean-up, because the workers still use the loaded data

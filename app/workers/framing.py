@@ -1,4 +1,4 @@
-"""Frames on a stream socket: four bytes of length, little-endian, then one message as MessagePack."""
+"""Frames on a stream socket. A frame is four bytes of length, little-endian, and one message as MessagePack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from app.workers.messages import FromWorker, ToWorker
 
 LENGTH_BYTES = 4
-# Bytes read at once. Fewer mean more system calls a report.
+# Bytes read at once. If smaller, a report takes more system calls.
 RECEIVE_BYTES = 1 << 18
 
 _encoder = msgspec.msgpack.Encoder()
@@ -22,15 +22,15 @@ def encode_frame(message: ToWorker | FromWorker) -> bytes:
 
 
 class FrameReader:
-    """Cuts received bytes into whole frames."""
+    """Splits received bytes into whole frames."""
 
     def __init__(self) -> None:
         self._received = bytearray()
 
     def first(self, receive: Callable[[], bytes]) -> list[bytes]:
-        """Receive until a frame is whole, and return those that are; an empty list when the other side has closed.
+        """Receive until a frame is whole, and return all whole frames. Empty when the other side has closed.
 
-        receive: returns the next bytes, none at the end of the stream.
+        receive: returns the next bytes, or no bytes at the end of the stream.
         """
         found: list[bytes] = []
         while not found and (data := receive()):

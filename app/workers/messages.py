@@ -1,4 +1,4 @@
-"""Messages between the server and a worker process, MessagePack structs with a tag each (`framing` cuts them).
+"""Messages between the server and a worker process, as tagged MessagePack structs. `framing` makes frames of them.
 
 A key is the server's number for a sequence. Times are seconds of time.monotonic, which on Linux is the same clock in
 all processes.
@@ -74,23 +74,26 @@ class ModelLoaded(msgspec.Struct, tag="loaded", array_like=True):
 
 
 class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
-    """Sent instead of ModelLoaded: the problems of the bundle named `path`, or of the settings when path is None."""
+    """A worker sends this instead of ModelLoaded.
+
+    It has the problems of the bundle named `path`, or of the settings when path is None.
+    """
 
     path: str | None
     problems: tuple[str, ...]
 
     @classmethod
     def of(cls, error: BundleError | SettingsError) -> LoadFailed:
-        """Return the message that carries an error."""
+        """Return the message for an error."""
         return cls(error.path if isinstance(error, BundleError) else None, error.problems)
 
     def error(self) -> BundleError | SettingsError:
-        """Return the error that it carries."""
+        """Return the error of this message."""
         return SettingsError(self.problems) if self.path is None else BundleError(self.path, self.problems)
 
 
 class Failure(msgspec.Struct, tag="failure", array_like=True):
-    """How a sequence ended without a result. kind: the name of an error in `app.errors`."""
+    """The error with which a sequence ended. kind: the name of an error in `app.errors`."""
 
     kind: str
     message: str

@@ -1,4 +1,4 @@
-"""Which model the workers load, and how. The server sends it to the fork server as JSON."""
+"""Says which model the workers load, and how. The server sends this spec to the fork server as JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from app.runtime.kernels import usable_kernels
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A variant in the folder of a bundle that was checked, on a device that was chosen.
+    """A variant in the folder of a checked bundle, and the device to run it on.
 
-    num_threads: of all workers together. log_level: the server's.
+    num_threads: threads of all workers together. log_level: the server's log level.
     """
 
     folder: str
@@ -31,7 +31,7 @@ class ModelSpec:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native kernels run it: then a runner has no threads until they are started."""
+        """Whether the native kernels run the variant. Their runner has no threads until they are started."""
         is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
         return is_usable and self.kernels != "standard"
 
@@ -39,7 +39,7 @@ class ModelSpec:
         """Load the model, as `load_variant` does. Raises BundleError and SettingsError."""
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
-        # The native kernels' threads are shared anew for every call; ONNX Runtime's are split between the workers.
+        # The native kernels share out the threads again in every call. ONNX Runtime's are split between the workers.
         return load_variant(
             Path(self.folder),
             RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),

@@ -1,4 +1,4 @@
-"""Memory that the server and its worker processes share: when each worker's step began, and each worker's wake flag."""
+"""Memory that the server and its worker processes share. It holds each worker's wake flag and start of its step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NUMBER_BYTES = 8
 
 
 class SharedWorkerStatus:
-    """One time and one wake flag a worker. Each worker writes its own time; every process reads all.
+    """One time and one wake flag for each worker. Each worker writes its own time. Every process reads all times.
 
-    A time is in seconds of time.monotonic, NaN while the worker is idle.
+    A time is in seconds of time.monotonic, and NaN while the worker is idle.
     descriptor: the memory's file descriptor, which the worker processes inherit; -1 after it is closed.
-    wake_flags: one for each worker; the others and the server set it.
+    wake_flags: one for each worker. The other workers and the server set it.
     """
 
     def __init__(self, descriptor: int, num_workers: int) -> None:
@@ -39,11 +39,11 @@ class SharedWorkerStatus:
         return status
 
     def set(self, number: int, started_at: float | None) -> None:
-        """Store when a worker's step began; None when it is idle."""
+        """Store the time when a worker's step began, or None when it is idle."""
         self._times[number] = math.nan if started_at is None else started_at
 
     def get(self, number: int) -> float | None:
-        """Return when a worker's step began; None when it is idle."""
+        """Return the time when a worker's step began, or None when it is idle."""
         started_at = self._times[number]
         return None if math.isnan(started_at) else started_at
 
@@ -58,6 +58,6 @@ class SharedWorkerStatus:
                 wake_flag.set()
 
     def close_descriptor(self) -> None:
-        """Close the descriptor. Memory that is mapped already stays mapped."""
+        """Close the descriptor. Existing mappings of the memory stay valid."""
         os.close(self.descriptor)
         self.descriptor = -1

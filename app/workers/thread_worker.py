@@ -1,4 +1,4 @@
-"""A worker in a thread of this process, over a runner that is loaded already."""
+"""A worker in a thread of this process, with a runner that is already loaded."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class ThreadWorker:
         self._core.inbox.put(message)
 
     def close(self) -> None:
-        """As `Worker.close`: a thread whose step never returns is abandoned."""
+        """As `Worker.close`. Abandons a thread whose step never returns."""
         if self._thread is not None and self._has_exited:
             self._thread.join()  # returns at once: `on_exit` is the last thing that the thread does
 
     def _run(self, core: EngineCore, listener: WorkerListener) -> None:
-        """Step until a Stop arrives. `on_exit` is called whatever ends the loop, so that every future is failed."""
+        """Run steps until a Stop arrives. Calls `on_exit` in any case, so that every future ends."""
         has_died = True
         try:
             core.run()
@@ -79,7 +79,7 @@ class ThreadWorker:
         listener.on_exit(has_died)
 
     def _call_loop(self, callback: Callable[[], None]) -> None:
-        """Run a callback on the event loop; does nothing when the loop has closed."""
+        """Run a callback on the event loop. Does nothing if the loop has closed."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)

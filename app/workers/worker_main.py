@@ -1,4 +1,4 @@
-"""A worker process: load the model, then run the engine's loop with messages from and to the server's socket."""
+"""A worker process. It loads the model, then runs the engine's loop with messages over the server's socket."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class WorkerMain:
     """One worker process. Everything runs on the thread that calls `run`."""
 
     def __init__(self, connection: socket.socket, status: SharedWorkerStatus, number: int) -> None:
-        """connection: to the server. status: shared with it. number: of this worker."""
+        """connection: the socket to the server. status: memory shared with the server. number: this worker's number."""
         self._connection = connection
         self._status = status
         self._number = number
         self._num_busy = 0
 
     def run(self, load: Callable[[], Runner]) -> None:
-        """Load and step until the server stops this worker or is gone. Errors of loading are sent to the server."""
+        """Load and run steps until the server stops this worker or is gone. Sends errors of loading to the server."""
         exit_when_closed(self._connection)
         self._send(messages.WorkerStarted(os.getpid()))
         try:
@@ -56,7 +56,9 @@ class WorkerMain:
             was_idle = self._status.get(self._number) is None
             self._status.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._status.wake_others(self._number)  # the threads are shared anew at their next call
+                self._status.wake_others(
+                    self._number
+                )  # each worker's share of threads is set again at its next call
             if started_at is not None and (num_busy := self._status.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
@@ -86,7 +88,7 @@ class WorkerMain:
 
 
 class SequenceTable:
-    """The worker's sequences by the server's keys; turns messages from the socket into the engine's and back."""
+    """The worker's sequences by the server's keys. Converts the socket's messages to the engine's and back."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -94,7 +96,7 @@ class SequenceTable:
         self._keys: dict[Sequence, int] = {}
 
     def from_wire(self, message: messages.ToWorker) -> Message | None:
-        """Return the engine's message; None when it is about a sequence that has ended here already."""
+        """Return the engine's message, or None if the message is about a sequence that has ended here already."""
         if isinstance(message, messages.SubmitSequence):
             return Submit(self._add(message), streams=message.streams)
         if isinstance(message, messages.StopWorker | messages.StartWorker):
@@ -156,7 +158,7 @@ class SocketInbox:
         self._messages: deque[Message] = deque()
 
     def get_start(self) -> messages.StartWorker | None:
-        """Wait for the first message; None when the server stops the worker instead, or is gone."""
+        """Wait for the first message. None when the server stops the worker instead, or is gone."""
         frames = self._frames.first(lambda: self._read(0))
         received = [self._decoder.decode(found) for found in frames]
         for other in received[1:]:
@@ -164,7 +166,7 @@ class SocketInbox:
         return received[0] if received and isinstance(received[0], messages.StartWorker) else None
 
     def empty(self) -> bool:
-        """Whether no message has come. Never waits."""
+        """Whether no message has arrived. Does not block."""
         if not self._messages:
             self._receive(socket.MSG_DONTWAIT)
         return not self._messages
@@ -186,9 +188,9 @@ class SocketInbox:
             self._append(self._decoder.decode(found))
 
     def _read(self, flags: int) -> bytes:
-        """Return the bytes that have come, none when the server is gone.
+        """Return the bytes that have arrived, or no bytes when the server is gone.
 
-        Raises BlockingIOError when there are none yet and MSG_DONTWAIT is set.
+        Raises BlockingIOError when nothing has arrived yet and MSG_DONTWAIT is set.
         """
         try:
             return self._connection.recv(framing.RECEIVE_BYTES, flags)
@@ -214,7 +216,7 @@ def exit_when_closed(connection: socket.socket) -> None:
 
     def watch() -> None:
         poll = select.poll()
-        poll.register(connection, 0)  # a hang-up is reported without asking for it
+        poll.register(connection, 0)  # poll always reports a hang-up
         poll.poll()
         os._exit(0)
 

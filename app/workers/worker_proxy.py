@@ -1,7 +1,7 @@
-"""The server's side of a worker process: sends it messages, reads its reports, and notices its end.
+"""The server's side of a worker process. Sends it messages, reads its reports, and notices its end.
 
-A process of its own shares neither a core nor Python's lock with the event loop. The fork server forks it; it is
-reached through a pair of sockets.
+A separate process shares neither a core nor the GIL with the event loop. The fork server forks it. The server reaches
+it through a pair of sockets.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerProxy:
-    """A worker in a process. `load` may run on any thread, all else on the event loop's."""
+    """A worker in a process. `load` may run on any thread, all other methods run on the event loop."""
 
     def __init__(
         self, fork_server: ForkServer, connection: socket.socket, status: SharedWorkerStatus, number: int
     ) -> None:
-        """connection: the worker has its other side. status: shared by all workers. number: of this worker."""
+        """connection: the server's end of a socket pair. status: shared by all workers. number: this worker's."""
         self._fork_server = fork_server
         self._child: ChildProcess | None = None  # until its first message
         self._connection = connection
@@ -57,7 +57,7 @@ class WorkerProxy:
         self._reported_at = -math.inf  # time of its last report, in seconds of time.monotonic
 
     def load(self) -> None:
-        """Wait until its model is loaded.
+        """Wait until the worker has loaded its model.
 
         Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile.
         """
@@ -85,19 +85,19 @@ class WorkerProxy:
 
     @property
     def limits(self) -> Limits:
-        """As `Worker.limits`, once it is loaded."""
+        """As `Worker.limits`, once the model is loaded."""
         assert self._limits is not None
         return self._limits
 
     @property
     def process_id(self) -> int:
-        """The process's id, once it is loaded."""
+        """The process's id, once the model is loaded."""
         assert self._child is not None
         return self._child.process_id
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`; of an idle worker with unanswered sequences, when it last said anything."""
+        """As `Worker.step_started_at`. For an idle worker with unfinished sequences, the time of its last report."""
         if not self.is_alive:
             return None
         started_at = self._status.get(self._number)
@@ -141,11 +141,12 @@ class WorkerProxy:
                 self._send(messages.CancelSequence(key))
 
     def close(self) -> None:
-        """As `Worker.close`: a process that has not ended yet is killed."""
+        """As `Worker.close`. Kills a process that has not ended yet."""
         self._stop_reading()
         self._fork_server.close()
         if self._child is None:
-            # The fork server forks no more: either this worker's first message has been sent, or there is no worker.
+            # The fork server has forked all workers. Either this worker's first message has been sent, or there is no
+            # worker.
             with contextlib.suppress(OSError, RuntimeError):
                 self._connection.settimeout(END_TIMEOUT_S)
                 self._next_message()
@@ -179,7 +180,7 @@ class WorkerProxy:
         return sequence
 
     def _send(self, message: messages.ToWorker) -> None:
-        """Write what the socket takes now; the rest is written when it takes more."""
+        """Write the bytes that the socket takes now. The rest is written when it takes more."""
         if not self.is_alive:
             return
         data = framing.encode_frame(message)
@@ -192,7 +193,7 @@ class WorkerProxy:
             self._unsent += data
 
     def _write(self, data: bytes | bytearray) -> int:
-        """Return how many bytes were written: all when the pipe is broken, since reading notices that too."""
+        """Write, and return the number of bytes. It is all bytes if the pipe is broken, since reading notices that."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
@@ -277,9 +278,9 @@ class WorkerProxy:
 
 
 def start_workers(fork_server: ForkServer, num_workers: int, spec: bytes = b"") -> list[WorkerProxy]:
-    """Return the workers of one engine, which begin to load. Raises OSError; then no process is left.
+    """Return the workers of one engine, which begin to load. Raises OSError, and then leaves no process.
 
-    spec: what they load.
+    spec: the model that they load.
     """
     workers: list[WorkerProxy] = []
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:

@@ -1,6 +1,6 @@
-"""The engine against CTranslate2: the same weights, in turns, in one run.
+"""Compare the engine with CTranslate2 on the same weights. The two alternate within one run.
 
-Prints tables and writes JSON, and the same as Markdown beside it. Linux only; PyTorch and CTranslate2 are needed.
+Prints tables, and writes them as JSON and as Markdown. Linux only. Needs PyTorch and CTranslate2.
 
     python -m benchmarks.engine --quick
     python -m benchmarks.engine --bundle bundles/en-de --output benchmarks/results/engine.json
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
 from app.graphs import Precision
-from app.settings import find_bundle, load_settings
+from app.settings import load_settings
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.breakdown import profile, where_time_goes
 from benchmarks.engine.cases import (
@@ -34,11 +35,11 @@ from benchmarks.engine.cases import (
     real_cases,
     synthetic_cases,
 )
-from benchmarks.engine.compare import ComparisonOptions, compare, say
+from benchmarks.engine.compare import ComparisonOptions, compare, print_progress
 from benchmarks.engine.floor import Machine, measure_machine, num_usable_threads
-from benchmarks.engine.rates import climb
+from benchmarks.engine.rates import search_rates
 from benchmarks.engine.report import render
-from benchmarks.engine.weights import Prepared, discard, prepare, random_model, trained_model
+from benchmarks.engine.weights import ModelPair, discard, prepare, random_model, trained_model
 from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.serving import rounded
 
@@ -65,39 +66,55 @@ QUICK: dict[str, Any] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command. None selects the value of FULL or QUICK."""
+    """Arguments of the command. An option that is None gets its value from FULL or QUICK."""
     add = parser.add_argument
     add(
         "--quick",
         action="store_true",
-        help="about a minute or two: int8, one vocabulary, two sizes, two backends",
+        help="a test run of one or two minutes: int8, one vocabulary size, two batch sizes, two backends",
     )
-    add("--bundle", type=Path, help="trained weights for the real sentences (default: the bundled model)")
-    add("--data", type=Path, help="a folder of test.NAME.tsv.xz, whose sources are corpora too")
-    add("--output", type=Path, default=RESULT, help="JSON; the tables go beside it as .md")
-    add("--preset", default="base", help="sizes of the random weights (default: base)")
-    add("--vocab-sizes", help=f"of the random weights ({_defaults('vocab_sizes')})")
-    add("--precisions", help=f"({_defaults('precisions')})")
-    add("--sizes", help=f"sentences at once ({_defaults('sizes')})")
-    add("--num-threads", type=int, default=num_usable_threads(), help="of both sides (default: one a core)")
-    add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
-    add("--num-rounds", type=int, help=f"turns of each side in a case ({_defaults('num_rounds')})")
+    add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
+    add(
+        "--data",
+        type=Path,
+        help="folder of test.NAME.tsv.xz; the source side of each is translated as a corpus",
+    )
+    add("--output", type=Path, default=RESULT, help="JSON file; the tables are written beside it as .md")
+    add("--preset", default="base", help="preset of the model with random weights (default: base)")
+    add(
+        "--vocab-sizes",
+        help=f"vocabulary sizes of the models with random weights ({_defaults('vocab_sizes')})",
+    )
+    add("--precisions", help=f"precisions to compare ({_defaults('precisions')})")
+    add("--sizes", help=f"numbers of sentences in one call ({_defaults('sizes')})")
+    add(
+        "--num-threads",
+        type=int,
+        default=num_usable_threads(),
+        help="threads of each engine (default: one per core)",
+    )
+    add("--num-rows", type=int, default=128, help="Transduce's cache rows (default: 128)")
+    add(
+        "--num-rounds",
+        type=int,
+        help=f"rounds of a case; each engine runs once per round ({_defaults('num_rounds')})",
+    )
     add(
         "--case-budget",
         type=float,
         metavar="S",
-        help=f"no new turn after so many ({_defaults('case_budget')})",
+        help=f"start no new round of a case after S seconds ({_defaults('case_budget')})",
     )
     add(
         "--num-corpus",
         type=int,
-        help=f"most sentences of a corpus; 0: random weights only ({_defaults('num_corpus')})",
+        help=f"largest number of sentences of a corpus; 0: measure random weights only ({_defaults('num_corpus')})",
     )
     add(
         "--arrivals",
         type=float,
         metavar="S",
-        help=f"seconds of arrivals at each rate; 0: none ({_defaults('arrivals')})",
+        help=f"seconds of Poisson arrivals at each rate; 0: no arrivals ({_defaults('arrivals')})",
     )
 
 
@@ -106,7 +123,7 @@ def _defaults(name: str) -> str:
 
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
-    """Everything, as it goes into the JSON."""
+    """Measure everything. Returns the content of the JSON file."""
     options = ComparisonOptions(
         args.num_threads,
         args.num_rows,
@@ -115,7 +132,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         is_quick=args.quick,
     )
     machine = measure_machine(options.num_threads, READ_MB)
-    say(f"measured: {rounded(asdict(machine))}")
+    print_progress(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {
         "plan": asdict(options),
         "measured": asdict(machine),
@@ -139,7 +156,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 def add_trained(
     result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, options: ComparisonOptions, folder: Path
 ) -> None:
-    """Real sentences with trained weights: groups, whole corpora, arrivals."""
+    """Measure trained weights and add the figures to `result`: groups of sentences, whole corpora, arrivals."""
     corpora = encoded_corpora(bundle, args)
     longest = bundle.manifest.max_target_length
     trained = trained_model(bundle)
@@ -150,23 +167,25 @@ def add_trained(
         result["cases"] += rows
         if args.arrivals and not number:
             own = [row for row in rows if row["case"] == "corpus own"]
-            result["arrivals"] = climb(prepared[0], corpora["own"], own, options, seconds=args.arrivals)
+            result["arrivals"] = search_rates(
+                prepared[0], corpora["own"], own, options, seconds=args.arrivals
+            )
         discard(prepared)
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The numbers of sentences in one call."""
+    """The option --sizes as numbers of sentences in one call."""
     return tuple(map(int, args.sizes.split(",")))
 
 
 def precisions_of(args: argparse.Namespace) -> list[Precision]:
-    """The models in the order of measurement."""
+    """The option --precisions, in the order of measurement."""
     chosen: list[Precision] = args.precisions.split(",")
     return chosen
 
 
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
-    """The ids of every corpus."""
+    """The sentences of every corpus as subword ids, by the corpus's name."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     texts = read_corpora(args.data, most=args.num_corpus)
     longest = bundle.manifest.max_source_length
@@ -174,9 +193,9 @@ def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[
 
 
 def measure_cases(
-    prepared: Prepared, cases: list[Case], options: ComparisonOptions, machine: Machine
+    prepared: ModelPair, cases: list[Case], options: ComparisonOptions, machine: Machine
 ) -> list[dict[str, Any]]:
-    """Compare, then profile our side on the same cases."""
+    """Compare both engines, then profile Transduce on the same cases."""
     rows = compare(prepared, cases, options, machine)
     shares, operators = profile(prepared, cases, options)
     for row, each in zip(rows, shares, strict=True):
@@ -186,7 +205,7 @@ def measure_cases(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON and Markdown, print the tables."""
+    """Measure, write JSON and Markdown, and print the tables. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -196,13 +215,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(args, name) is None:
             setattr(args, name, value)
     try:
-        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+        bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     started_at = time.perf_counter()
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.engine", *command_line]),
         "commit": commit(),
         "machine": {**describe_machine(), "vendor": cpu_vendor()},
         "versions": {**versions(sys.executable), **package_versions()},

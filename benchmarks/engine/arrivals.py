@@ -1,4 +1,4 @@
-"""Poisson arrivals, and a window batcher for an engine without continuous batching."""
+"""Submits sentences at given arrival times, and batches them by a time window for an engine without batching."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from benchmarks.engine.jobs import ArrivalResult
 Translate = Callable[[int], Awaitable[object]]
 
 
-async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
-    """Call translate(i) when sentence i is due, without waiting for earlier ones; wait at most limit_s after the last.
+async def submit_at_arrivals(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
+    """Call translate(i) when sentence i is due, without waiting for earlier sentences.
 
-    Latency counts from when a sentence was due, so that a loop that is late does not hide it.
+    Waits at most limit_s after the last sentence. Latency counts from the time when a sentence was due. So it includes
+    the delay of an event loop that is late.
     """
     loop = asyncio.get_running_loop()
     latencies: list[float | None] = [None] * len(gaps_s)
@@ -45,10 +46,11 @@ async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: floa
 
 
 class WindowBatcher:
-    """Sentences that arrive within window_s of the first one, at most max_size, are translated in one call.
+    """Translates sentences that arrive within window_s seconds in one call, at most max_size of them.
 
-    A batch leaves when it is full, or when its window has passed and a worker is free: while all are busy it
-    grows, which is the most that a batcher can do for an engine without continuous batching.
+    The window begins with the oldest waiting sentence. A batch starts when a worker is free, and the batch is full or
+    its window has passed. While all workers are busy, the waiting batch grows. A batcher for an engine without
+    continuous batching cannot do more.
     """
 
     def __init__(
@@ -74,10 +76,10 @@ class WindowBatcher:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((sentence, future, loop.time()))
-        self._leave()
+        self._start_batches()
         return await future
 
-    def _leave(self) -> None:
+    def _start_batches(self) -> None:
         """Start the batches that are due."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
@@ -86,7 +88,7 @@ class WindowBatcher:
         while self._num_free and self._waiting:
             due = self._waiting[0][2] + self._window_s
             if len(self._waiting) < self._max_size and loop.time() < due:
-                self._timer = loop.call_at(due, self._leave)
+                self._timer = loop.call_at(due, self._start_batches)
                 return
             batch, self._waiting = self._waiting[: self._max_size], self._waiting[self._max_size :]
             self._num_free -= 1
@@ -109,4 +111,4 @@ class WindowBatcher:
             else:
                 future.set_result(result)
         self._num_free += 1
-        self._leave()
+        self._start_batches()

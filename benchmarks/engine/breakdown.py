@@ -1,4 +1,4 @@
-"""Where our time goes: by the native kernels' counters, or by a profiled run."""
+"""Splits Transduce's time by category, from the counters of the native kernels or from a profiled run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.engine.cases import Case
 from benchmarks.engine.compare import ComparisonOptions, arguments_of
-from benchmarks.engine.jobs import Spent
-from benchmarks.engine.weights import Prepared
+from benchmarks.engine.jobs import EngineCounters
+from benchmarks.engine.weights import ModelPair
 from benchmarks.engine.worker import Worker
 
 RUNTIME = "between operators"
@@ -17,10 +17,10 @@ PYTHON = "Python and binding"
 
 @dataclass(frozen=True)
 class Shares:
-    """Seconds that a profiled case spends inside ONNX Runtime.
+    """Seconds that a profiled case spends in ONNX Runtime.
 
-    kernels_s: by graph and category. runs_s: of whole runs, by graph. binding_s: in ONNX Runtime's Python binding,
-    which its profiler does not count.
+    kernels_s: in kernels, by graph and category. runs_s: in whole runs, by graph. binding_s: in the Python binding,
+    which ONNX Runtime's profiler does not count.
     """
 
     kernels_s: dict[str, dict[str, float]]
@@ -29,19 +29,19 @@ class Shares:
 
 
 def profile(
-    prepared: Prepared, cases: list[Case], options: ComparisonOptions
+    prepared: ModelPair, cases: list[Case], options: ComparisonOptions
 ) -> tuple[list[Shares], dict[str, str]]:
-    """Run each case once with profiling. Short cases have a warm-up run before.
+    """Run each case once with profiling. A short case has a warm-up run before it.
 
-    Returns the shares of each case, and the category of each operator.
+    Returns the seconds of each case, and the category of each operator.
     """
-    spent: list[tuple[Spent, Spent]] = []
+    spent: list[tuple[EngineCounters, EngineCounters]] = []
     with Worker("ours", {**arguments_of(prepared, options), "is_profiled": True}) as worker:
         for case in cases:
             job = replace(case.job, num_calls=1, is_warmed=False)
-            warming = Spent() if case.is_long else worker.translate(job).spent
+            warming = EngineCounters() if case.is_long else worker.translate(job).spent
             spent.append((warming, worker.translate(job).spent))
-        profiled = worker.ask("profile")
+        profiled = worker.call("profile")
     shares = []
     positions = {"encoder": 0, "decoder": 0}
     for warming, counted in spent:
@@ -58,7 +58,7 @@ def profile(
     return shares, profiled["operators"]
 
 
-def _num_runs(spent: Spent, graph: str) -> int:
+def _num_runs(spent: EngineCounters, graph: str) -> int:
     return spent.num_decoder_runs if graph == "decoder" else spent.num_encoder_runs
 
 
@@ -71,13 +71,13 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
 
 
 def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> dict[str, Any]:
-    """Milliseconds a group by category, and three shares.
+    """Milliseconds per group by category, the time of a step, and three shares.
 
-    The time of native kernels is what they counted in the measured run. The time of other operators is from the
-    profiled run; it is at most the measured run's time inside ONNX Runtime. The rest of that time is between operators.
-    Everything outside ONNX Runtime is Python and binding. python_share: Python's share of the whole time.
-    step_python_share: the share of decoder steps that is spent outside the decoder's graph. idle_share: the share of
-    the cores' time in which they idle.
+    The native kernels count their own time in the measured run. The time of other operators comes from the profiled
+    run, scaled down where it exceeds the measured run's time inside ONNX Runtime. The rest of the time inside ONNX
+    Runtime is "between operators". All time outside is "Python and binding". python_share: Python's share of the whole
+    time. step_python_share: the share of a decoder step's time outside the decoder's graph. idle_share: the share of
+    the cores' time in which the cores are idle.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]

@@ -1,4 +1,4 @@
-"""The measured cases: models, and for each the numbers of sentences, beam sizes and texts."""
+"""The measured cases: a text, a number of sentences and a beam size each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.serving import read_sentences
 
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
-LONG_FROM = 64  # rows
-# Real sentences per call, in groups of a case's size, so that lengths are mixed even in groups of one.
+MAX_WARMED_ROWS = 64  # a case with more rows gets no warm-up
+# A call translates about this many real sentences in groups. So even a call with groups of one has mixed lengths.
 NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
 SEED = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table. name: what is translated. num_sentences: how many at once."""
+    """One row of the table. name: the text that is translated. num_sentences: sentences in one group."""
 
     name: str
     num_sentences: int
@@ -40,8 +40,8 @@ class Case:
 
     @property
     def is_long(self) -> bool:
-        """Whether a call is so long that cold caches matter little; trials of it have no warm-up."""
-        return self.num_sentences * self.beam_size > LONG_FROM
+        """Whether a call is so long that cold caches hardly change its time. Its trials have no warm-up."""
+        return self.num_sentences * self.beam_size > MAX_WARMED_ROWS
 
     @property
     def is_corpus(self) -> bool:
@@ -50,7 +50,7 @@ class Case:
 
 
 def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...]) -> list[Case]:
-    """Sentences of 25 random subwords that become 30 subwords each."""
+    """Cases with sentences of 25 random subwords and forced targets of 30 subwords."""
     rng = np.random.default_rng(SEED)
     sentences = rng.integers(8, vocab_size, (max(sizes), SOURCE_LENGTH)).tolist()
     return [
@@ -61,7 +61,7 @@ def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...]) -> list[Case]:
 
 
 def real_cases(sentences: list[list[int]], max_target_length: int, *, sizes: tuple[int, ...]) -> list[Case]:
-    """Real sentences, shuffled once, in groups of each size. They end at the end token."""
+    """Cases with real sentences, shuffled once, in groups of each size. A target ends at its end token."""
     shuffled = shuffle(sentences)
     cases = []
     for beam_size in BEAM_SIZES:
@@ -74,7 +74,7 @@ def real_cases(sentences: list[list[int]], max_target_length: int, *, sizes: tup
 
 
 def corpus_cases(corpora: dict[str, list[list[int]]], max_target_length: int) -> list[Case]:
-    """Each corpus in one call."""
+    """Cases that translate a whole corpus in one call."""
     return [
         Case(
             f"corpus {name}",
@@ -86,8 +86,8 @@ def corpus_cases(corpora: dict[str, list[list[int]]], max_target_length: int) ->
     ]
 
 
-def shorter(case: Case) -> Job:
-    """A shorter job of a case, to try settings: a third of the forced length, or some of its groups."""
+def trial_job(case: Case) -> Job:
+    """A shorter job of a case for comparing settings: a third of the forced length, or some of its sentences."""
     job = replace(case.job, is_warmed=not case.is_long)
     if job.is_forced:
         return replace(job, max_target_length=job.max_target_length // 3)
@@ -104,7 +104,7 @@ def shuffle(sentences: list[list[int]]) -> list[list[int]]:
 
 
 def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
-    """The project's own sentences, and the first `most` sources of each `test.NAME.tsv.xz` in a folder."""
+    """The first `most` sentences of `sentences.tsv` and of each `test.NAME.tsv.xz` in a folder, by corpus name."""
     corpora = {"own": read_sentences()[:most]}
     for path in sorted(data.glob("test.*.tsv.xz")) if data else ():
         corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:most]
@@ -121,7 +121,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
-    """Ids of each text that fits the model, which some texts with many runs of unknown characters do not."""
+    """The ids of each text that fits the model. Texts with more than 8 runs of unknown characters are left out."""
     fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= 8]
     encoded = [list(tokenizer.encode(text).ids) for text in fitting]
     return [ids for ids in encoded if len(ids) <= most_subwords]

@@ -1,4 +1,4 @@
-"""Measures both sides in turns on the same cases: times, ratio, breakdown, floor."""
+"""Measures Transduce and CTranslate2 alternately on the same cases: times, ratio, breakdown, lower bound."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Any
 from app.bundle import MANIFEST, Manifest
 from benchmarks.engine.cases import Case
 from benchmarks.engine.floor import Machine, floor_of
-from benchmarks.engine.jobs import Done, Job
+from benchmarks.engine.jobs import Job, JobResult
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.search import PeerPool
-from benchmarks.engine.weights import QUANTIZATION, Prepared
+from benchmarks.engine.weights import QUANTIZATION, ModelPair
 
-# The length of a turn. It sets the number of calls.
+# Seconds of one engine's turn. The number of calls in a turn follows from it.
 TURN_S = 0.4
-# The pause after a turn, in which the threads of that side stop polling for work.
+# Seconds of pause after a turn. In it the threads of that engine stop spinning, so they take no time from the other.
 REST_S = 0.03
-# If a call takes longer, the call that measures its length is also the first round.
+# Seconds. If a call takes longer, the first call, which measures the duration, also counts as the first round.
 LONG_S = 2.0
 STARTED_AT = time.perf_counter()
-Side = Callable[[Job], Done]
+Side = Callable[[Job], JobResult]
 
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """How much to measure: turns of each side, and the seconds after which a case gets no further turns."""
+    """How much to measure. No round of a case begins after case_budget_s seconds."""
 
     num_threads: int
     num_rows: int
@@ -40,9 +40,9 @@ class ComparisonOptions:
 
 
 def compare(
-    prepared: Prepared, cases: list[Case], options: ComparisonOptions, machine: Machine
+    prepared: ModelPair, cases: list[Case], options: ComparisonOptions, machine: Machine
 ) -> list[dict[str, Any]]:
-    """Every case on one model in one precision."""
+    """Compare both engines on every case, with one model in one precision. Returns a result row for each case."""
     manifest = Manifest.model_validate_json((prepared.ours / MANIFEST).read_bytes())
     pool = PeerPool(
         str(prepared.peer),
@@ -58,7 +58,7 @@ def compare(
             layout = layouts.search(case)
             ours = partial(layouts.translate, layout=layout)
             job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, options)
-            # Of worker processes only the time is known.
+            # Worker processes report only their time. The counters come from a run in one process.
             is_alone = layout == layouts.alone
             done = merged([turn[0] for turn in turns]) if is_alone else layouts.translate(job, layouts.alone)
             row = {
@@ -82,15 +82,15 @@ def compare(
                 "floor": asdict(floor_of(manifest, prepared.precision, machine, job, done)),
             }
             rows.append(row)
-            say(line_of(row))
+            print_progress(line_of(row))
     finally:
         layouts.close()
         pool.close()
     return rows
 
 
-def arguments_of(prepared: Prepared, options: ComparisonOptions) -> dict[str, Any]:
-    """Arguments of our side's process."""
+def arguments_of(prepared: ModelPair, options: ComparisonOptions) -> dict[str, Any]:
+    """Arguments of Transduce's process."""
     return {
         "bundle": str(prepared.ours),
         "precision": prepared.precision,
@@ -101,8 +101,11 @@ def arguments_of(prepared: Prepared, options: ComparisonOptions) -> dict[str, An
 
 def _take_turns(
     ours: Side, theirs: Side, case: Case, options: ComparisonOptions
-) -> tuple[Job, list[tuple[Done, Done]]]:
-    """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
+) -> tuple[Job, list[tuple[JobResult, JobResult]]]:
+    """Run both engines once per round, and alternate which is first. Returns the job and the results by round.
+
+    The number of calls in a turn is chosen so that the turn takes about TURN_S.
+    """
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)
     first = (ours(once), theirs(once))
@@ -110,28 +113,28 @@ def _take_turns(
     job = replace(
         case.job, num_calls=max(1, min(10, round(TURN_S / slowest_s))), is_warmed=slowest_s < TURN_S
     )
-    turns: list[tuple[Done, Done]] = [first] if slowest_s > LONG_S else []
+    turns: list[tuple[JobResult, JobResult]] = [first] if slowest_s > LONG_S else []
     while len(turns) < options.num_rounds:
         if len(turns) >= 2 and time.perf_counter() - started_at > options.case_budget_s:
             break
         time.sleep(REST_S)
         if len(turns) % 2:
-            other = theirs(job)
+            their_result = theirs(job)
             time.sleep(REST_S)
-            turns.append((ours(job), other))
+            turns.append((ours(job), their_result))
         else:
-            own = ours(job)
+            our_result = ours(job)
             time.sleep(REST_S)
-            turns.append((own, theirs(job)))
+            turns.append((our_result, theirs(job)))
     return job, turns
 
 
-def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
-    """Medians over all calls, in milliseconds a group. The ratio is above 1 if our side is faster."""
+def _times(turns: list[tuple[JobResult, JobResult]], case: Case) -> dict[str, Any]:
+    """Medians over all calls, in milliseconds per group. The ratio is above 1 if Transduce is faster."""
     scale = 1e3 / case.num_groups
-    own = [statistics.median(turn[0].times_s) for turn in turns]
-    theirs = [statistics.median(turn[1].times_s) for turn in turns]
-    ratios = [their / our for our, their in zip(own, theirs, strict=True)]
+    our_medians = [statistics.median(turn[0].times_s) for turn in turns]
+    their_medians = [statistics.median(turn[1].times_s) for turn in turns]
+    ratios = [their / our for our, their in zip(our_medians, their_medians, strict=True)]
     ours_s, theirs_s = (statistics.median(t for turn in turns for t in turn[side].times_s) for side in (0, 1))
     return {
         "ours_ms": ours_s * scale,
@@ -145,34 +148,35 @@ def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
     }
 
 
-def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
-    """The share of sentences with equal output on both sides; None for random weights.
+def _share_equal(turn: tuple[JobResult, JobResult], job: Job) -> float | None:
+    """The share of sentences with equal output in both engines. None for random weights.
 
-    A sentence that does not end has one subword less on our side: the last of our steps only allows the end token.
+    The last of Transduce's steps allows only the end token. So Transduce returns one subword less for a sentence that
+    reaches the length limit.
     """
     if job.is_forced:
         return None
     pairs = list(zip(turn[0].ids, turn[1].ids, strict=True))
-    return sum(own == their[: job.max_target_length - 1] for own, their in pairs) / len(pairs)
+    return sum(ours == theirs[: job.max_target_length - 1] for ours, theirs in pairs) / len(pairs)
 
 
-def merged(turns: list[Done]) -> Done:
-    """All turns of one side as one result: every call's time, and the sum of the rest."""
-    spent = [asdict(turn.spent) for turn in turns]
-    total = _added_up(spent)
+def merged(turns: list[JobResult]) -> JobResult:
+    """One engine's results of all turns as one result: the times of all calls, and the sums of the counters."""
+    counters = [asdict(turn.spent) for turn in turns]
+    total = _sum_of(counters)
     times = [time_s for turn in turns for time_s in turn.times_s]
-    return Done(times, turns[-1].ids, replace(turns[0].spent, **total))
+    return JobResult(times, turns[-1].ids, replace(turns[0].spent, **total))
 
 
-def _added_up(spent: list[Any]) -> Any:
-    """The sum of numbers, or of dicts of them, key by key."""
-    if isinstance(spent[0], dict):
-        return {name: _added_up([each[name] for each in spent]) for name in spent[0]}
-    return sum(spent)
+def _sum_of(values: list[Any]) -> Any:
+    """The sum of numbers. Of dicts: the sums by key."""
+    if isinstance(values[0], dict):
+        return {name: _sum_of([each[name] for each in values]) for name in values[0]}
+    return sum(values)
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """A row as printed during the run."""
+    """A result row as one line of progress."""
     return (
         f"{row['model']:<12} {row['precision']} {row['case']:<16} n={row['num_sentences']:<4} "
         f"beam={row['beam_size']} ours {row['ours_ms']:8.1f} ms ({row['layout']})  peer {row['peer_ms']:8.1f} ms  "
@@ -180,6 +184,6 @@ def line_of(row: dict[str, Any]) -> str:
     )
 
 
-def say(line: str) -> None:
-    """Print progress to stderr, with the seconds since the start."""
+def print_progress(line: str) -> None:
+    """Print a line to stderr, after the seconds since the start."""
     print(f"{time.perf_counter() - STARTED_AT:6.1f} {line}", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """Converts a model to CTranslate2's format, so that both engines run the same weights.
 
-Tokens are ids written as decimal numbers, so that both sides are given and return the same ids and neither's
-time holds a tokeniser.
+The vocabulary's tokens are the ids as decimal numbers. So both engines take and return ids, and neither engine's time
+includes a tokeniser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIVATIONS = {
 
 
 def write_ctranslate2(model: Transformer, folder: Path, quantization: Quantization) -> None:
-    """Convert a model into `folder`, which is made. Positions are the model's own table, sinusoidal or learned."""
+    """Convert a model and write it to `folder`, which must not exist. Copies the model's table of positions."""
     config = model.config
     weights = _Weights(model)
     spec = transformer_spec.TransformerSpec.from_config(
@@ -72,11 +72,11 @@ class _Weights:
         return self._state[name]
 
     def set_layer(self, layer: Any, name: str) -> None:
-        """An encoder layer, or a decoder layer, which has cross-attention between the two other blocks."""
-        own = layer.self_attention
-        self._set_linear(own.linear[0], *(f"{name}.self_attention.w_{part}" for part in "qkv"))
-        self._set_linear(own.linear[1], f"{name}.self_attention.w_o")
-        norms = [own.layer_norm]
+        """Copy an encoder layer, or a decoder layer, which also has a cross-attention block."""
+        self_attention = layer.self_attention
+        self._set_linear(self_attention.linear[0], *(f"{name}.self_attention.w_{part}" for part in "qkv"))
+        self._set_linear(self_attention.linear[1], f"{name}.self_attention.w_o")
+        norms = [self_attention.layer_norm]
         if hasattr(layer, "attention"):
             cross = layer.attention
             self._set_linear(cross.linear[0], f"{name}.cross_attention.w_q")
@@ -90,10 +90,10 @@ class _Weights:
             self.set_norm(norm, f"{name}.residuals.{index}.norm")
 
     def set_norm(self, norm: Any, name: str) -> None:
-        """Scale and offset of a norm."""
+        """Copy the scale and the offset of a layer norm."""
         norm.gamma, norm.beta = self[f"{name}.weight"], self[f"{name}.bias"]
 
     def _set_linear(self, linear: Any, *names: str) -> None:
-        """One product for layers with the same input, their outputs concatenated: weight (outputs, inputs)."""
+        """Copy linear layers with the same input as one layer with concatenated outputs: weight (outputs, inputs)."""
         linear.weight = np.concatenate([self[f"{name}.weight"] for name in names])
         linear.bias = np.concatenate([self[f"{name}.bias"] for name in names])

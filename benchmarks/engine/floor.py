@@ -1,7 +1,7 @@
-"""The machine's limits: memory bandwidth and rate of products, both measured, and the least time of a case.
+"""Measures memory bandwidth and the rate of multiply-adds, and computes a lower bound for the time of a case.
 
-What is measured is what numpy and ONNX Runtime's own product reach, which is at most what the machine can do: a
-side that uses it better shows a share of the floor above 1.
+NumPy measures the bandwidth, and ONNX Runtime's own matrix product measures the rate. The machine may be faster than
+both. So a good engine can take less time than this bound.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from onnx import TensorProto, helper
 
 from app.bundle import Manifest
 from app.graphs import Precision
-from benchmarks.engine.jobs import Done, Job
+from benchmarks.engine.jobs import Job, JobResult
 
 WEIGHT_BYTES: dict[Precision, int] = {"int8": 1, "fp16": 2, "fp32": 4}
 CACHE_BYTES = {"float32": 4, "float16": 2, "int8": 1}
-# Rows, inputs and outputs of the measured product.
+# Rows, inputs and outputs of the measured matrix product.
 PRODUCT = (512, 2048, 2048)
+# Seconds of each measurement.
 MEASURING_S = 0.4
-# Bytes of one reading: enough that the start of the threads does not count.
+# Bytes that one reading covers. With fewer bytes, the start of the threads would distort the bandwidth.
 READ_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Measured with all threads: bytes/s by buffer size, multiply-adds/s by precision."""
+    """The machine's rates with all threads. bytes_per_s: by buffer size in MiB. products_per_s: by precision."""
 
     num_threads: int
     bytes_per_s: dict[str, float]
@@ -47,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time of a case in seconds, by the limit of each part."""
+    """The lower bound of a call's time in seconds, and the work behind it: 10^9 bytes and 10^9 multiply-adds."""
 
     weights_gb: float
     cache_gb: float
@@ -57,7 +58,7 @@ class Floor:
 
 
 def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
-    """Measure the machine, in a second or two. sizes_mb: of the buffers; the weights' size is added."""
+    """Measure the machine in a few seconds. sizes_mb: buffer sizes in MiB."""
     return Machine(
         num_threads,
         {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mb},
@@ -66,8 +67,8 @@ def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
 
 
 def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
-    """The best of several readings. Each thread finds the maximum of its part; NumPy releases Python's lock for it."""
-    # The buffer is written first. Pages that were never written share one page, which stays in the nearest cache.
+    """The best bandwidth of several reads. Each thread computes the maximum of its part, without Python's lock."""
+    # Write the buffer first. Pages that were never written all map to one page, which would stay in the L1 cache.
     parts = [np.ones(num_bytes // num_threads // 8, np.int64) for _ in range(num_threads)]
     num_turns = max(1, READ_BYTES // num_bytes)
 
@@ -86,7 +87,7 @@ def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
 
 
 def _products_per_s(precision: str, num_threads: int) -> float:
-    """The best of several products by ONNX Runtime's own kernel. Its weights are constant, so it packs them."""
+    """The best rate of several products by ONNX Runtime's kernel, which packs the constant weights."""
     rows, inputs, outputs = PRODUCT
     rng = np.random.default_rng(0)
     x: NDArray[Any]
@@ -135,14 +136,15 @@ def _products_per_s(precision: str, num_threads: int) -> float:
 
 
 def decoder_bytes(manifest: Manifest, precision: Precision) -> int:
-    """Weights that a decoder step reads: those of its layers and of the output projection."""
+    """Bytes of weights that a decoder step reads: its layers and the output projection."""
     return _decoder_weights(manifest) * WEIGHT_BYTES[precision]
 
 
 def _decoder_weights(manifest: Manifest) -> int:
-    """Numbers in the weights of a step.
+    """The number of weights that a decoder step uses.
 
-    A layer: self-attention 4 d^2, cross-attention 2 d^2 (its keys and values are the encoder's), feed-forward 2 d f.
+    A layer has 4 d^2 in self-attention, 2 d^2 in cross-attention and 2 d f in feed-forward. The other 2 d^2 of
+    cross-attention project keys and values, which `_encoder_weights` counts.
     """
     size = manifest.dimensions
     layer = 6 * size.d_model**2 + 2 * size.d_model * size.d_ff
@@ -150,21 +152,22 @@ def _decoder_weights(manifest: Manifest) -> int:
 
 
 def _encoder_weights(manifest: Manifest) -> int:
-    """Numbers in the encoder's weights.
+    """The number of weights that an encoding uses.
 
-    A layer: 4 d^2 + 2 d f. The keys and values of each decoder layer: 2 d^2.
+    An encoder layer has 4 d^2 + 2 d f. Each decoder layer adds 2 d^2 for the cross-attention keys and values.
     """
     size = manifest.dimensions
     layer = 4 * size.d_model**2 + 2 * size.d_model * size.d_ff
     return size.num_encoder_layers * layer + size.num_decoder_layers * 2 * size.d_model**2
 
 
-def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Job, done: Done) -> Floor:
-    """The floor of one call.
+def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Job, done: JobResult) -> Floor:
+    """The lower bound of one call: the larger of the time to read and the time to compute.
 
-    Weights are read once in each step, and once for the encoding of each group. Of the cache a step reads each row's
-    own keys and values up to its position, and each sentence's once, whatever its beam. Products of weights run at the
-    rate of their precision. Products of attention are fp32 in every precision, and run at its rate.
+    Each step reads the decoder's weights once, and each group's encoding reads the encoder's weights once. A step also
+    reads each row's self-attention keys and values up to its position. It reads each sentence's cross-attention keys
+    and values once, for any beam size. Products with weights run at the rate of their precision. Products of attention
+    are fp32 in every precision, so they run at the rate of fp32.
     """
     size = manifest.dimensions
     sources = [ids for group in job.groups for ids in group]
@@ -191,7 +194,7 @@ def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Jo
 
 
 def _cache_bytes(manifest: Manifest, precision: Precision) -> int:
-    """Bytes of one number in a cache, as the decoder's graph declares it."""
+    """Bytes of one cached number, by the type that the decoder's graph declares."""
     specs = manifest.variants[precision].decoder.inputs
     dtype = next((spec.dtype for spec in specs if "key" in spec.name), "float32")
     return CACHE_BYTES[dtype]

@@ -1,4 +1,4 @@
-"""The engine's goals, and whether the measured cases meet them."""
+"""The engine's performance goals, and whether the measured cases meet them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on a figure of some rows of a result: at least `least`, or at most `most`."""
+    """A bound on one figure of some result rows: at least `least`, or at most `most`.
+
+    rows: the key of the rows in a result. is_meant: whether the goal applies to a row. is_share: whether to print the
+    figure as a percentage.
+    """
 
     name: str
     rows: str

@@ -1,21 +1,22 @@
-"""Jobs for a side and their results: plain data, so that each side can be a separate process."""
+"""Jobs for an engine and their results. They are plain data, so that each engine can run in its own process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-# Normalises scores by length^alpha, the one formula that both sides have.
+# Scores are normalised by length^alpha, because both engines have this formula.
 ALPHA = 0.6
 
 
 @dataclass(frozen=True)
 class Job:
-    """Groups of sentences, each translated in one call, one group after another.
+    """Groups of sentences. An engine translates the groups one after another, each with one request for all sentences.
 
-    groups: source ids with the end token last, by group and sentence. max_target_length: subwords and, where a sentence
-    ends by itself, its end token. is_forced: every sentence is that long, on both sides, so that both take that
-    many decoder steps. num_calls: how often the groups are translated and timed, after once untimed if is_warmed.
+    groups: source ids with the end token last, by group and sentence. max_target_length: the largest number of decoder
+    steps, the step of the end token included. is_forced: every target has exactly max_target_length subwords, so both
+    engines run the same number of steps. num_calls: how often all groups are translated and timed. is_warmed: whether
+    an untimed call comes first.
     """
 
     groups: list[list[list[int]]]
@@ -27,12 +28,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Where our side's time goes, summed over the calls.
+class EngineCounters:
+    """Counters of Transduce's work, summed over the calls.
 
-    Steps, rows and seconds as `StepStats` counts them; encoder_s and decoder_s: inside ONNX Runtime, counted around
-    its own call, with how often it was called; blocks_s: of both by kind of block, all threads together, where the
-    graphs are of native kernels.
+    num_steps, num_rows, step_s, encode_s: as `StepStats` counts them. encoder_s, decoder_s: seconds inside ONNX
+    Runtime's calls. num_encoder_runs, num_decoder_runs: the number of these calls. cpu_s: CPU time of the process.
+    blocks_s: seconds of the native kernels by graph and kind of block, summed over the threads; empty without native
+    kernels.
     """
 
     num_steps: int = 0
@@ -48,17 +50,17 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Done:
-    """A job's result. times_s: of each call. ids: of the last call's sentences, group by group."""
+class JobResult:
+    """A job's result. times_s: seconds of each call. ids: the last call's targets, group by group."""
 
     times_s: list[float]
     ids: list[list[int]]
-    spent: Spent = field(default_factory=Spent)
+    spent: EngineCounters = field(default_factory=EngineCounters)
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Sentences that arrive at random times: sentences[i] arrives `gaps_s[i]` after the previous one."""
+    """Sentences with arrival times. sentences[i] arrives gaps_s[i] seconds after the previous one."""
 
     sentences: list[list[int]]
     gaps_s: list[float]
@@ -69,7 +71,11 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class ArrivalResult:
-    """Seconds from when each sentence was due to its answer; None for those without an answer within the limit."""
+    """Results of arrivals, by sentence.
+
+    latencies_s: seconds from the due time to the answer; None without an answer within the limit. sent_late_s: seconds
+    from the due time to the submission.
+    """
 
     latencies_s: list[float | None]
     sent_late_s: list[float]
@@ -77,9 +83,10 @@ class ArrivalResult:
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """CTranslate2's own settings: its threads, and how it splits the input of one call.
+    """CTranslate2's settings: its threads, and how it splits the input of one call into batches.
 
-    batch_type `tokens` counts max_batch_size in subwords, padding included; 0 is all in one batch.
+    max_batch_size: 0 puts all sentences in one batch. batch_type: `tokens` counts max_batch_size in subwords, padding
+    included.
     """
 
     inter_threads: int

@@ -1,6 +1,6 @@
-"""Our side's process layouts: one process with all threads, or several workers; the faster one is chosen.
+"""Chooses Transduce's faster process layout for a case: one process with all threads, or several workers.
 
-The other side's workers and threads are chosen in the same way.
+`benchmarks.engine.search` chooses CTranslate2's workers and threads in the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from app.engine.engine import FEW_ROWS
 from app.workers.early_start import MAX_WORKERS
 from benchmarks.engine.cases import Case
-from benchmarks.engine.jobs import Done, Job
+from benchmarks.engine.jobs import Job, JobResult
 from benchmarks.engine.worker import Worker
 
 TRIALS = 2
@@ -19,21 +19,21 @@ TRIALS = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """The number of processes, and of threads of each."""
+    """The number of worker processes, and the number of threads of each."""
 
     num_lanes: int
     num_threads: int
 
     def describe(self) -> str:
-        """A short form for a table, as the other side's."""
+        """A short form for a table: workers x threads."""
         return f"{self.num_lanes} x {self.num_threads}"
 
 
 class Layouts:
-    """Our side with one model, in a separate process for each layout."""
+    """Runs one model in every layout, each in its own process."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        """arguments: of `Ours`, without the number of workers."""
+        """arguments: those of `TransduceSide`, without the number of workers."""
         self._arguments = arguments
         num_threads = arguments["num_threads"]
         self.alone = Layout(1, num_threads)
@@ -41,19 +41,22 @@ class Layouts:
         self._all = list(dict.fromkeys([self.alone, Layout(num_lanes, num_threads // num_lanes)]))
         self._workers: dict[Layout, Worker] = {}
 
-    def translate(self, job: Job, layout: Layout) -> Done:
+    def translate(self, job: Job, layout: Layout) -> JobResult:
         """Run a job."""
         if layout not in self._workers:
             self._workers[layout] = Worker("ours", {**self._arguments, "num_lanes": layout.num_lanes})
         return self._workers[layout].translate(job)
 
     def search(self, case: Case) -> Layout:
-        """The fastest layout on the whole job; layouts take turns. A few rows go to one worker with all threads."""
+        """The fastest layout for a case. Layouts alternate on the whole job.
+
+        A case with few rows gets one worker with all threads, because the server gives such a batch to one worker.
+        """
         if case.num_sentences * case.beam_size <= FEW_ROWS or len(self._all) == 1:
             return self.alone
         job = replace(case.job, num_calls=1, is_warmed=not case.is_long)
         times = [[self.translate(job, each).times_s[0] for each in self._all] for _ in range(TRIALS)]
-        best = [min(own) for own in zip(*times, strict=True)]
+        best = [min(of_layout) for of_layout in zip(*times, strict=True)]
         return self._all[best.index(min(best))]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Measures whether resident memory stays flat under random lengths and beams: the slope and its error.
+"""Measure whether resident memory grows under random lengths and beam sizes: the slope and its standard error.
 
-Pages of the caches and of scratch memory are taken as they are first written. They are bounded, and chance takes half
-an hour to come near the bound. So the run begins with the largest requests.
+The system assigns a page of the caches or of scratch memory when the page is first written. The number of such pages
+is bounded. Random requests would take half an hour to come near the bound, so the run begins with the largest requests.
 
 python -m benchmarks.engine.memory --minutes 10
 """
@@ -24,11 +24,12 @@ import numpy as np
 import psutil
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_folders import find_bundles
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.errors import BundleError, SettingsError
 from app.runtime.ort_runner import load_runner
-from app.settings import find_bundle, load_settings
+from app.settings import load_settings
 from app.workers.thread_worker import ThreadWorker
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.ours import FOREVER, LIMITS
@@ -37,16 +38,16 @@ from benchmarks.machine import commit, describe_machine, versions
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_memory.json"
 BEAM_SIZES = (1, 1, 2, 4, 4, 8)
 LONGEST_TARGET = 60
-FIRST_ID = 4  # samples before it belong to the warm-up
+FIRST_ID = 4  # the first id that is not a special token
 NUM_BLOCKS = 10
-# Memory is flat if a minute adds less than chance explains, or next to nothing.
+# Memory is flat if its slope is within so many standard errors of 0, or negligible.
 NUM_ERRORS = 2.0
-NEXT_TO_NOTHING_MB = 0.05
+NEGLIGIBLE_MB_PER_MINUTE = 0.05
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Megabytes a minute with its standard error, and the differences between the medians of blocks."""
+    """Megabytes per minute with the standard error, and the median of each block of samples."""
 
     mb_per_minute: float
     standard_error: float
@@ -54,17 +55,19 @@ class Slope:
 
     @property
     def is_flat(self) -> bool:
-        """The slope; 0 if within its noise."""
-        return abs(self.mb_per_minute) <= max(NUM_ERRORS * self.standard_error, NEXT_TO_NOTHING_MB)
+        """Whether the slope is within its noise, or negligible."""
+        return abs(self.mb_per_minute) <= max(NUM_ERRORS * self.standard_error, NEGLIGIBLE_MB_PER_MINUTE)
 
 
 def slope_of(minutes: Sequence[float], megabytes: Sequence[float]) -> Slope:
-    """Least squares through the medians of blocks, which are far enough apart to be independent.
+    """Fit a line by least squares through the medians of NUM_BLOCKS blocks of samples.
 
-    At least 3 samples a block are needed for its median to mean anything. Raises ValueError for fewer.
+    The medians are far enough apart in time to be independent. Raises ValueError for fewer than 3 samples per block.
     """
     if len(minutes) < 3 * NUM_BLOCKS:
-        raise ValueError(f"{len(minutes)} samples of memory, and {3 * NUM_BLOCKS} are needed")
+        raise ValueError(
+            f"{len(minutes)} samples of memory are too few: at least {3 * NUM_BLOCKS} are needed"
+        )
     blocks = np.array_split(np.arange(len(minutes)), NUM_BLOCKS)
     x = np.array([np.mean(np.take(minutes, block)) for block in blocks])
     y = np.array([np.median(np.take(megabytes, block)) for block in blocks])
@@ -76,7 +79,7 @@ def slope_of(minutes: Sequence[float], megabytes: Sequence[float]) -> Slope:
 
 
 class Load:
-    """Clients that each send a random sentence with a random beam, wait for the result, and repeat."""
+    """Closed-loop clients that submit random sentences with random beam sizes."""
 
     def __init__(self, engine: Engine, *, num_clients: int, seconds: float) -> None:
         self._engine = engine
@@ -87,15 +90,15 @@ class Load:
         self.num_sentences = 0
 
     async def run(self) -> None:
-        """Run until the time is over."""
+        """Run all clients until the time is over."""
         self._until = time.monotonic() + self._seconds
         await asyncio.gather(*(self._client() for _ in range(self._num_clients)))
 
-    async def ask_for_all(self, num_rows: int) -> None:
-        """Fill all rows once with the largest requests.
+    async def fill_all_rows(self, num_rows: int) -> None:
+        """Use all memory once that requests can use.
 
-        First the longest sentences, whose targets do not end early: they write all columns of all rows. Then 1, 2, 3...
-        short sentences at once: there are steps of every number of rows.
+        The longest sentences come first. Their targets have a minimum length, so they write all columns of all rows.
+        Then 1, 2, 3... short sentences run at once, so that there is a step with every number of rows.
         """
         source, target = self._engine.limits.max_source_length, self._longest_target
         beam_sizes = sorted(set(BEAM_SIZES))
@@ -126,7 +129,7 @@ class Load:
 
 
 async def sample(seconds: float, interval_s: float) -> tuple[list[float], list[float]]:
-    """Minutes since the start, and resident megabytes at that time."""
+    """Sample resident memory. Returns minutes since the start, and megabytes at each time."""
     process = psutil.Process()
     minutes, megabytes = [], []
     started_at = time.monotonic()
@@ -138,7 +141,7 @@ async def sample(seconds: float, interval_s: float) -> tuple[list[float], list[f
 
 
 async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
-    """Leaves out the warm-up, in which bounded memory reaches its bound."""
+    """Run the load and sample memory after the warm-up. In the warm-up, bounded memory reaches its bound."""
     runner = load_runner(
         bundle,
         precision=args.precision,
@@ -152,8 +155,8 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     load = Load(engine, num_clients=args.num_clients, seconds=warm_up_s + seconds)
     process = psutil.Process()
     before_mb = process.memory_info().rss / 1e6
-    await load.ask_for_all(args.num_rows)
-    asked_for_all_mb = process.memory_info().rss / 1e6
+    await load.fill_all_rows(args.num_rows)
+    filled_mb = process.memory_info().rss / 1e6
     task = asyncio.create_task(load.run())
     await asyncio.sleep(warm_up_s)
     minutes, megabytes = await sample(seconds, seconds / args.num_samples)
@@ -163,7 +166,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     return {
         "num_sentences": load.num_sentences,
         "before_mb": before_mb,
-        "asked_for_all_mb": asked_for_all_mb,
+        "asked_for_all_mb": filled_mb,
         "least_mb": min(megabytes),
         "most_mb": max(megabytes),
         "slope_mb_per_minute": slope.mb_per_minute,
@@ -174,28 +177,33 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON, print it; the exit code is 1 if memory is not flat."""
+    """Measure, write JSON and print it. Returns the exit code: 1 if memory is not flat."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--bundle", type=Path, help="(default: the bundled model)")
-    add("--precision", default="auto", help="(default: what a server would take)")
-    add("--minutes", type=float, default=10.0, help="after the warm-up (default: 10)")
-    add("--warm-up", type=float, default=0.2, help="a share of the minutes (default: 0.2)")
-    add("--num-samples", type=int, default=600, help="of memory (default: 600)")
-    add("--num-rows", type=int, default=64, help="cache rows (default: 64)")
-    add("--num-clients", type=int, default=24, help="sentences at once (default: 24)")
-    add("--output", type=Path, default=RESULT, help="JSON")
+    add("--bundle", type=Path, help="the bundle that is measured (default: the bundled model)")
+    add("--precision", default="auto", help="precision of the model (default: auto, as in a server)")
+    add("--minutes", type=float, default=10.0, help="duration after the warm-up (default: 10)")
+    add(
+        "--warm-up",
+        type=float,
+        default=0.2,
+        help="duration of the warm-up, as a share of --minutes (default: 0.2)",
+    )
+    add("--num-samples", type=int, default=600, help="number of memory samples (default: 600)")
+    add("--num-rows", type=int, default=64, help="cache rows of the engine (default: 64)")
+    add("--num-clients", type=int, default=24, help="closed-loop clients (default: 24)")
+    add("--output", type=Path, default=RESULT, help="JSON file")
     args = parser.parse_args(arguments)
     try:
-        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+        bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     found = asyncio.run(measure(args, bundle))
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine.memory", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.engine.memory", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(sys.executable),

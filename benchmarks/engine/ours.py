@@ -1,4 +1,4 @@
-"""Our side: the engine as the server runs it, over the server's own runner, with all of its Python."""
+"""Transduce in the comparison: the engine with the server's own runner and workers, without HTTP."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from app.startup import start_processes
 from app.workers.model_spec import ModelSpec
 from app.workers.thread_worker import ThreadWorker
 from app.workers.worker_proxy import WorkerProxy
-from benchmarks.engine.arrivals import let_arrive
-from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, Spent
+from benchmarks.engine.arrivals import submit_at_arrivals
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, EngineCounters, Job, JobResult
 
 FOREVER = 1e18
-# All sentences wait in the engine at once; its queue limits are not under test.
+# All sentences wait in the engine at once. The queue limits are high, so that the engine rejects none.
 LIMITS = EngineLimits(max_pending_sentences=1 << 20, max_pending_tokens=1 << 30)
 
 
 class RuntimeClock:
-    """Seconds inside ONNX Runtime's own call, by graph, and the number of calls.
+    """Counts the seconds inside ONNX Runtime's calls and the number of calls, by graph.
 
-    Stands in the class, so it sees every session of this process; a session's graph is known by its inputs.
+    It replaces a method of the session class, so it sees every session of this process. A session's inputs show which
+    graph it has.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class RuntimeClock:
         self._graphs: dict[int, str] = {}
 
     def install(self) -> None:
-        """Time every run from here on."""
+        """Time every run from now on."""
         run: Callable[..., Any] = onnxruntime.InferenceSession.run_with_iobinding
 
         def timed(session: Any, *arguments: Any, **named: Any) -> Any:
@@ -63,19 +64,22 @@ class RuntimeClock:
         onnxruntime.InferenceSession.run_with_iobinding = timed
 
     def _graph_of(self, session: Any) -> str:
-        """The decoder is the graph with candidates among its outputs."""
+        """The session's graph. The decoder is the graph with the input `num_candidates`."""
         is_decoder = any(value.name == "num_candidates" for value in session.get_inputs())
         graph = self._graphs[id(session)] = "decoder" if is_decoder else "encoder"
         return graph
 
 
-class Ours:
-    """One engine over one variant of a model, on an event loop of its own."""
+class TransduceSide:
+    """One engine with one variant of a model, on its own event loop."""
 
     def __init__(
         self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int = 1
     ) -> None:
-        """num_lanes: worker processes that share the threads. With 1, a thread of this process, `Spent` is complete."""
+        """num_lanes: the number of workers that share the threads.
+
+        A single worker is a thread of this process. Several workers are processes, whose counters are missing.
+        """
         self._clock = RuntimeClock()
         self._clock.install()
         self._num_lanes = num_lanes
@@ -100,26 +104,26 @@ class Ours:
         self._asyncio.run(self._engine.close(drain_timeout_s=0.0))
         self._asyncio.close()
 
-    def translate(self, job: Job) -> Done:
-        """Translate and time. All sentences of a group are submitted at once and awaited together."""
+    def translate(self, job: Job) -> JobResult:
+        """Translate a job and time its calls. Submits all sentences of a group at once."""
         return self._asyncio.run(self._translate(job))
 
-    async def _translate(self, job: Job) -> Done:
+    async def _translate(self, job: Job) -> JobResult:
         options = options_of(job.beam_size, job.max_target_length)
         times: list[float] = []
         results: list[SequenceResult] = []
         if job.is_warmed:
             await self._call(job.groups, options)
-        before, cpu_before = self._counts(), time.process_time()
+        before, cpu_before = self._reset_counters(), time.process_time()
         for _ in range(job.num_calls):
             started_at = time.perf_counter()
             results = await self._call(job.groups, options)
             times.append(time.perf_counter() - started_at)
         cpu_s = time.process_time() - cpu_before
         if job.is_forced and {result.num_steps for result in results} != {job.max_target_length}:
-            raise RuntimeError("a sentence of a forced length took another number of steps")
+            raise RuntimeError("a sentence with a forced length took another number of steps")
         ids = [list(result.hypotheses[0].ids) for result in results]
-        return Done(times, ids, self._spent(before, cpu_s))
+        return JobResult(times, ids, self._spent(before, cpu_s))
 
     async def _call(self, groups: list[list[list[int]]], options: DecodingOptions) -> list[SequenceResult]:
         results = []
@@ -131,10 +135,10 @@ class Ours:
             results += await asyncio.gather(*futures)
         return results
 
-    def _counts(self) -> Spent:
-        """Reset the counters."""
+    def _reset_counters(self) -> EngineCounters:
+        """Clear the steps. Returns the present values of the counters that cannot be cleared."""
         self._steps.clear()
-        return Spent(
+        return EngineCounters(
             encoder_s=self._clock.seconds["encoder"],
             decoder_s=self._clock.seconds["decoder"],
             num_encoder_runs=self._clock.num_runs["encoder"],
@@ -142,10 +146,10 @@ class Ours:
             blocks_s=native.block_times() if self._is_native else {},
         )
 
-    def _spent(self, before: Spent, cpu_s: float) -> Spent:
+    def _spent(self, before: EngineCounters, cpu_s: float) -> EngineCounters:
         if self._num_lanes == 1 and self._clock.num_runs["decoder"] == before.num_decoder_runs:
-            raise RuntimeError("no decoder run was seen: the runner calls ONNX Runtime in another way")
-        return Spent(
+            raise RuntimeError("no decoder run was counted: the runner calls ONNX Runtime in another way")
+        return EngineCounters(
             num_steps=sum(step.num_steps for step in self._steps if step.num_rows),
             num_rows=sum(step.num_row_steps for step in self._steps),
             step_s=sum(step.step_time_s for step in self._steps),
@@ -170,11 +174,11 @@ class Ours:
             ids = arrivals.sentences[index]
             return await self._engine.submit(ids, options, request_id=str(index), caller="", deadline=FOREVER)
 
-        return self._asyncio.run(let_arrive(translate, arrivals.gaps_s, limit_s=arrivals.limit_s))
+        return self._asyncio.run(submit_at_arrivals(translate, arrivals.gaps_s, limit_s=arrivals.limit_s))
 
 
 def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int) -> Runner:
-    """The runner of a bundle's variant, in this process."""
+    """Load a bundle's variant into this process."""
     return load_runner(
         Bundle(Path(bundle), manifest_of(bundle), ()),
         precision=precision,
@@ -187,7 +191,7 @@ def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int
 def processes_of(
     bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int
 ) -> list[WorkerProxy]:
-    """Worker processes, as the server starts them."""
+    """Start worker processes as the server does, and load the model in each."""
     manifest = manifest_of(bundle)
     spec = ModelSpec(
         folder=str(Path(bundle).resolve()),
@@ -212,9 +216,9 @@ def manifest_of(bundle: str) -> Manifest:
 
 
 def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:
-    """Options with the other side's rules: scores normalised by length^alpha, and the same number of decoder steps.
+    """Search options that match CTranslate2's: scores normalised by length^alpha, and the same number of steps.
 
-    A step that may only end the hypothesis is one of them, so there is one subword less.
+    Transduce's last step allows only the end token, so the limit in subwords is one less.
     """
     return DecodingOptions(
         beam_size=beam_size,

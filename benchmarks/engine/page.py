@@ -1,6 +1,6 @@
-"""Writes the figures of docs/performance.md from the committed results.
+"""Write the figures of docs/performance.md from the committed results.
 
-A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of its result.
+`BLOCKS[NAME]` formats the text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
     python -m benchmarks.engine.page
 """
@@ -32,7 +32,7 @@ def _memory(result: dict[str, Any]) -> str:
     )
 
 
-# Name -> the result, and the function that formats it.
+# Name -> the result file, and the function that formats its content.
 BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "machine": ("engine.json", page_tables.measured_on),
     "goals": ("engine.json", page_tables.goals_tables),
@@ -57,7 +57,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def filled(page: str, results: Path) -> str:
-    """The page with every block rebuilt. Raises KeyError for an unknown block."""
+    """The page with every block rebuilt from `results`. Raises KeyError for an unknown block."""
 
     def text_of(name: str) -> str:
         file, make = BLOCKS[name]
@@ -68,7 +68,7 @@ def filled(page: str, results: Path) -> str:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the page. Returns the exit code."""
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULTS), "utf-8")
     return 0
 

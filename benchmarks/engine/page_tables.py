@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md that come from the results of `benchmarks.engine`: at most six columns each."""
+"""Formats the results of `benchmarks.engine` as the tables of docs/performance.md. A table has at most six columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRECISIONS = ("int8", "fp32")
 
 
 def measured_on(result: dict[str, Any]) -> str:
-    """The machine, the versions and the command, one fact a line."""
+    """The machine, the versions and the command, one fact per line."""
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packs = "packs its weights once" if machine["vendor"] == INTEL else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in measured["products_per_s"].items())
@@ -33,7 +33,7 @@ def measured_on(result: dict[str, Any]) -> str:
 
 
 def goals_tables(result: dict[str, Any]) -> str:
-    """A table for each precision: the bound, the least and greatest figure of its cases, and how many cases meet it."""
+    """A table for each precision: each goal's bound, the lowest and highest figure, and how many cases meet it."""
     return _by_name(
         (precision, table(GOAL_HEADER, goal_lines(result, precision)))
         for precision in PRECISIONS
@@ -42,7 +42,7 @@ def goals_tables(result: dict[str, Any]) -> str:
 
 
 def times_tables(rows: Sequence[Row]) -> str:
-    """A table for each model and precision. Real sentences also have the share of equal outputs."""
+    """A table of times for each model and precision. For real sentences it has the share of equal outputs."""
     header = ("sentences at once", "beam", "Transduce, ms", "CTranslate2, ms", "times as fast")
 
     def of(group: Sequence[Row]) -> str:
@@ -63,7 +63,7 @@ def times_tables(rows: Sequence[Row]) -> str:
 
 
 def arrivals_table(rows: Sequence[Row]) -> str:
-    """A line a beam."""
+    """The highest arrival rates, one line per beam size."""
     header = ("model", "beam", "Transduce, sentences/s", "CTranslate2, sentences/s", "times as many")
     return table(
         header,
@@ -78,7 +78,7 @@ def arrivals_table(rows: Sequence[Row]) -> str:
 
 
 def where_tables(rows: Sequence[Row]) -> str:
-    """A table for each model and precision: time, share of the floor, Python, idle cores."""
+    """A table for each model and precision: time, lower bound, Python's share, idle share."""
     header = ("sentences at once", "beam", "ms", "floor / time", "Python of a step", "idle")
 
     def line(row: Row) -> tuple[object, ...]:
@@ -93,7 +93,7 @@ def where_tables(rows: Sequence[Row]) -> str:
 
 
 def quality_tables(result: dict[str, Any]) -> str:
-    """A table for each precision: how many translations are equal, and BLEU of both."""
+    """A table for each precision: the share of equal translations, and BLEU of both engines."""
     header = ("test set", "beam", "same output", "Transduce BLEU", "CTranslate2 BLEU", "p")
 
     def line(row: Row) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""CTranslate2's side of the comparison, in its own process: its backend is chosen at import."""
+"""CTranslate2 in the comparison. It runs in its own process, because it chooses its backend at import."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import ctranslate2  # type: ignore[import-untyped]
 
-from benchmarks.engine.arrivals import WindowBatcher, let_arrive
-from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, PeerSettings
+from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Job, JobResult, PeerSettings
 
 WINDOW_S = 0.005
 MAX_BATCH = 32
 
 
-class Peer:
-    """Translators of one model, one for each number of threads."""
+class CTranslate2Side:
+    """CTranslate2 translators of one model, one for each number of threads."""
 
     def __init__(self, model: str, compute_type: str) -> None:
         self._model = str(Path(model))
         self._compute_type = compute_type
         self._translators: dict[tuple[int, int], Any] = {}
 
-    def translate(self, job: Job, settings: PeerSettings) -> Done:
-        """Translate and time. Tokens are made before the clock starts and read after it stops."""
+    def translate(self, job: Job, settings: PeerSettings) -> JobResult:
+        """Translate a job and time its calls. The times do not include the conversion between ids and tokens."""
         groups = [[list(map(str, ids)) for ids in group] for group in job.groups]
         translator = self._translator(settings)
         results: list[Any] = []
@@ -38,11 +38,11 @@ class Peer:
                 times.append(time.perf_counter() - started_at)
         ids = [[int(token) for token in result.hypotheses[0]] for result in results]
         if job.is_forced and {len(each) for each in ids} != {job.max_target_length}:
-            raise RuntimeError("a sentence of a forced length came out with another one")
-        return Done(times, ids)
+            raise RuntimeError("a sentence with a forced length has another length")
+        return JobResult(times, ids)
 
     def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
-        """Translate sentences when they are due, behind a window batcher."""
+        """Translate sentences when they are due, through a window batcher."""
         return asyncio.run(self._arrive(arrivals, settings))
 
     async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
@@ -57,7 +57,7 @@ class Peer:
                 window_s=WINDOW_S,
                 max_size=MAX_BATCH,
             )
-            return await let_arrive(
+            return await submit_at_arrivals(
                 lambda index: batcher.translate(tokens[index]), arrivals.gaps_s, limit_s=arrivals.limit_s
             )
 

@@ -1,4 +1,4 @@
-"""Time inside ONNX Runtime by operator, run and graph, from its own profiler."""
+"""Reads the time inside ONNX Runtime from its profiler, by run, graph and category of operator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import onnxruntime
 
-# What an operator is counted as. The native kernels are whole stacks, which count their own time
-# (`app.runtime.native.block_times`); the other graphs are made of ONNX Runtime's own operators.
-# Operators without an entry count as `other`: sums, copies, shapes, casts.
+# Category -> its operators. A native kernel is a whole stack and counts the time of its blocks
+# (`app.runtime.native.block_times`). The other graphs consist of ONNX Runtime's own operators.
+# An operator without an entry counts as OTHER: sums, copies, shapes, casts.
 CATEGORIES = {
     "native blocks": ("Encoder", "DecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
@@ -42,40 +42,42 @@ def category_of(operator: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a graph: seconds inside ONNX Runtime in total, and in kernels by category."""
+    """One run of a graph. total_s: seconds inside ONNX Runtime. kernels_s: seconds in kernels by category."""
 
     total_s: float
     kernels_s: dict[str, float]
 
 
 @dataclass(frozen=True)
-class Profiled:
-    """The runs of each graph in order of creation, and the operators that occurred."""
+class ProfileResult:
+    """The runs of each graph in order, and the category of each operator that ran."""
 
     encoder: list[Run]
     decoder: list[Run]
     operators: dict[str, str]
 
 
-class Profile:
-    """Enables profiling in every session created from here on."""
+class Profiler:
+    """Profiles every session that is created after this object."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._sessions: list[Any] = []
-        make: Callable[..., Any] = onnxruntime.InferenceSession.__init__
+        create: Callable[..., Any] = onnxruntime.InferenceSession.__init__
 
-        def made(session: Any, model: Any, options: Any = None, *arguments: Any, **named: Any) -> None:
+        def create_profiled(
+            session: Any, model: Any, options: Any = None, *arguments: Any, **named: Any
+        ) -> None:
             options = options or onnxruntime.SessionOptions()
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._folder.name) / f"session{len(self._sessions)}")
-            make(session, model, options, *arguments, **named)
+            create(session, model, options, *arguments, **named)
             self._sessions.append(session)
 
-        onnxruntime.InferenceSession.__init__ = made
+        onnxruntime.InferenceSession.__init__ = create_profiled
 
-    def end(self) -> Profiled:
-        """Stop profiling and read the profiles. The runs of a graph that was loaded twice are joined."""
+    def end(self) -> ProfileResult:
+        """Stop profiling and read the profiles. Joins the runs of a graph that was loaded twice."""
         runs: dict[str, list[Run]] = {"encoder": [], "decoder": []}
         operators: dict[str, str] = {}
         for session in self._sessions:
@@ -84,16 +86,16 @@ class Profile:
             runs["decoder" if is_decoder else "encoder"] += runs_of(events)
             operators |= {name: category_of(name) for name in operators_of(events)}
         self._folder.cleanup()
-        return Profiled(runs["encoder"], runs["decoder"], operators)
+        return ProfileResult(runs["encoder"], runs["decoder"], operators)
 
 
 def operators_of(events: list[dict[str, Any]]) -> set[str]:
-    """The operators that ran."""
+    """The names of the operators that ran."""
     return {str(event["args"]["op_name"]) for event in events if _is_kernel(event)}
 
 
 def runs_of(events: list[dict[str, Any]]) -> list[Run]:
-    """The runs of a profile in order. A kernel belongs to the run in which it began."""
+    """The runs of a profile in order. A kernel counts to the run in which it began."""
     whole = sorted((event for event in events if event.get("name") == "model_run"), key=_start)
     kernels = sorted((event for event in events if _is_kernel(event)), key=_start)
     found = []

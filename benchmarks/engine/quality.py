@@ -1,7 +1,7 @@
-"""Compares translation quality: BLEU of both sides on test sets, and the number of equal outputs.
+"""Compare translation quality: BLEU of both engines on test sets, and the number of equal outputs.
 
-The same weights, the same precision, the same beam, and the same weighing of lengths, so that a difference is the
-engine's: its own way of rounding in int8, its own order of sums in fp32.
+Both engines have the same weights, precision, beam size and length normalisation. So a difference comes from the
+engine: from its rounding in int8, or from its order of summation in fp32.
 
     python -m benchmarks.engine.quality --data shared/data/en-de --output benchmarks/results/engine_quality.json
 """
@@ -22,11 +22,12 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
-from app.settings import find_bundle, load_settings
+from app.settings import load_settings
 from app.text.tokenizer import Encoded, Tokenizer
 from benchmarks.engine.cases import BEAM_SIZES, read_pairs
-from benchmarks.engine.compare import ComparisonOptions, arguments_of, say
+from benchmarks.engine.compare import ComparisonOptions, arguments_of, print_progress
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.jobs import Job, PeerSettings
 from benchmarks.engine.report import quality_table
@@ -43,7 +44,7 @@ NUM_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class TestSet:
-    """Sentences as ids, and their references; None if there are none."""
+    """Encoded sentences and their references. targets: empty without references."""
 
     name: str
     sources: list[Encoded]
@@ -51,7 +52,7 @@ class TestSet:
 
 
 def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
-    """The project's own sentences, and each test set in the folder, without sentences that do not fit."""
+    """The sentences of `sentences.tsv`, and each test set in the folder. Sentences that do not fit are left out."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     longest = bundle.manifest.max_source_length
     found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
@@ -64,7 +65,7 @@ def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: in
 
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
-    """A row for each precision, test set and beam."""
+    """Compare with each precision, test set and beam size. Returns a row for each."""
     tokenizer = Tokenizer(bundle.file("target.spm"))
     test_sets = read_test_sets(bundle, args.data, args.test_sets.split(","), args.num_sentences)
     options = ComparisonOptions(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
@@ -81,29 +82,29 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
                         longest = bundle.manifest.max_target_length
                         row = compare(ours, peer, test_set, job_of(test_set, beam_size, longest), tokenizer)
                         rows.append({"precision": each.precision, **row})
-                        say(str(rows[-1]))
+                        print_progress(str(rows[-1]))
     return rows
 
 
 def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
-    """All sentences in one call."""
+    """A job that translates all sentences in one call."""
     sources = [list(source.ids) for source in test_set.sources]
     return Job([sources], beam_size, max_target_length, is_forced=False, is_warmed=False)
 
 
 def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Translate on both sides, and compare outputs and scores."""
+    """Translate with both engines, and compare the outputs and their BLEU."""
     sides = {
         "ours": ours.translate(job).ids,
         "peer": peer.translate(job, PeerSettings(1, num_usable_threads(), 2048, "tokens")).ids,
     }
-    last = job.max_target_length - 1  # subwords that our side returns for a sentence that does not end
+    last = job.max_target_length - 1  # subwords that Transduce returns for a sentence at the length limit
     pairs = list(zip(sides["ours"], sides["peer"], strict=True))
     row: dict[str, Any] = {
         "test_set": test_set.name,
         "beam_size": job.beam_size,
         "num_sentences": len(pairs),
-        "num_equal": sum(own == their[:last] for own, their in pairs),
+        "num_equal": sum(ours == theirs[:last] for ours, theirs in pairs),
     }
     if test_set.targets:
         texts = {
@@ -121,10 +122,9 @@ def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: 
 
 
 def p_of_difference(translations: list[str], others: list[str], references: list[str]) -> float:
-    """The p-value of a difference in BLEU, by the choice of sentences.
+    """The p-value of a difference in BLEU, by paired bootstrap resampling of sentences. 1 for equal translations.
 
-    Paired bootstrap resampling, Koehn, "Statistical Significance Tests for Machine Translation Evaluation", 2004. 1
-    where there is no difference.
+    Koehn, "Statistical Significance Tests for Machine Translation Evaluation", 2004.
     """
     if translations == others:
         return 1.0
@@ -137,36 +137,41 @@ def p_of_difference(translations: list[str], others: list[str], references: list
 
 
 def render(result: dict[str, Any]) -> str:
-    """Markdown."""
+    """The result as Markdown."""
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return (
-        f"# The same weights, the same quality\n\n{result['model']}; {result['machine']['cpu']}, commit "
+        f"# Quality with the same weights\n\n{result['model']}; {result['machine']['cpu']}, commit "
         f"{result['commit']}; {packages}; {result['machine']['measured_at']}.\n\n```\n{result['command']}\n```\n\n"
         f"{quality_table(result)}\n\n{result['signature']}\n"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON and Markdown, print the table."""
+    """Measure, write JSON and Markdown, and print the table. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--bundle", type=Path, help="(default: the bundled model)")
-    add("--data", type=Path, help="a folder with test.NAME.tsv.xz; without it no BLEU")
-    add("--test-sets", default="newstest2013,tatoeba2020", help="(default: newstest2013,tatoeba2020)")
-    add("--num-sentences", type=int, help="only so many of each, for a try")
-    add("--num-threads", type=int, default=num_usable_threads(), help="(default: one a core)")
-    add("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
+    add("--bundle", type=Path, help="the bundle that is measured (default: the bundled model)")
+    add("--data", type=Path, help="folder with test.NAME.tsv.xz; without it there is no BLEU")
+    add("--test-sets", default="newstest2013,tatoeba2020", help="names (default: newstest2013,tatoeba2020)")
+    add("--num-sentences", type=int, help="use only the first N sentences of each test set, for a test run")
+    add(
+        "--num-threads",
+        type=int,
+        default=num_usable_threads(),
+        help="threads of each engine (default: one per core)",
+    )
+    add("--output", type=Path, default=RESULT, help="JSON file; the table is written beside it as .md")
     args = parser.parse_args(arguments)
     try:
-        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+        bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    given = sys.argv[1:] if arguments is None else arguments
+    command_line = sys.argv[1:] if arguments is None else arguments
     rows = measure(args, bundle)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine.quality", *given]),
+        "command": shlex.join(["python", "-m", "benchmarks.engine.quality", *command_line]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(sys.executable),

@@ -1,4 +1,4 @@
-"""The highest arrival rate at which nearly all sentences are answered in time; both sides take turns."""
+"""Finds the highest arrival rate at which 95 % of the sentences are answered in time. The engines alternate."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.cases import SEED, shuffle
-from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, say
+from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, print_progress
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
-from benchmarks.engine.weights import QUANTIZATION, Prepared
+from benchmarks.engine.weights import QUANTIZATION, ModelPair
 from benchmarks.engine.worker import Worker
 
-# The longest latency at the 95th percentile.
+# Seconds. A rate succeeds if the 95th percentile of the latency is at most this.
 LIMIT_S = 1.0
+# Factors between a rate and the next one. The fine factor is the precision of the result.
 COARSE, FINE = 1.25, 1.08
 MOST_TRIALS = 12
-# The first rate, as a share of the side's throughput when it translates a corpus in one call.
+# The first rate, as a share of the engine's throughput when it translates a corpus in one call.
 FIRST_SHARE = 0.6
 
 
-class Ladder:
-    """Rates in ascending order: coarse steps until one fails, then fine steps from the last success."""
+class ArrivalRateSearch:
+    """Tries rates in ascending order: coarse steps until one fails, then fine steps from the last success."""
 
     def __init__(self, first: float) -> None:
         self.rate = first
@@ -39,7 +40,7 @@ class Ladder:
         return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
     def record(self, answered: ArrivalResult) -> None:
-        """Record the outcome at `rate`, and go to the next rate."""
+        """Record the result at `rate`, and set the next rate."""
         p95 = percentile(answered, 0.95)
         self.trials.append({
             "rate": self.rate,
@@ -61,35 +62,35 @@ class Ladder:
 
 
 def percentile(answered: ArrivalResult, share: float) -> float:
-    """A percentile of the latencies; infinite if it falls among unanswered sentences."""
+    """A percentile of the latencies. An unanswered sentence counts as infinite."""
     latencies = sorted(math.inf if each is None else each for each in answered.latencies_s)
     return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
 
 
 def finite(value: float) -> float | None:
-    """None for infinity, which JSON does not have."""
+    """The value, or None for infinity, which JSON cannot represent."""
     return value if math.isfinite(value) else None
 
 
 def arrivals_at(
     rate: float, sentences: list[list[int]], *, beam_size: int, max_target_length: int, seconds: float
 ) -> Arrivals:
-    """Poisson arrivals for `seconds` seconds; the gaps of all rates are the same, scaled."""
+    """Poisson arrivals for `seconds` seconds. All rates have the same random gaps, scaled to the rate."""
     count = max(20, round(rate * seconds))
     gaps = np.random.default_rng(SEED).exponential(1.0, count) / rate
     repeated = sentences * -(-count // len(sentences))
     return Arrivals(repeated[:count], gaps.tolist(), beam_size, max_target_length, limit_s=2 * LIMIT_S)
 
 
-def climb(
-    prepared: Prepared,
+def search_rates(
+    prepared: ModelPair,
     sentences: list[list[int]],
     corpus_rows: list[dict[str, Any]],
     options: ComparisonOptions,
     *,
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """For each beam: the highest rate of each side. corpus_rows: both sides' results on whole corpora."""
+    """The highest rate of each engine for each beam size. corpus_rows: both engines' results on a whole corpus."""
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
@@ -107,8 +108,8 @@ def climb(
                 }
                 choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=options.num_threads)
                 ladders = {
-                    "ours": Ladder(row["sentences_per_s"] * FIRST_SHARE),
-                    "peer": Ladder(row["peer_sentences_per_s"] * FIRST_SHARE),
+                    "ours": ArrivalRateSearch(row["sentences_per_s"] * FIRST_SHARE),
+                    "peer": ArrivalRateSearch(row["peer_sentences_per_s"] * FIRST_SHARE),
                 }
                 while not all(ladder.is_done for ladder in ladders.values()):
                     for name, ladder in ladders.items():
@@ -119,7 +120,9 @@ def climb(
                         worker = ours if name == "ours" else pool.worker(choice.backend)
                         ladder.record(worker.arrive(arrivals, None if name == "ours" else choice.settings))
                 found.append(_result(prepared, row, ladders, choice))
-                say(f"arrivals {found[-1]['ours_per_s']:.0f}/s, peer {found[-1]['peer_per_s']:.0f}/s")
+                print_progress(
+                    f"arrivals {found[-1]['ours_per_s']:.0f}/s, peer {found[-1]['peer_per_s']:.0f}/s"
+                )
     finally:
         pool.close()
     return found
@@ -128,7 +131,7 @@ def climb(
 def _choose(
     pool: PeerPool, row: dict[str, Any], shared: dict[str, Any], *, seconds: float, num_threads: int
 ) -> Choice:
-    """The backend of the corpus, with the number of threads that is faster near the highest rate."""
+    """CTranslate2's settings: the best backend on the corpus, and the threads that are faster near the highest rate."""
     best = row["peer_tried"][0]["backend"]
     found = []
     for inter, intra in sorted({(1, num_threads), (num_threads, 1)}):
@@ -140,16 +143,16 @@ def _choose(
 
 
 def _result(
-    prepared: Prepared, row: dict[str, Any], ladders: dict[str, Ladder], choice: Choice
+    prepared: ModelPair, row: dict[str, Any], ladders: dict[str, ArrivalRateSearch], choice: Choice
 ) -> dict[str, Any]:
-    own, their = ladders["ours"].highest, ladders["peer"].highest
+    ours, theirs = ladders["ours"].highest, ladders["peer"].highest
     return {
         "model": prepared.name,
         "precision": prepared.precision,
         "beam_size": row["beam_size"],
-        "ours_per_s": own,
-        "peer_per_s": their,
-        "ratio": own / their if their else None,
+        "ours_per_s": ours,
+        "peer_per_s": theirs,
+        "ratio": ours / theirs if theirs else None,
         "peer_choice": choice.describe(),
         "ours_trials": ladders["ours"].trials,
         "peer_trials": ladders["peer"].trials,

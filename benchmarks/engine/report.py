@@ -8,29 +8,31 @@ from typing import Any
 INTEL = "GenuineIntel"
 
 
-TURNS = """## In turns
+TURNS = """## Times
 
-Milliseconds for a group of sentences given at once, medians; the ratio is CTranslate2's median over Transduce's, above
-1 where Transduce is quicker, with the least and the most of the rounds. `equal`: sentences of which both say the same,
-subword by subword."""
+Median milliseconds for a group of sentences in one call. The ratio is CTranslate2's median over Transduce's. It is
+above 1 where Transduce is faster. `rounds` has the lowest and the highest ratio of a round. `equal` is the share of
+sentences for which both engines return the same subwords."""
 ARRIVALS = """## Arrivals
 
-Poisson arrivals of the project's own sentences: the highest rate at which the 95th percentile of the time from due to
-answered stayed under 1 s. CTranslate2 stands behind a window batcher (5 ms, 32)."""
+Sentences of `benchmarks/sentences.tsv` arrive at Poisson times. The table has the highest rate at which the 95th
+percentile of the latency is at most 1 s. Latency counts from the time when a sentence is due. CTranslate2 has a window
+batcher (5 ms, at most 32 sentences)."""
 WHERE = """## Where Transduce's time goes
 
-Of the engine in one process, also where several were quicker. The floor is the larger of bytes over bandwidth and
-multiply-adds over the rate of products, both as measured above; the share is floor over time. `Python of a step`: what
-of a decoder step is not spent inside ONNX Runtime, its binding counted as Python, engine and scheduler included;
-`Python in all` adds submission, the crossings between threads and the encoder's part. `idle`: of the cores' time."""
+These are times of the engine in one process, even where several processes are faster. The floor is a lower bound: the
+larger of bytes over bandwidth and multiply-adds over their rate, both as measured above. `share of floor` is the floor
+over the time. `Python of a step` is the share of a decoder step outside ONNX Runtime: engine, scheduler and ONNX
+Runtime's Python binding. `Python in all` also counts submission, handovers between threads, and the encoder's share.
+`idle` is the share of the cores' time in which they are idle."""
 OPERATORS = """### By operator
 
-Milliseconds a group: sub-layers of the native kernels as counted in the measured run, operators of other graphs from a
-profiled run of its own; at most the measured run's time inside ONNX Runtime."""
+Milliseconds per group. The native kernels count the time of their sub-layers in the measured run. The time of the other
+operators comes from a separate profiled run, and is scaled down to the measured run's time inside ONNX Runtime."""
 
 
 def render(result: dict[str, Any]) -> str:
-    """Tables of every figure, with the machine and versions."""
+    """All figures as Markdown tables, with the machine and the versions."""
     cases = result["cases"]
     parts = [
         "# Engine",
@@ -48,30 +50,30 @@ def render(result: dict[str, Any]) -> str:
 
 
 def measured_on(result: dict[str, Any]) -> str:
-    """Machine, versions, and how CTranslate2 runs on it."""
+    """The machine, the versions, and how CTranslate2 runs on this machine."""
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     is_intel = machine["vendor"] == INTEL
-    packing = "which this one is" if is_intel else "which this one is not, so it packs them in every product"
+    packing = "packs its weights once" if is_intel else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f} G/s" for name, rate in measured["products_per_s"].items())
     reads = ", ".join(f"{size} MB {rate / 1e9:.0f} GB/s" for size, rate in measured["bytes_per_s"].items())
     return (
         f"{machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux "
         f"{machine['kernel']}; commit {result['commit']}; {packages}; {machine['measured_at']}, load before "
-        f"{machine['load_average_before']}, {result['seconds']} s in all; {options['num_threads']} threads a side, "
-        f"{options['num_rows']} cache rows.\n\n"
-        f"CTranslate2 packs its weights on Intel's processors only, {packing}. Its backend, threads and batch sizes "
-        f"are the best of those tried for each case.\n\n"
-        f"Multiply-adds by ONNX Runtime's own product: {rates}. Reading again and again: {reads}."
+        f"{machine['load_average_before']}; the run took {result['seconds']} s; {options['num_threads']} threads for "
+        f"each engine, {options['num_rows']} cache rows.\n\n"
+        f"CTranslate2 {packing} on this processor. Its backend, threads and batch sizes are the fastest of those tried "
+        f"for each case.\n\n"
+        f"Multiply-adds of ONNX Runtime's own matrix product: {rates}. Repeated reads of an array: {reads}."
     )
 
 
 def times_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a case."""
+    """The times of both engines, one line per case."""
     header = (
         "model",
         "",
-        "given",
+        "text",
         "at once",
         "beam",
         "Transduce ms",
@@ -79,8 +81,8 @@ def times_table(rows: Sequence[dict[str, Any]]) -> str:
         "ratio",
         "rounds",
         "equal",
-        "our processes x threads",
-        "its best",
+        "Transduce's processes x threads",
+        "CTranslate2's settings",
     )
     return table(
         header,
@@ -105,7 +107,7 @@ def times_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def arrivals_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a beam."""
+    """The highest arrival rates, one line per beam size."""
     header = ("model", "", "beam", "Transduce /s", "CTranslate2 /s", "ratio", "CTranslate2's settings")
     return table(
         header,
@@ -125,9 +127,9 @@ def arrivals_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def where_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a case: time, floor, Python, idle."""
+    """Transduce's time, lower bound, Python's share and idle share, one line per case."""
     header = (
-        "model", "", "given", "at once", "beam", "ms", "floor ms", "share of floor", "step ms", "Python of a step",
+        "model", "", "text", "at once", "beam", "ms", "floor ms", "share of floor", "step ms", "Python of a step",
         "Python in all", "idle",
     )  # fmt: skip
     lines = []
@@ -147,7 +149,7 @@ def where_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def parts_tables(rows: Sequence[dict[str, Any]]) -> str:
-    """A table for each model and precision, whose graphs have the same categories."""
+    """The time by category, one table for each model and precision."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["precision"]), []).append(row)
@@ -160,7 +162,7 @@ def _parts_table(rows: Sequence[dict[str, Any]]) -> str:
         for name, part_ms in row["where"]["parts_ms"].items():
             totals[name] = totals.get(name, 0.0) + part_ms / row["alone_ms"]
     names = sorted(totals, key=lambda name: -totals[name])
-    header = ("model", "", "given", "at once", "beam", *names)
+    header = ("model", "", "text", "at once", "beam", *names)
     return table(
         header,
         ((*name_of(row), *(_share(row["where"]["parts_ms"], name) for name in names)) for row in rows),
@@ -174,13 +176,13 @@ def _share(parts_ms: dict[str, float], name: str) -> str:
 
 
 def quality_table(result: dict[str, Any]) -> str:
-    """A line for each precision, test set and beam."""
+    """BLEU and equal outputs, one line for each precision, test set and beam size."""
     header = (
         "",
         "test set",
         "beam",
         "sentences",
-        "the same",
+        "equal",
         "Transduce BLEU",
         "CTranslate2 BLEU",
         "difference",
@@ -190,8 +192,8 @@ def quality_table(result: dict[str, Any]) -> str:
     for row in result["rows"]:
         scores: tuple[str, ...] = ("", "", "", "")
         if "ours_bleu" in row:
-            own, their = row["ours_bleu"], row["peer_bleu"]
-            scores = (f"{own:.2f}", f"{their:.2f}", f"{own - their:+.2f}", f"{row['p']:.3f}")
+            ours, theirs = row["ours_bleu"], row["peer_bleu"]
+            scores = (f"{ours:.2f}", f"{theirs:.2f}", f"{ours - theirs:+.2f}", f"{row['p']:.3f}")
         equal = f"{row['num_equal']} ({row['num_equal'] / row['num_sentences']:.1%})"
         lines.append(
             (row["precision"], row["test_set"], row["beam_size"], row["num_sentences"], equal, *scores)
@@ -200,11 +202,11 @@ def quality_table(result: dict[str, Any]) -> str:
 
 
 def name_of(row: dict[str, Any]) -> tuple[object, ...]:
-    """The columns that say which case it is."""
+    """The columns that identify a case."""
     return (row["model"], row["precision"], row["case"], row["num_sentences"], row["beam_size"])
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Markdown."""
+    """A Markdown table."""
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

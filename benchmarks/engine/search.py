@@ -1,4 +1,4 @@
-"""Finds CTranslate2's best settings for a case: all on a shorter job, the fastest on the whole job."""
+"""Finds CTranslate2's fastest settings for a case. Tries all on a shorter job, then the fastest on the whole job."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.engine.cases import Case, shorter
-from benchmarks.engine.jobs import Done, Job, PeerSettings
+from benchmarks.engine.cases import Case, trial_job
+from benchmarks.engine.jobs import Job, JobResult, PeerSettings
 from benchmarks.engine.worker import Worker
 
-# CTranslate2 chooses its backend from the environment at import, so each backend is a separate process.
+# CTranslate2 chooses its backend from the environment at import, so each backend has its own process.
 BACKENDS: dict[str, dict[str, str]] = {
     "default": {},
     "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
     "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
 }
-# For small groups the best number of threads depends on the group. A group of more than SETTLED_FROM sentences tries
-# only the MOST_HOPEFUL fastest of the group before, and none that took more than HOPELESS times the best time.
-SETTLED_FROM = 8
-HOPELESS = 1.4
-MOST_HOPEFUL = 3
-# The number of settings that are compared on the whole job.
+# For small groups the best number of threads depends on the group. From this number of sentences on it is stable, so
+# the next larger group tries only the fastest settings of this one.
+STABLE_FROM = 8
+# Settings that take more than this multiple of the best time are not tried again.
+MOST_TIMES_BEST = 1.4
+# How many pairs of backend and threads the next larger group tries.
+MOST_KEPT = 3
+# How many settings are compared on the whole job.
 MOST_FINALISTS = 4
 FINAL_ROUNDS = 2
 CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
@@ -30,35 +32,36 @@ CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend with settings."""
+    """A backend of CTranslate2 with settings."""
 
     backend: str
     settings: PeerSettings
 
     def describe(self) -> str:
         """A short form for a table."""
-        own = self.settings
-        batch = f", {own.max_batch_size} {own.batch_type}" if own.max_batch_size else ""
-        return f"{self.backend}: {own.inter_threads} x {own.intra_threads}{batch}"
+        settings = self.settings
+        batch = f", {settings.max_batch_size} {settings.batch_type}" if settings.max_batch_size else ""
+        return f"{self.backend}: {settings.inter_threads} x {settings.intra_threads}{batch}"
 
 
 @dataclass(frozen=True)
-class Found:
-    """The choice for a case, and all trials, best first: seconds on the shorter job."""
+class SearchResult:
+    """The fastest choice for a case. tried: all trials with their seconds on the shorter job, fastest first."""
 
     choice: Choice
     tried: list[dict[str, Any]]
 
 
 class PeerPool:
-    """CTranslate2 with one model, in a process for each backend."""
+    """Runs one model in CTranslate2, with a process for each backend."""
 
     def __init__(self, model: str, compute_type: str, *, num_threads: int, is_quick: bool) -> None:
         self._arguments = {"model": model, "compute_type": compute_type}
         self._num_threads = num_threads
         self._backends = list(BACKENDS)[:2] if is_quick else list(BACKENDS)
         self._workers: dict[str, Worker] = {}
-        self._hopeful: dict[int, set[tuple[str, int]]] = {}
+        # By beam size: the pairs of backend and worker threads that the next case tries.
+        self._kept: dict[int, set[tuple[str, int]]] = {}
 
     def worker(self, backend: str) -> Worker:
         """The process of a backend, started on first use."""
@@ -66,7 +69,7 @@ class PeerPool:
             self._workers[backend] = Worker("peer", self._arguments, BACKENDS[backend])
         return self._workers[backend]
 
-    def translate(self, job: Job, choice: Choice) -> Done:
+    def translate(self, job: Job, choice: Choice) -> JobResult:
         """Run a job."""
         return self.worker(choice.backend).translate(job, choice.settings)
 
@@ -75,52 +78,52 @@ class PeerPool:
         for worker in self._workers.values():
             worker.close()
 
-    def search(self, case: Case) -> Found:
-        """Try every choice that is not far behind. Cases are in order of size, by beam."""
-        job = shorter(case)
+    def search(self, case: Case) -> SearchResult:
+        """Find the fastest choice for a case. Cases of one beam size must come in ascending order of size."""
+        job = trial_job(case)
         found = [(min(self.translate(job, choice).times_s), choice) for choice in self._choices(case)]
         found.sort(key=lambda each: each[0])
         best = found[0][0]
-        if case.num_sentences >= SETTLED_FROM:
-            hopeful = dict.fromkeys(
+        if case.num_sentences >= STABLE_FROM:
+            fast = dict.fromkeys(
                 (choice.backend, choice.settings.inter_threads)
                 for seconds, choice in found
-                if seconds <= HOPELESS * best
+                if seconds <= MOST_TIMES_BEST * best
             )
-            self._hopeful[case.beam_size] = set(list(hopeful)[:MOST_HOPEFUL])
+            self._kept[case.beam_size] = set(list(fast)[:MOST_KEPT])
         tried = [
             {"backend": choice.backend, **asdict(choice.settings), "seconds": seconds}
             for seconds, choice in found
         ]
-        finalists = [choice for seconds, choice in found if seconds <= HOPELESS * best]
-        return Found(self._final(case, finalists[: 2 if case.is_long else MOST_FINALISTS]), tried)
+        finalists = [choice for seconds, choice in found if seconds <= MOST_TIMES_BEST * best]
+        return SearchResult(self._final(case, finalists[: 2 if case.is_long else MOST_FINALISTS]), tried)
 
     def _final(self, case: Case, finalists: list[Choice]) -> Choice:
-        """The fastest on the whole job, where choices take turns. The shorter job overweights the encoder."""
+        """The fastest choice on the whole job. In the shorter job the encoder's share of the time is too large."""
         if len(finalists) == 1:
             return finalists[0]
         job = replace(case.job, num_calls=1, is_warmed=not case.is_long)
         times = [
             [self.translate(job, choice).times_s[0] for choice in finalists] for _ in range(FINAL_ROUNDS)
         ]
-        best = [min(own) for own in zip(*times, strict=True)]
+        best = [min(of_choice) for of_choice in zip(*times, strict=True)]
         return finalists[best.index(min(best))]
 
     def _choices(self, case: Case) -> Iterator[Choice]:
-        hopeful = self._hopeful.get(case.beam_size)
+        kept = self._kept.get(case.beam_size)
         for backend in self._backends:
             for inter, intra in sorted({(1, self._num_threads), (self._num_threads, 1)}):
-                if hopeful is None or (backend, inter) in hopeful:
+                if kept is None or (backend, inter) in kept:
                     for size, batch_type in _batches(case, inter):
                         yield Choice(backend, PeerSettings(inter, intra, size, batch_type))
 
 
 def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
-    """Ways to split a group: one part for each worker, and for a large group also smaller parts."""
+    """The batch sizes to try: one batch for each worker and, for a large group, also smaller batches."""
     if case.is_corpus:
         return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
     even = -(-case.num_sentences // inter_threads)
     sizes = {0 if inter_threads == 1 else even}
-    # Smaller batches may stay in a cache.
+    # The data of smaller batches may fit a CPU cache.
     sizes |= {size for size in (16, 32) if size < even}
     return [(size, "examples") for size in sorted(sizes)]

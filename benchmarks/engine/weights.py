@@ -1,4 +1,4 @@
-"""Writes the same weights for both sides: as a bundle and as a CTranslate2 model."""
+"""Writes the same weights for both engines: as a bundle and as a CTranslate2 model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from model.config import preset
 from model.transformer import Transformer
 
 QUANTIZATION: dict[Precision, Quantization] = {"int8": "int8", "fp32": "float32"}
-# An id outside every vocabulary, so that no sentence with random weights ends by itself.
+# An end token outside every vocabulary, so that no target of random weights ends before the length limit.
 NO_END = -1
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Folders with the same weights. ours: with a manifest. peer: a CTranslate2 model."""
+class ModelPair:
+    """Two folders with the same weights. ours: a bundle. peer: a CTranslate2 model."""
 
     name: str
     precision: Precision
@@ -34,22 +34,23 @@ class Prepared:
 
 
 def random_model(preset_name: str, vocab_size: int) -> Transformer:
-    """Random weights, which take as long as trained ones."""
+    """A model with random weights. It takes as much time as a trained one."""
     torch.manual_seed(1)
     return Transformer(preset(preset_name, vocab_size)).eval()
 
 
 def trained_model(bundle: Bundle) -> Transformer:
-    """The bundle's own weights."""
+    """The model with the bundle's weights."""
     return load_model(bundle.path / "weights").eval()
 
 
 def prepare(
     model: Transformer, name: str, precisions: list[Precision], folder: Path, *, is_endless: bool
-) -> list[Prepared]:
-    """Write both forms into `folder`, for each precision. is_endless: our side gets no end token.
+) -> list[ModelPair]:
+    """Write the bundle and the CTranslate2 model into `folder`, for each precision.
 
-    Both sides quantise the same fp32 weights, each in its own way.
+    is_endless: the bundle has no usable end token, so all targets reach the length limit. Each engine quantises the
+    same fp32 weights in its own way.
     """
     weights = weights_of(model)
     found = []
@@ -63,12 +64,12 @@ def prepare(
             manifest = manifest.model_copy(update={"special_ids": special_ids})
         (ours / MANIFEST).write_text(manifest.model_dump_json(), "utf-8")
         write_ctranslate2(model, peer, QUANTIZATION[precision])
-        found.append(Prepared(name, precision, ours, peer))
+        found.append(ModelPair(name, precision, ours, peer))
     return found
 
 
-def discard(prepared: list[Prepared]) -> None:
-    """Remove the folder."""
+def discard(prepared: list[ModelPair]) -> None:
+    """Remove the folders."""
     for each in prepared:
         shutil.rmtree(each.ours)
         shutil.rmtree(each.peer)
@@ -76,9 +77,9 @@ def discard(prepared: list[Prepared]) -> None:
 
 def _facts() -> Facts:
     return Facts(
-        summary="weights that are measured",
-        good_at=("being timed",),
-        bad_at=("being served",),
+        summary="weights for a benchmark",
+        good_at=("benchmarks",),
+        bad_at=("serving",),
         weights_licence="none",
         training=Training(commit="none", num_steps=0, data=()),
     )

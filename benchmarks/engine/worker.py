@@ -1,7 +1,7 @@
-"""Runs each side in a separate process that answers JSON lines.
+"""Runs each engine in a separate process, which reads requests and writes responses as JSON lines.
 
-A process of its own, because CTranslate2 chooses its backend from the environment when it is imported, and so that
-the sides share no threads and no memory. The idle side sleeps.
+CTranslate2 chooses its backend from the environment at import, so each backend needs its own process. Separate
+processes also share no threads and no memory. The idle engine sleeps.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from benchmarks.engine.jobs import ArrivalResult, Arrivals, Done, Job, PeerSettings, Spent
+from benchmarks.engine.jobs import ArrivalResult, Arrivals, EngineCounters, Job, JobResult, PeerSettings
 from benchmarks.machine import ROOT
 
 
 class WorkerError(Exception):
-    """A worker process ended; its error output is on the terminal."""
+    """A worker process ended. Its error output is on the terminal."""
 
 
 class Worker:
-    """A side in another process. kind: `ours` or `peer`; arguments: of its constructor."""
+    """An engine in another process. kind: `ours` or `peer`. arguments: those of the engine's class."""
 
     def __init__(
         self, kind: str, arguments: dict[str, Any], environment: dict[str, str] | None = None
@@ -36,7 +36,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._ask(None)
+        self._receive()  # the process is ready
 
     def __enter__(self) -> Worker:
         return self
@@ -44,19 +44,19 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def translate(self, job: Job, settings: PeerSettings | None = None) -> Done:
-        """Translate and time. settings: for the peer only."""
-        answer = self._ask({"do": "translate", "job": asdict(job), "settings": _plain(settings)})
-        return Done(answer["times_s"], answer["ids"], Spent(**answer["spent"]))
+    def translate(self, job: Job, settings: PeerSettings | None = None) -> JobResult:
+        """Translate a job and time it. settings: CTranslate2's; None for Transduce."""
+        answer = self._request({"method": "translate", "job": asdict(job), "settings": _as_json(settings)})
+        return JobResult(answer["times_s"], answer["ids"], EngineCounters(**answer["spent"]))
 
     def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> ArrivalResult:
-        """Translate arriving sentences. settings: for the peer only."""
-        request = {"do": "arrive", "arrivals": asdict(arrivals), "settings": _plain(settings)}
-        return ArrivalResult(**self._ask(request))
+        """Translate sentences when they are due. settings: CTranslate2's; None for Transduce."""
+        request = {"method": "arrive", "arrivals": asdict(arrivals), "settings": _as_json(settings)}
+        return ArrivalResult(**self._request(request))
 
-    def ask(self, do: str) -> Any:
-        """Call another method of the side."""
-        return self._ask({"do": do})
+    def call(self, method: str) -> Any:
+        """Call another method of the engine."""
+        return self._request({"method": method})
 
     def close(self) -> None:
         """End the process."""
@@ -66,30 +66,33 @@ class Worker:
         self._process.wait(timeout=60)
         self._process.stdout.close()
 
-    def _ask(self, request: dict[str, Any] | None) -> Any:
-        """Send a request and return the answer; None only waits for the first answer."""
+    def _request(self, request: dict[str, Any]) -> Any:
+        """Send a request and return the response. Raises WorkerError."""
         assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._receive()
+
+    def _receive(self) -> Any:
+        """Wait for a response and return it. Raises WorkerError."""
         assert self._process.stdout is not None
-        if request is not None:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise WorkerError(f"the worker ended with exit code {self._process.wait(timeout=60)}")
         return json.loads(line)
 
 
-def _plain(settings: PeerSettings | None) -> dict[str, Any] | None:
+def _as_json(settings: PeerSettings | None) -> dict[str, Any] | None:
     return None if settings is None else asdict(settings)
 
 
 def serve(kind: str, arguments: dict[str, Any], output: TextIO) -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     side, answers = _ours(arguments) if kind == "ours" else _peer(arguments)
     _write(output, {"is_ready": True})
     for line in sys.stdin:
         request = json.loads(line)
-        _write(output, answers[request["do"]](request))
+        _write(output, answers[request["method"]](request))
     if hasattr(side, "close"):
         side.close()
 
@@ -98,11 +101,11 @@ Answers = dict[str, Callable[[dict[str, Any]], Any]]
 
 
 def _ours(arguments: dict[str, Any]) -> tuple[Any, Answers]:
-    from benchmarks.engine.ours import Ours
-    from benchmarks.engine.profiled import Profile
+    from benchmarks.engine.ours import TransduceSide
+    from benchmarks.engine.profiled import Profiler
 
-    profile = Profile() if arguments.pop("is_profiled", False) else None
-    side = Ours(**arguments)
+    profile = Profiler() if arguments.pop("is_profiled", False) else None
+    side = TransduceSide(**arguments)
     answers: Answers = {
         "translate": lambda request: asdict(side.translate(Job(**request["job"]))),
         "arrive": lambda request: asdict(side.arrive(Arrivals(**request["arrivals"]))),
@@ -113,9 +116,9 @@ def _ours(arguments: dict[str, Any]) -> tuple[Any, Answers]:
 
 
 def _peer(arguments: dict[str, Any]) -> tuple[Any, Answers]:
-    from benchmarks.engine.peer import Peer
+    from benchmarks.engine.peer import CTranslate2Side
 
-    side = Peer(**arguments)
+    side = CTranslate2Side(**arguments)
     answers: Answers = {
         "translate": lambda request: asdict(
             side.translate(Job(**request["job"]), PeerSettings(**request["settings"]))

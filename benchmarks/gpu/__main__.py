@@ -1,7 +1,7 @@
-"""Measures a GPU part by part, each in a separate process with its own time limit.
+"""Measure Transduce on a GPU. Each part runs in a separate process with its own time limit.
 
-A part that cannot be measured is skipped with the reason; one that breaks says how. Writes JSON after every part
-and prints a short table last. None of it needs a network.
+The result has the reason of a part that is skipped, and the error of a part that fails. Writes JSON after every part,
+and prints a short table at the end. Needs no network.
 
     python -m benchmarks.gpu --device cuda --output benchmarks/results/gpu.json
     python -m benchmarks.gpu --device cpu --quick
@@ -25,7 +25,7 @@ from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
 from benchmarks.machine import ROOT, commit, describe_machine, versions
 
-# In this order, with each part's time limit in seconds; later parts use results of earlier ones.
+# The parts in order, with their time limits in seconds. Later parts use the results of earlier ones.
 PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
     "placement": (accuracy.placement, 60.0),
     "steps": (speed.steps, 90.0),
@@ -40,29 +40,37 @@ PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add("--device", choices=("cuda", "cpu"), default="cuda", help="(default: cuda)")
+    add("--device", choices=("cuda", "cpu"), default="cuda", help="device of the model (default: cuda)")
     add(
         "--bundle",
         type=Path,
         default=ROOT / "bundles" / "en-de",
-        help="with fp16 (default: the bundled model)",
+        help="a bundle with an fp16 variant (default: the bundled model)",
     )
     add(
-        "--data", type=Path, help="lines of source TAB target, .xz or plain (default: own sentences, no BLEU)"
+        "--data",
+        type=Path,
+        help="TSV of source and target, .xz or plain (default: benchmarks/sentences.tsv, without BLEU)",
     )
-    add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "gpu.json", help="JSON")
-    add("--quick", action="store_true", help="a few of everything, to see that it works")
-    add("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
+    add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "gpu.json", help="JSON file")
+    add("--quick", action="store_true", help="a short test run with few sentences and steps")
     add(
-        "--budget", type=float, default=450.0, metavar="S", help="no part begins after so many (default: 450)"
+        "--parts", default=",".join(PARTS), help=f"comma-separated parts of {', '.join(PARTS)} (default: all)"
     )
-    add("--memory-s", type=float, default=30.0, metavar="S", help="of the part memory (default: 30)")
+    add(
+        "--budget",
+        type=float,
+        default=450.0,
+        metavar="S",
+        help="start no part after S seconds (default: 450)",
+    )
+    add("--memory-s", type=float, default=30.0, metavar="S", help="duration of the part memory (default: 30)")
     add("--one", help=argparse.SUPPRESS)
     add("--work", type=Path, help=argparse.SUPPRESS)
 
 
 def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left_s: float) -> dict[str, Any]:
-    """Run a part in a separate process. Returns its result with its status: ok, skipped, failed."""
+    """Run a part in a separate process. Returns its result and its status: ok, skipped or failed."""
     limit_s = min(PARTS[name][1] + max(0.0, options.memory_s - 30.0) * (name == "memory"), left_s)
     output = options.work / f"{name}.json"
     command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(options.work)]
@@ -79,7 +87,7 @@ def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left
 
 
 def run_here(options: GpuBenchmarkOptions, name: str) -> None:
-    """Run a part in this process and write its result to the work folder."""
+    """Run a part in this process, and write its result to the work folder."""
     try:
         found = {"status": "ok", **PARTS[name][0](options)}
     except SkipError as error:
@@ -94,13 +102,13 @@ def run_here(options: GpuBenchmarkOptions, name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, write; the exit code is 1 where a part failed."""
+    """Run the parts, write the result and print the table. Returns the exit code: 1 if a part failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    own = list(sys.argv[1:] if arguments is None else arguments)
-    args = parser.parse_args(own)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
+    args = parser.parse_args(command_line)
     names = args.parts.split(",")
     if unknown := set(names) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
@@ -118,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run_here(options, args.one)
             return 0
         result: dict[str, Any] = {
-            "command": shlex.join(["python", "-m", "benchmarks.gpu", *own]),
+            "command": shlex.join(["python", "-m", "benchmarks.gpu", *command_line]),
             "commit": commit(),
             "machine": describe_machine() | gpu_facts(),
             "versions": versions(sys.executable),
@@ -129,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in names:
             left_s = args.budget - (time.perf_counter() - started_at)
             result["parts"][name] = (
-                run_part(options, name, own, left_s)
+                run_part(options, name, command_line, left_s)
                 if left_s > 0
                 else {"status": "skipped", "reason": f"the budget of {args.budget:.0f} s was spent"}
             )
@@ -142,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def gpu_facts() -> dict[str, str]:
-    """Name, driver and memory by nvidia-smi; empty without it."""
+    """The GPU's name, driver version and memory, from nvidia-smi. Empty without nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)

@@ -1,4 +1,4 @@
-"""Accuracy on a GPU: every node placed on it, PyTorch's fp32 numbers, the same answer in any batch."""
+"""Checks accuracy on a GPU: placement of all nodes, agreement with PyTorch in fp32, and batch consistency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.runtime.session import PROVIDERS, choose_device
 from benchmarks.gpu.subject import (
     GpuBenchmarkOptions,
     SkipError,
-    Translated,
+    TranslationResult,
     bundled,
     encode,
     load,
@@ -25,13 +25,13 @@ from benchmarks.gpu.subject import (
     translate,
 )
 
-# In natural logarithms: the largest gap between two candidates of which another is chosen in another batch.
+# Log-probability. Two candidates that are closer than this are a near-tie: rounding may decide between them.
 NEAR_TIE = 2e-2
 BATCH_ROWS = 64
 
 
 def placement(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """The number of nodes by provider and graph, and whether the server's own runner loads."""
+    """Count the nodes by provider and graph, and load the server's own runner."""
     choose_device(options.device)
     bundle = bundled(options)
     variant = bundle.manifest.variants["fp16"]
@@ -51,7 +51,7 @@ def placement(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def _first_step(runner: Runner, num_rows: int) -> Floats:
-    """Twice the same step, the second from a captured graph; both have to give the same."""
+    """Run the same step twice and check that the results are equal. The second run replays a captured graph."""
     sources = [np.array([5 + row, runner.limits.eos_id], np.int32) for row in range(num_rows)]
     runner.encode(sources, list(range(num_rows)))
     step = StepInput(np.full(num_rows, runner.limits.bos_id, np.int32), np.zeros(num_rows, np.int32), 4)
@@ -61,7 +61,7 @@ def _first_step(runner: Runner, num_rows: int) -> Floats:
 
 
 def _nodes(options: GpuBenchmarkOptions, bundle: Bundle, spec: GraphSpec) -> dict[str, int]:
-    """Nodes by provider, of a session that may use the CPU too."""
+    """The number of nodes by provider, in a session that may also use the CPU."""
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level = 3
     session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -74,14 +74,14 @@ def _nodes(options: GpuBenchmarkOptions, bundle: Bundle, spec: GraphSpec) -> dic
 
 
 def agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Log-probabilities along PyTorch's own greedy targets, ids of whole translations, BLEU."""
+    """Compare with PyTorch in fp32: log-probabilities along PyTorch's greedy targets, ids of translations, BLEU."""
     try:
         import torch
 
         from model.checkpoint import load_model
         from model.evaluate import greedy_batch, score
     except ImportError as error:
-        raise SkipError(f"there is no {error.name}") from error
+        raise SkipError(f"not installed: {error.name}") from error
     bundle = bundled(options)
     weights: Path = bundle.path / "weights"
     if not weights.is_dir():
@@ -121,7 +121,7 @@ def _distances(
     sources: list[list[int]],
     targets: list[list[int]],
 ) -> dict[str, float]:
-    """How far log-probabilities are from PyTorch's: of the targets' subwords, and of all that are likely."""
+    """Differences of log-probabilities from PyTorch's: of the targets' subwords, and of all likely subwords."""
     import torch
 
     of_targets: list[Floats] = []
@@ -133,10 +133,8 @@ def _distances(
         ids = targets[index][: runner.limits.max_target_length - 1]
         mine = follow(runner, sources[index], ids)
         with torch.no_grad():
-            given_ids = (
-                torch.tensor([each], device=options.device) for each in (sources[index], [bos, *ids])
-            )
-            theirs = model(*given_ids).float().log_softmax(-1)[0].cpu().numpy()
+            inputs = (torch.tensor([each], device=options.device) for each in (sources[index], [bos, *ids]))
+            theirs = model(*inputs).float().log_softmax(-1)[0].cpu().numpy()
         columns = np.array([*ids, eos])
         places = np.arange(len(columns))
         gap = np.abs(mine - theirs)
@@ -152,7 +150,7 @@ def _distances(
 
 
 def follow(runner: Runner, source: Sequence[int], ids: Sequence[int]) -> Floats:
-    """Distributions after the start token and after each of ids, one row alone: (len(ids) + 1, vocab_size)."""
+    """Distributions after the start token and after each id, decoded in one row: (len(ids) + 1, vocab_size)."""
     runner.encode([np.array(source, np.int32)], [0])
     found = []
     for position, token in enumerate((runner.limits.bos_id, *ids)):
@@ -166,7 +164,7 @@ def follow(runner: Runner, source: Sequence[int], ids: Sequence[int]) -> Floats:
 
 
 def batch_agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """The same sentences together and alone: how many differ, and by how little where they part."""
+    """Translate the same sentences in a batch and alone. Returns the number of differences and their margins."""
     bundle = bundled(options)
     _, sources, _ = encode(bundle, read_text(options, options.pick(1000, 8)))
     runner = load(options, bundle, num_rows=256)
@@ -183,11 +181,14 @@ def batch_agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
 def _differences(
     runner: Runner,
     sources: list[list[int]],
-    alone: list[Translated],
-    together: Translated,
+    alone: list[TranslationResult],
+    together: TranslationResult,
     differing: list[int],
 ) -> dict[str, Any]:
-    """Greedy: how far apart the two candidates are where the ids part. Every beam: how far the scores are."""
+    """Differences between the answers alone and together.
+
+    A margin is the gap between the two candidates at the first position where the ids differ.
+    """
     margins = []
     eos = runner.limits.eos_id
     for index in differing:

@@ -1,4 +1,4 @@
-"""Formats the results of all parts as one short table with the goals."""
+"""Formats the results of all parts as one Markdown table with the goals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def render(result: dict[str, Any]) -> str:
-    """Markdown."""
+    """The result as Markdown."""
     machine = result["machine"]
     lines = [
         "# On a GPU" if result["device"] == "cuda" else "# The GPU's measurements, tried on a CPU",

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures everything that the list in benchmarks/gpu/README.md asks of a GPU: no network, under 8 minutes.
+# Runs the measurements of benchmarks/gpu/README.md on a GPU. Needs no network and less than 8 minutes.
 #   benchmarks/gpu/run.sh [--device cpu --quick] [--data FILE] [--output FILE]
-# PYTHON names the interpreter (default: python3). SITE is a folder of packages that were carried here, if any.
+# PYTHON names the interpreter (default: python3). SITE is a folder of extra packages, if any.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
 export PYTHONPATH="${SITE:+$SITE:}$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1
-# CUDA's libraries, where they came as wheels: beside PyTorch, say. ONNX Runtime looks beside itself only.
+# CUDA's libraries may be installed as wheels, for example with PyTorch. ONNX Runtime does not search those folders.
 libraries=$("$PYTHON" - <<'PY'
 import importlib.util, pathlib
 spec = importlib.util.find_spec("nvidia")

@@ -1,4 +1,4 @@
-"""Speed on a GPU: steps with and without CUDA graphs, translations, HTTP, memory over time."""
+"""Measures speed on a GPU: steps with and without CUDA graphs, translations, HTTP. Also memory over time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from benchmarks.gpu.subject import (
     translate,
 )
 
-# Measured on an H200: a copy in its memory, and a large bf16 product.
+# Peak rates, measured on an H200 with a copy in its memory and a large bf16 matrix product.
 BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
-# Lengths of target and source that a row attends to: an everyday sentence, in subwords.
+# Lengths in subwords of the target and the source that a row attends to. They are those of an average sentence.
 TARGET_LENGTH, SOURCE_LENGTH = 30, 25
 SERVER_NEEDS = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "sentencex")
 
@@ -56,7 +56,7 @@ def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def _step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], object]:
-    """A step in the middle of a sentence; with a beam, a quarter of the rows get another's past after it."""
+    """A step in the middle of a sentence. With a beam, a quarter of the rows are then copied from another row."""
     random_numbers = np.random.default_rng(num_rows)
     limits = runner.limits
     sources = random_numbers.integers(8, limits.vocab_size, (num_rows, SOURCE_LENGTH)).astype(np.int32)
@@ -76,7 +76,7 @@ def _step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], obje
 
 
 def _time(call: Callable[[], object], number: int) -> float:
-    """Median seconds, after a few calls in which graphs are captured."""
+    """Median seconds of a call, after three calls that capture the graphs."""
     for _ in range(3):
         call()
     times = []
@@ -88,7 +88,7 @@ def _time(call: Callable[[], object], number: int) -> float:
 
 
 def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, float]:
-    """Bytes that a step has to read and operations that it has to make, and what share of the peaks that is."""
+    """The bytes that a step reads and its operations, and the resulting shares of the peak rates."""
     d = manifest.dimensions
     layers = d.num_decoder_layers
     weights = layers * (6 * d.d_model**2 + 2 * d.d_model * d.d_ff) + d.vocab_size * d.d_model
@@ -105,7 +105,7 @@ def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, floa
 
 
 def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Target tokens a second of the base size, 25 source and 30 forced target tokens, by rows and beam."""
+    """Target tokens/s of the base size with 25 source and at most 30 target tokens, by rows and beam size."""
     bundle = make_random_bundle(options)
     random_numbers = np.random.default_rng(1)
     vocab_size = bundle.manifest.dimensions.vocab_size
@@ -129,19 +129,19 @@ def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """The bundle behind the server: sentences a second and target tokens a second, from many clients."""
+    """Sentences/s and target tokens/s of the server with the bundle, with many closed-loop clients."""
     missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        raise SkipError(f"there is no {', '.join(missing)}")
+        raise SkipError(f"not installed: {', '.join(missing)}")
     from benchmarks.load import make_request
     from benchmarks.passes import measure_load
-    from benchmarks.server_process import Served, ServerProcess
+    from benchmarks.server_process import ServeOptions, ServerProcess
 
     bundle = bundled(options)
     pair = bundle.manifest.language_pairs[0]
     texts = read_text(options, options.pick(500, 6)).sources
     found: dict[str, Any] = {}
-    with ServerProcess(Served(sys.executable, options.bundle, precision="fp16")) as server:
+    with ServerProcess(ServeOptions(sys.executable, options.bundle, precision="fp16")) as server:
         for beam_size in (1, 4):
             requests = [
                 make_request(number, text, pair=(pair.source, pair.target), beam_size=beam_size)
@@ -164,7 +164,7 @@ def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def memory(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Free memory of the device while sentences of random lengths and beams come: its slope after the first third."""
+    """The slope of the device's used memory under random requests, without the first third of the time."""
     bundle = bundled(options)
     runner = load(options, bundle, num_rows=128)
     random_numbers = np.random.default_rng(2)

@@ -1,4 +1,4 @@
-"""What the GPU benchmark runs on: a bundle, a runner, sentences, and the engine without a server."""
+"""Loads the bundle, the runner and the sentences of the GPU benchmark, and runs the engine without a server."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class SkipError(Exception):
 class GpuBenchmarkOptions:
     """Options of the GPU benchmark.
 
-    bundle: with fp16 and with the weights that it was made from. data: lines of source and target, or None.
-    work: a folder for what parts leave one another. is_quick: a few of everything, to see that it works.
+    bundle: a bundle with an fp16 variant and its weights. data: a TSV of source and target, or None. work: a folder for
+    files that later parts use. is_quick: a short test run.
     """
 
     device: Literal["cpu", "cuda"]
@@ -67,15 +67,15 @@ class GpuBenchmarkOptions:
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences, and their references if there are any."""
+    """Sentences and their references. targets: None without references."""
 
     sources: list[str]
     targets: list[str] | None
 
 
 @dataclass(frozen=True)
-class Translated:
-    """The engine's results in order; ids without start and end tokens."""
+class TranslationResult:
+    """The engine's results in order. ids: without start and end tokens."""
 
     ids: list[tuple[int, ...]]
     scores: list[float]
@@ -84,12 +84,12 @@ class Translated:
 
     @property
     def num_target_tokens(self) -> int:
-        """Subwords, end tokens not counted."""
+        """The number of subwords, without end tokens."""
         return sum(map(len, self.ids))
 
 
 def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
-    """The first sentences of the data; without data, the project's own, which have no references."""
+    """The first sentences of the data. Without data: of `sentences.tsv`, which has no references."""
     if options.data is None:
         lines = SENTENCES.read_text("utf-8").splitlines()
         return Text([line.split("\t")[1] for line in lines][:number], None)
@@ -110,7 +110,7 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
 
 
 def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
-    """The base size with random weights in fp16, created once for all parts. Quick: the tiny size."""
+    """A model of the base size with random fp16 weights, created once for all parts. In a quick run: the tiny size."""
     folder = options.work / "random"
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True)
@@ -122,12 +122,12 @@ def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
 
 
 def bundled(options: GpuBenchmarkOptions) -> Bundle:
-    """The bundle of the options, checked."""
+    """Load and check the bundle of the options."""
     return load_bundle(options.bundle)
 
 
 def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
-    """The fp16 variant on the device, as the server loads it; on a GPU without graphs for comparison."""
+    """Load the fp16 variant on the device, as the server does. has_graphs: False turns CUDA graphs off on a GPU."""
     if options.device == "cpu" or has_graphs:
         return load_runner(
             bundle,
@@ -146,10 +146,10 @@ def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_gra
 
 def translate(
     runner: Runner, sources: Sequence[Sequence[int]], *, beam_size: int, num_target_tokens: int | None = None
-) -> Translated:
-    """Translate all sentences in the engine's own loop, in this thread. Raises the first error of a sentence.
+) -> TranslationResult:
+    """Translate all sentences with the engine in this thread. Raises the first error of a sentence.
 
-    num_target_tokens: most subwords of a target; the source's length + 50 where it is None.
+    num_target_tokens: the length limit of a target in subwords. None: the source's length + 50.
     """
     ended: list[Sentence] = []
     most_tokens = max(4096, runner.limits.max_source_length)
@@ -180,17 +180,17 @@ def translate(
             assert sentence.outcome is not None
             raise sentence.outcome
         best.append(sentence.outcome.hypotheses[0])
-    return Translated([tuple(h.ids) for h in best], [float(h.score) for h in best], time_s, num_steps)
+    return TranslationResult([tuple(h.ids) for h in best], [float(h.score) for h in best], time_s, num_steps)
 
 
 @cache
 def _observer() -> Cuda:
-    """Created once, because measuring memory must not use any."""
+    """The CUDA handle that reads free memory. It is created once, so that later readings allocate nothing."""
     return Cuda(num_upload_bytes=256)
 
 
 def free_mb(options: GpuBenchmarkOptions) -> float:
-    """Free memory of the GPU in 10^6 bytes; on a CPU the negative memory of this process."""
+    """Free memory of the GPU in 10^6 bytes. On a CPU: the negative resident memory of this process."""
     if options.device == "cuda":
         return _observer().free_bytes()[0] / 1e6
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])

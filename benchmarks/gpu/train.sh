@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Trains on a GPU for a stated time, averages, scores, and leaves the averaged weights in fp16 parts of 15 MiB.
+# Trains on a GPU for a given time, averages the last checkpoints, scores the average, and writes it as fp16 weights in
+# parts of 15 MiB.
 #   DATA=train.tsv.xz DEV=val.tsv.xz TOKENIZER=bundles/en-de/source.spm RUN=/tmp/base SECONDS_TO_TRAIN=1300 \
 #     benchmarks/gpu/train.sh [further options of `transduce train`]
-# TESTS: files of source and target to score with BLEU and chrF, separated by spaces. PRESET: base unless given.
-# DEVICE: cuda unless given. RUN lies outside the checkout; RESUME=1 goes on from its newest checkpoint.
-# Speed alone (target tokens/s, in train.csv): SECONDS_TO_TRAIN=120, once with PRESET=base and once with PRESET=big.
+# TESTS: files of source and target to score with BLEU and chrF, separated by spaces. PRESET: default base. DEVICE:
+# default cuda. RUN: a folder outside the checkout. RESUME=1 continues from its newest checkpoint.
+# To measure only the speed (target tokens/s, in train.csv): SECONDS_TO_TRAIN=120, with PRESET=base and with PRESET=big.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
 export PYTHONPATH="${SITE:+$SITE:}$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1
 transduce() { "$PYTHON" -m transduce "$@"; }
-# The paper's batch: about 25,000 subwords of source and of target (section 5.1). Its 4,000 steps of warm-up are a
-# sixth of what a GPU can do in the time, so 2,000.
+# A batch has about 25,000 subwords of source and of target, as in the paper (section 5.1). The paper's 4,000 warm-up
+# steps are a sixth of the steps that a GPU runs in the time, so the warm-up has 2,000 steps.
 transduce train --data "$DATA" --dev "$DEV" --tokenizer "$TOKENIZER" --run "$RUN" --device "${DEVICE:-cuda}" \
 	--preset "${PRESET:-base}" --norm pre --max-length 256 --batch-tokens "${BATCH_TOKENS:-25000}" \
 	--warmup-steps 2000 --evaluate-every "${EVERY:-500}" --save-every "${EVERY:-500}" --keep 12 \
@@ -38,7 +39,7 @@ for name in ("config.json", "tokenizer.spm"):
 rows = list(csv.DictReader((run / "train.csv").open()))
 rates = [float(row["target_tokens_per_s"]) for row in rows if row["target_tokens_per_s"]]
 rate, num_parameters = statistics.median(rates), sum(tensor.numel() for tensor in halves.values())
-# Forward and backward: 6 operations a weight and token, source and target taken as equally long.
+# Forward and backward pass take 6 operations per weight and token. Source and target count as equally long.
 share = 6 * num_parameters * rate / 790e12
 print(f"median target tokens/s: {rate:,.0f} over {len(rates)} measurements, {share:.1%} of 790 TFLOP/s")
 print(f"{len(content) / 1e6:.1f} MB of weights in {parts}; join: cat model.safetensors.* > model.safetensors")

@@ -1,8 +1,8 @@
-"""Compares our server with CTranslate2, Hugging Face and LibreTranslate over HTTP: same machine, same weights.
+"""Compare Transduce with CTranslate2, Hugging Face and LibreTranslate over HTTP, on one machine with the same weights.
 
-Parts that the result file already has from this commit are not measured again, so that an interrupted run goes on; nor
-are the best settings of a peer searched again.
-Linux only; PyTorch and CTranslate2 are needed; LibreTranslate is installed in an environment of its own.
+An interrupted run continues: a part that the result file has from this commit is not measured again, and a peer's
+settings are not searched again. Linux only. Needs PyTorch and CTranslate2. LibreTranslate is installed in a separate
+environment.
 
     python -m benchmarks.http --quick
     python -m benchmarks.http --part latency --part goodput
@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
-from app.settings import find_bundle, load_settings
-from benchmarks.http.context import FULL, QUICK, Context, say
+from app.settings import load_settings
+from benchmarks.http.context import FULL, QUICK, Context, print_progress
 from benchmarks.http.libretranslate_setup import REQUIREMENT
 from benchmarks.http.models import choices_as_json, read_choices
 from benchmarks.http.parts import PARTS
@@ -36,7 +37,7 @@ from benchmarks.server_process import compile_sources
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
-# In any currency: the figures scale with it.
+# The price of this machine, in any currency. The costs scale with it.
 PRICE_PER_HOUR = 0.10
 PEERS = ("ctranslate2", "torch", "transformers")
 LIBRETRANSLATE = dict([REQUIREMENT.split("==")])
@@ -48,27 +49,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--quick",
         action="store_true",
-        help="two or three minutes: to see that everything works, not to quote",
+        help="a test run of two or three minutes, whose figures are not to be quoted",
     )
-    add("--part", action="append", choices=list(PARTS), help="only this one; may be repeated (default: all)")
-    add("--again", action="store_true", help="measure parts that the result file has, too")
-    add("--bundle", type=Path, help="the trained weights (default: the bundled model)")
+    add(
+        "--part",
+        action="append",
+        choices=list(PARTS),
+        help="measure this part; may be repeated (default: all)",
+    )
+    add("--again", action="store_true", help="also measure parts that the result file has")
+    add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
     add("--data", type=Path, metavar="FILE.tsv.xz", help="sentence pairs, for BLEU and chrF under load")
-    add("--python", default=sys.executable, help="our server's Python (default: this one)")
-    add("--output", type=Path, default=RESULT, help="JSON; the tables go beside it as .md")
-    add("--no-libretranslate", action="store_true", help="leave LibreTranslate out and install nothing")
+    add("--python", default=sys.executable, help="the Transduce server's Python (default: this one)")
+    add("--output", type=Path, default=RESULT, help="JSON file; the tables are written beside it as .md")
+    add("--no-libretranslate", action="store_true", help="do not install and measure LibreTranslate")
     add(
         "--price-per-hour",
         type=float,
         default=PRICE_PER_HOUR,
-        help=f"of this machine, an assumption for the worked example (default: {PRICE_PER_HOUR:.2f})",
+        help=f"assumed price of this machine, for the cost table (default: {PRICE_PER_HOUR:.2f})",
     )
 
 
 def measure_part(
     measure: Callable[[Context], dict[str, Any]], context: Context, command: str
 ) -> dict[str, Any]:
-    """One part's result, with the machine and versions."""
+    """Measure one part. Returns its result with the machine and the versions."""
     started_at = time.perf_counter()
     before = {"commit": commit(), "machine": describe_machine()}
     found = measure(context)
@@ -89,7 +95,7 @@ def measure_part(
 
 
 def read_parts(path: Path) -> dict[str, Any]:
-    """The earlier result; empty without a result file."""
+    """The parts of the result file. Empty if the file does not exist."""
     parts: dict[str, Any] = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     return parts
 
@@ -98,25 +104,25 @@ def is_measured(part: dict[str, Any] | None, args: argparse.Namespace) -> bool:
     """Whether the result has the part from this commit with the same effort."""
     if part is None or part["effort"]["is_quick"] != args.quick:
         return False
-    # The result file may differ from the commit without effect.
+    # `+` marks modified files. The result file itself is one of them during a run, so the mark is ignored.
     return str(part["commit"]).rstrip("+") == commit().rstrip("+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write JSON and Markdown after every part, print the tables."""
+    """Measure, write JSON and Markdown after every part, and print the tables. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
     try:
-        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+        bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
     compile_sources(args.python)
-    given = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "-m", "benchmarks.http", *given])
-    # A signal raises an exception, so that the servers end with this process.
+    command_line = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "-m", "benchmarks.http", *command_line])
+    # SIGTERM raises SystemExit, so that the servers are stopped before this process ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts = read_parts(args.output)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,11 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 context.choices.update(read_choices(part["choices"]))
         for name in args.part or PARTS:
             if is_measured(parts.get(name), args) and not args.again:
-                say(f"{name}: measured before; --again measures it again")
+                print_progress(f"{name}: in the result file already; --again measures it again")
                 continue
-            say(f"{name} ...")
+            print_progress(f"{name} ...")
             parts[name] = rounded(measure_part(PARTS[name], context, command))
-            say(f"{name}: {parts[name]['seconds']:.0f} s")
+            print_progress(f"{name}: {parts[name]['seconds']:.0f} s")
             parts = {part: parts[part] for part in PARTS if part in parts}
             write({"parts": parts}, args.output)
     print(render({"parts": parts}))
@@ -138,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def context_of(args: argparse.Namespace, bundle: Bundle, folder: Path) -> Context:
-    """Create what the parts share."""
+    """The state that the parts share, from the options."""
     return Context(
         bundle=bundle,
         folder=folder,

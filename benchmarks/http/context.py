@@ -1,4 +1,4 @@
-"""The state that all parts share: model, cores, durations, and servers that run side by side."""
+"""The state that all parts share: model, cores, durations, and the running servers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from benchmarks.http.subjects import Subject
 from benchmarks.server_process import ALL_CORES
 
 T = TypeVar("T")
-# Metrics of our server: sentences answered from its cache or with another request's answer; and all sentences.
+# Transduce's metrics of sentences that were answered from the cache or coalesced with an equal sentence in flight.
 KEPT = re.compile(
     r'^transduce_(?:sentence_cache_lookups_total\{result="hit"\}|coalesced_sentences_total) (\S+)$',
     re.MULTILINE,
 )
 NUM_KEPT = 2
+# Transduce's metric of all sentences.
 SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure. Times in seconds of one run; after search_s no new round of trials begins."""
+    """How much to measure. Durations are seconds of one run. No new round of trials begins after search_s seconds."""
 
     num_starts: int
     num_rounds: int
@@ -58,9 +59,10 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Context:
-    """python: with which our server runs. data: a table of sentence pairs, for quality. price: of a machine hour.
+    """The state that all parts of a run share.
 
-    choices: CTranslate2's best settings by the number of threads, then by sentences in a call.
+    python: the interpreter of the Transduce server. data: a table of sentence pairs, for quality. choices:
+    CTranslate2's fastest settings by the number of threads, then by the number of sentences in a call.
     """
 
     bundle: Bundle
@@ -71,43 +73,43 @@ class Context:
     with_libretranslate: bool
     price_per_hour: float
     choices: dict[int, dict[int, Choice]] = field(default_factory=dict)
-    _made: dict[str, Any] = field(default_factory=dict)
+    _values: dict[str, Any] = field(default_factory=dict)
 
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """Values that the parts of one run share, created on first use."""
-        if name not in self._made:
-            self._made[name] = make()
-        found: T = self._made[name]
+    def once(self, name: str, create: Callable[[], T]) -> T:
+        """The value of `name`. The first call creates it, and all parts of the run share it."""
+        if name not in self._values:
+            self._values[name] = create()
+        found: T = self._values[name]
         return found
 
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores of server and tester. is_pinned: they have a core each; otherwise they share all cores."""
+    """The cores of the server and of the load tester."""
 
     server: frozenset[int]
     tester: frozenset[int]
 
     @property
     def is_pinned(self) -> bool:
-        """Whether server and tester have separate cores."""
+        """Whether the server and the tester have different cores."""
         return self.server.isdisjoint(self.tester)
 
 
-def apart() -> Cores:
-    """A core each. On a machine with one core they share it, and the result says so."""
+def separate_cores() -> Cores:
+    """One core for the server and one for the tester. On a machine with one core they share it."""
     first, *others = sorted(ALL_CORES)
     return Cores(frozenset({first}), frozenset(others[:1] or {first}))
 
 
-def shared() -> Cores:
-    """All cores for both, as when a user tests on the server's own machine."""
+def shared_cores() -> Cores:
+    """All cores for both, as when a user runs the load tester on the server's machine."""
     return Cores(ALL_CORES, ALL_CORES)
 
 
 @contextmanager
-def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ProcessTree]]]:
-    """All servers, started and ready; idle ones sleep. This process moves to the tester's cores."""
+def running_servers(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ProcessTree]]]:
+    """Start all servers and wait until they are ready. Moves this process to the tester's cores."""
     with ExitStack() as stack:
         stack.callback(os.sched_setaffinity, 0, ALL_CORES)
         os.sched_setaffinity(0, cores.tester)
@@ -118,31 +120,31 @@ def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Su
         yield started
 
 
-def turned(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tuple[Subject, ProcessTree]]:
-    """The servers, rotated by round `number`, so that each is once after each other."""
+def rotated(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tuple[Subject, ProcessTree]]:
+    """The servers in the order of round `number`. Each round begins with the next server."""
     place = number % len(servers)
     return [*servers[place:], *servers[:place]]
 
 
-class NotPlainError(Exception):
-    """Our server answered sentences without its model, so its figures cannot be compared."""
+class CachedAnswerError(Exception):
+    """Transduce answered sentences without decoding them, so its figures cannot be compared."""
 
 
-def kept_share(server: ProcessTree) -> float:
-    """The share of our server's sentences without the model: 0, or NotPlainError is raised."""
+def cached_share(server: ProcessTree) -> float:
+    """The share of sentences that Transduce answered without decoding. Raises CachedAnswerError unless it is 0."""
     metrics = server.get("/metrics").decode()
     values = KEPT.findall(metrics)
     if len(values) != NUM_KEPT:
-        raise NotPlainError("the server does not tell how many sentences were answered from a store")
+        raise CachedAnswerError("the server's metrics lack the number of cached or coalesced sentences")
     kept = sum(map(float, values))
     share = kept / max(1.0, sum(float(value) for value in SENTENCES.findall(metrics)))
     if kept:
-        raise NotPlainError(
-            f"{kept:.0f} sentences ({share:.2%}) were answered from a store or with another's answer"
+        raise CachedAnswerError(
+            f"{kept:.0f} sentences ({share:.2%}) were answered from the cache or coalesced"
         )
     return share
 
 
-def say(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)

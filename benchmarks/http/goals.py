@@ -1,4 +1,4 @@
-"""The server's goals over HTTP, the measured figures, and every figure in which a peer is ahead."""
+"""The server's performance goals over HTTP, the measured figures, and the figures in which a peer is better."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from benchmarks.http.subjects import ECHO, OURS, TITLES, WINDOW
 
 Parts = dict[str, Any]
-# For a request of ten words: a share of its time with the base size, and milliseconds with the bundled model.
+# The largest overhead of a ten-word request: a share of its time (base size), and milliseconds (bundled model).
 MOST_SHARE, MOST_MS = 0.15, 2.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A goal and its figure. is_met: None if it was not measured."""
+    """A goal and the measured figure. is_met: None if it was not measured."""
 
     name: str
     goal: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that our server and the peers have. of: its value by server. is_less_better: whether less is better."""
+    """A figure of Transduce and its peers. of: the value by server. is_less_better: whether a lower value is better."""
 
     name: str
     of: dict[str, float]
@@ -33,13 +33,13 @@ class Figure:
 
 
 def title_of(name: str) -> str:
-    """A label; behind `@` is the thread layout, workers x threads of each."""
+    """A server's label for a table. A name may end with `@` and the thread layout: workers x threads of each."""
     kind, _, layout = name.partition("@")
     return TITLES[kind] + (f", {layout} threads" if layout else "")
 
 
 def findings(parts: Parts) -> Iterator[Finding]:
-    """The goals in order."""
+    """All goals with their measured figures, in order."""
     for part, where in (("goodput", "a core each"), ("together", "all cores shared")):
         yield _goodput(parts.get(part), where)
     yield _bimodal(parts.get("bimodal"))
@@ -52,15 +52,15 @@ def _goodput(part: Parts | None, where: str) -> Finding:
     name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best peer's"
     if part is None:
         return Finding(name, goal, "not measured", None)
-    own = part["goodput"][OURS]["per_s"]
+    ours = part["goodput"][OURS]["per_s"]
     peer, best = max((found["per_s"], each) for each, found in part["goodput"].items() if each != OURS)
     if not best or not peer:
-        return Finding(name, goal, f"{own:.1f}/s; no peer kept the objective at any rate tried", own > 0)
+        return Finding(name, goal, f"{ours:.1f}/s; no peer kept the objective at any rate tried", ours > 0)
     return Finding(
         name,
         goal,
-        f"{own / peer:.2f} times, {own:.1f}/s against {peer:.1f}/s of {title_of(best)}",
-        own >= 2 * peer,
+        f"{ours / peer:.2f} times, {ours:.1f}/s against {peer:.1f}/s of {title_of(best)}",
+        ours >= 2 * peer,
     )
 
 
@@ -68,14 +68,14 @@ def _bimodal(part: Parts | None) -> Finding:
     name, goal = "p99 of short sentences while long ones run", "at most 1/3 of the window batcher's"
     if part is None:
         return Finding(name, goal, "not measured", None)
-    own, window = (short_p99_ms(part["servers"][each]) for each in (OURS, WINDOW))
+    ours, window = (short_p99_ms(part["servers"][each]) for each in (OURS, WINDOW))
     return Finding(
-        name, goal, f"{own / window:.2f} of it, {own:.0f} ms against {window:.0f} ms", 3 * own <= window
+        name, goal, f"{ours / window:.2f} of it, {ours:.0f} ms against {window:.0f} ms", 3 * ours <= window
     )
 
 
 def short_p99_ms(rounds: list[dict[str, Any]]) -> float:
-    """The median of the rounds."""
+    """The median over the rounds of the short sentences' p99 latency."""
     values = sorted(float(each["short_p99_ms"]) for each in rounds)
     return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
 
@@ -91,7 +91,7 @@ def _alone(part: Parts | None, where: str) -> Finding:
 
 
 def _overhead(part: Parts | None) -> Iterator[Finding]:
-    """Each goal twice: for the time around the engine, and for all time outside the network."""
+    """Each overhead goal twice: for the time outside the engine, and for all time outside the neural network."""
     rows = {} if part is None else {row["model"]: row for row in part["models"]}
     for kind, words in (
         ("around_engine", "overhead without scheduling and search"),
@@ -108,14 +108,14 @@ def _overhead(part: Parts | None) -> Iterator[Finding]:
 
 
 def figures(parts: Parts) -> Iterator[Figure]:
-    """All figures that our server and the peers have; the echo server is no peer."""
+    """All figures that Transduce and its peers have. The echo server is not a peer."""
     for part, where in (("latency", "a core each"), ("together", "all cores shared")):
         if part in parts:
             yield from _common(parts[part], where)
     for part, where in (("goodput", "a core each"), ("together", "all cores shared")):
         if part in parts:
-            own = {name: found["per_s"] for name, found in parts[part]["goodput"].items()}
-            yield Figure(f"goodput, {where}", own, is_less_better=False)
+            rates = {name: found["per_s"] for name, found in parts[part]["goodput"].items()}
+            yield Figure(f"goodput, {where}", rates, is_less_better=False)
     if "bimodal" in parts:
         short = {name: short_p99_ms(rounds) for name, rounds in parts["bimodal"]["servers"].items()}
         yield Figure("p99 of short sentences beside long ones, ms", short, is_less_better=True)
@@ -152,15 +152,15 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
 
 
 def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
-    """Each figure in which a peer is ahead: its name, ours, the best peer's, and that peer."""
+    """Each figure in which a peer is better: its name, Transduce's value, the best peer's value, and that peer."""
     found = []
     for figure in figures(parts):
-        own = figure.of[OURS]
+        ours = figure.of[OURS]
         peers = {name: value for name, value in figure.of.items() if name != OURS}
         if not peers:
             continue
         best = min(peers, key=lambda name: peers[name] if figure.is_less_better else -peers[name])
-        is_behind = own > peers[best] if figure.is_less_better else own < peers[best]
+        is_behind = ours > peers[best] if figure.is_less_better else ours < peers[best]
         if is_behind:
-            found.append((figure.name, f"{own:.4g}", f"{peers[best]:.4g}", title_of(best)))
+            found.append((figure.name, f"{ours:.4g}", f"{peers[best]:.4g}", title_of(best)))
     return found

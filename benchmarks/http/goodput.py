@@ -1,4 +1,4 @@
-"""The highest rate of mixed-length traffic at which nearly all requests are in time; servers take turns."""
+"""Finds the highest rate of mixed-length traffic at which a server meets its latency objective. Servers alternate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.http.context import Context, Cores, kept_share, running, say, turned
+from benchmarks.http.context import Context, Cores, cached_share, print_progress, rotated, running_servers
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.rate_search import RateSearch
 from benchmarks.http.subjects import Subject
@@ -17,11 +17,11 @@ from benchmarks.http.traffic import (
     SLO,
     TIMEOUT_S,
     Trial,
-    arrive,
     bimodal,
     characters_of,
-    closed,
+    closed_loop,
     mixed,
+    open_loop,
     percentile_ms,
     plan_of,
     samples_of,
@@ -29,20 +29,21 @@ from benchmarks.http.traffic import (
 )
 from transduce.loadtest.arrivals import Arrivals
 
-# The search's first rate, as a share of the closed-loop throughput.
+# The first rate of the search, as a share of the closed-loop throughput.
 FIRST_SHARE = 0.85
 # Requests/s. At a lower rate a trial has only a handful of requests.
 LEAST_RATE = 0.5
-# The load of the mixed test, as a share of the window batcher's greatest throughput.
+# The rate of the test with short and long sentences, as a share of the window batcher's closed-loop throughput.
 BIMODAL_SHARE = 0.5
 
 
 def measure_goodput(
     servers: Sequence[tuple[Subject, ProcessTree]], saturated: Mapping[str, float], context: Context
 ) -> dict[str, Any]:
-    """For each server its trials and its highest successful rate. saturated: closed-loop answers a second.
+    """Search the highest successful rate of each server. saturated: closed-loop answers/s.
 
-    Everybody has a trial in every round, until the searches are done or the time for them is over.
+    Each server has one trial per round, until all searches are done or their time is over. Returns the highest rate
+    and the trials, by server.
     """
     effort = context.effort
     until = time.monotonic() + effort.search_s
@@ -59,12 +60,12 @@ def measure_goodput(
             search = searches[subject.name]
             if search.is_done:
                 continue
-            trial = arrive(
+            trial = open_loop(
                 server, subject.dialect, mixed(), rate=search.rate, seconds=effort.trial_s, seed=SEED + number
             )
             trials[subject.name].append(trial)
-            search.tell(holds=trial.holds)
-            say(
+            search.record(holds=trial.holds)
+            print_progress(
                 f"{subject.name} at {trial.rate:.1f}/s: {trial.share_in_time:.2%} in time, p99 {trial.p99_ms}"
             )
         number += 1
@@ -84,16 +85,16 @@ def measure_slo(
     context: Context,
     saturated: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Search each rate, after the closed-loop throughput if it is not known."""
-    with running(subjects, cores) as servers:
+    """Search each server's goodput. Measures the closed-loop throughput first if `saturated` is None."""
+    with running_servers(subjects, cores) as servers:
         known = saturated or {
-            subject.name: closed(
+            subject.name: closed_loop(
                 server, subject.dialect, mixed(), num_clients=NUM_CLIENTS, seconds=context.effort.saturated_s
             ).per_s
             for subject, server in servers
         }
         found = measure_goodput(servers, known, context)
-        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
         "is_pinned": cores.is_pinned,
         "slo": str(SLO),
@@ -108,13 +109,16 @@ def measure_slo(
 def measure_bimodal(
     subjects: Sequence[Subject], cores: Cores, context: Context, *, window: str
 ) -> dict[str, Any]:
-    """Short sentences beside long ones, at one rate for all: a share of what the server `window` does at most."""
+    """Latencies of short and of long sentences in one stream.
+
+    All servers get the same rate: a share of the closed-loop throughput of the server named `window`.
+    """
     effort = context.effort
     workload = bimodal()
     num_short = len(workload.requests) * 4 // 5
-    with running(subjects, cores) as servers:
+    with running_servers(subjects, cores) as servers:
         most = {
-            subject.name: closed(
+            subject.name: closed_loop(
                 server,
                 subject.dialect,
                 workload,
@@ -124,18 +128,18 @@ def measure_bimodal(
             for subject, server in servers
         }
         rate = BIMODAL_SHARE * most[window]
-        # An overloaded server would still process old requests in its next turn.
-        able = [each for each in servers if most[each[0].name] > rate]
-        rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in able}
+        # Servers that cannot keep up with the rate are left out. They would still have old requests in their next turn.
+        fast_enough = [each for each in servers if most[each[0].name] > rate]
+        rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in fast_enough}
         for number in range(effort.num_bimodal):
-            for subject, server in turned(able, number):
+            for subject, server in rotated(fast_enough, number):
                 load = Arrivals.at(rate, effort.bimodal_s)
                 samples = samples_of(plan_of(server, subject.dialect, workload, load, seed=SEED + number))
                 settle(server, subject.dialect)
-                # An unanswered request counts with the time until the end of its wait.
+                # An unanswered request counts with the timeout as its latency.
                 short, long = (
-                    [each.latency_s if each.is_ok else TIMEOUT_S for each in own]
-                    for own in (
+                    [each.latency_s if each.is_ok else TIMEOUT_S for each in group]
+                    for group in (
                         [each for each in samples if each.number < num_short],
                         [each for each in samples if each.number >= num_short],
                     )
@@ -149,8 +153,8 @@ def measure_bimodal(
                     "long_p99_ms": percentile_ms(long, 0.99),
                 }
                 rows[subject.name].append(row)
-                say(f"short and long, {subject.name} at {rate:.1f}/s: {row}")
-        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+                print_progress(f"short and long, {subject.name} at {rate:.1f}/s: {row}")
+        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
         "is_pinned": cores.is_pinned,
         "settings": {subject.name: subject.settings for subject in subjects},

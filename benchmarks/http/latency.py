@@ -1,4 +1,4 @@
-"""Measures one stream, saturation, starts, memory, and quality under load; servers take turns."""
+"""Measures latency with one client, throughput at saturation, starts, memory, and quality. Servers alternate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.engine.cases import read_pairs
-from benchmarks.http.context import Context, Cores, kept_share, running, say, turned
+from benchmarks.http.context import Context, Cores, cached_share, print_progress, rotated, running_servers
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import (
@@ -18,7 +18,7 @@ from benchmarks.http.traffic import (
     PATIENCE_S,
     SEED,
     Flow,
-    closed,
+    closed_loop,
     mixed,
     plan_of,
     samples_of,
@@ -30,11 +30,11 @@ Servers = list[tuple[Subject, ProcessTree]]
 
 
 def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -> dict[str, dict[str, float]]:
-    """Seconds from a process's start until it is ready, and until its first answer: medians."""
+    """Median seconds from a process's start until it is ready, and until its first answer."""
     found: dict[str, list[tuple[float, float]]] = {subject.name: [] for subject in subjects}
     for _ in range(num_starts):
         for subject in subjects:
-            with running([subject], cores) as servers:
+            with running_servers([subject], cores) as servers:
                 ((_, server),) = servers
                 started_at = time.perf_counter()
                 load = ClosedLoop(1, PATIENCE_S, num_requests=1)
@@ -56,11 +56,11 @@ def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -
 def measure_flows(
     servers: Servers, *, num_clients: int, seconds: float, num_rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """Closed-loop clients, each server in its turn, in several rounds: the rounds and their medians."""
+    """Run closed-loop clients on each server, in several rounds. Returns the rounds and their medians, by server."""
     found: dict[str, list[Flow]] = {subject.name: [] for subject, _ in servers}
     for number in range(num_rounds):
-        for subject, server in turned(servers, number):
-            flow = closed(
+        for subject, server in rotated(servers, number):
+            flow = closed_loop(
                 server,
                 subject.dialect,
                 mixed(),
@@ -69,7 +69,9 @@ def measure_flows(
                 seed=SEED + number % NUM_SEEDS,
             )
             found[subject.name].append(flow)
-            say(f"{num_clients} clients, {subject.name}: {flow.per_s:.1f}/s, median {flow.p50_ms:.1f} ms")
+            print_progress(
+                f"{num_clients} clients, {subject.name}: {flow.per_s:.1f}/s, median {flow.p50_ms:.1f} ms"
+            )
     return {
         name: {**median_flow(own), "rounds": [asdict(each) for each in own]} for name, own in found.items()
     }
@@ -82,7 +84,7 @@ def median_flow(flows: list[Flow]) -> dict[str, float]:
 
 
 def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
-    """BLEU and chrF of the sentences at saturation. Empty without a table of pairs."""
+    """BLEU and chrF of the translations at saturation, by server. Empty without sentence pairs."""
     if context.data is None:
         return {}
     import sacrebleu
@@ -104,7 +106,7 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
             "bleu": bleu.corpus_score(answers, references).score,
             "chrf": chrf.corpus_score(answers, references).score,
         }
-        say(f"quality, {subject.name}: {rows[subject.name]}")
+        print_progress(f"quality, {subject.name}: {rows[subject.name]}")
     return {
         "data": context.data.name,
         "num_sentences": len(pairs),
@@ -116,10 +118,10 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
 def measure_latency(
     subjects: Sequence[Subject], cores: Cores, context: Context, *, with_starts: bool
 ) -> dict[str, Any]:
-    """All measurements of this file on these cores."""
+    """All measurements of this module on these cores. with_starts: also measure starts and quality."""
     effort = context.effort
     starts = measure_starts(subjects, cores, effort.num_starts) if with_starts else {}
-    with running(subjects, cores) as servers:
+    with running_servers(subjects, cores) as servers:
         fresh = {subject.name: asdict(server.memory()) for subject, server in servers}
         num_rounds = effort.num_rounds
         alone = measure_flows(servers, num_clients=1, seconds=effort.alone_s, num_rounds=num_rounds)
@@ -129,7 +131,7 @@ def measure_latency(
         translating = [(subject, server) for subject, server in servers if subject.is_ours or subject.is_peer]
         quality = measure_quality(translating, context) if with_starts else {}
         loaded = {subject.name: asdict(server.memory()) for subject, server in servers}
-        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
         "is_pinned": cores.is_pinned,
         "settings": {subject.name: subject.settings for subject in subjects},

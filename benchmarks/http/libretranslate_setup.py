@@ -1,6 +1,6 @@
-"""Installs LibreTranslate in a separate environment, with this project's weights as its package.
+"""Installs LibreTranslate in a separate environment, with the bundle's weights as its package.
 
-Its package is a folder: a CTranslate2 model whose vocabulary is pieces, a SentencePiece model, `metadata.json`.
+A package is a folder with `metadata.json`, a SentencePiece model, and a CTranslate2 model whose vocabulary is pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.machine import ROOT
 from benchmarks.server_process import Command
 
-# AGPL: installed only for the measurement, never a requirement of this project.
+# LibreTranslate has the AGPL. It is installed only for the measurement, and is no dependency of Transduce.
 REQUIREMENT = "libretranslate==1.9.6"
 ENVIRONMENT = ROOT / ".venv-libretranslate"
 SERVER = Path(__file__).with_name("libretranslate_server.py")
@@ -33,7 +33,7 @@ class UnavailableError(Exception):
 
 
 def ensure_environment(folder: Path = ENVIRONMENT) -> Path:
-    """Its Python, installed from the package index if missing. Raises UnavailableError."""
+    """The path of LibreTranslate's Python. Installs LibreTranslate if it is missing. Raises UnavailableError."""
     python = folder / "bin" / "python"
     if _version(python) != REQUIREMENT.partition("==")[2]:
         for command in (
@@ -63,10 +63,10 @@ def _run(command: list[str]) -> None:
 
 
 def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
-    """Create `folder` with its packages. converted: the weights as `benchmarks.engine` converts them.
+    """Write LibreTranslate's packages into `folder`. converted: the weights in CTranslate2's format.
 
-    It asks its index for packages where it has fewer than two, so the same weights stand there for the way back too,
-    which is never requested and never loaded.
+    LibreTranslate downloads packages if it has fewer than two. So a second package for the opposite direction holds the
+    same weights. It is never requested and never loaded.
     """
     pair = bundle.manifest.language_pairs[0]
     for source, target in ((pair.source, pair.target), (pair.target, pair.source)):
@@ -86,12 +86,12 @@ def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
 
 
 def _name_pieces(model: Path, tokenizer: Path) -> None:
-    """Its tokens are SentencePiece pieces, and CTranslate2 adds the source's end token; our tokens are ids."""
+    """Rename the model's tokens from ids to SentencePiece pieces, and let CTranslate2 add the source's end token."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
     pieces = [processor.id_to_piece(identity) for identity in range(processor.vocab_size())]
     vocabularies = list(model.glob("*vocabulary.json"))
     if not vocabularies:
-        raise UnavailableError("CTranslate2 wrote its vocabulary in a form that is not known here")
+        raise UnavailableError("CTranslate2 wrote no vocabulary file in JSON")
     for path in vocabularies:
         path.write_text(json.dumps(pieces, ensure_ascii=False), "utf-8")
     path = model / "config.json"
@@ -107,7 +107,7 @@ def _name_pieces(model: Path, tokenizer: Path) -> None:
 
 
 def command_of(python: Path, packages: Path, home: Path, *, choice: Choice, beam_size: int) -> Command:
-    """The server's command. home: the folder that it writes to. choice: CTranslate2's settings."""
+    """The command of LibreTranslate's server. home: the folder that it may write to. choice: CTranslate2's settings."""
     return Command(
         lambda port: [
             str(python),

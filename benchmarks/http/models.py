@@ -1,4 +1,4 @@
-"""The models under test: the bundled weights in each server's format, and a model of the base size."""
+"""Prepares the measured models: the bundled weights in each server's format, and a model of the base size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUM_ROUNDS = 2
 
 @dataclass(frozen=True)
 class LibreTranslate:
-    """Its Python, its packages, and a folder that it may write to."""
+    """An installed LibreTranslate: its Python, its packages, and a folder that it may write to."""
 
     python: Path
     packages: Path
@@ -38,32 +38,32 @@ class LibreTranslate:
 
 
 @dataclass(frozen=True)
-class Served:
-    """The same weights in every format. libretranslate: or the reason why it is not measured."""
+class ModelFormats:
+    """The same weights in every server's format. libretranslate: a string says why it is not measured."""
 
     bundle: Bundle
     converted: Path
     libretranslate: LibreTranslate | str
 
 
-def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -> Served:
+def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -> ModelFormats:
     """Convert the bundle's weights into `folder`."""
     converted = folder / "ctranslate2"
     write_ctranslate2(trained_model(bundle), converted, "int8")
     if not with_libretranslate:
-        return Served(bundle, converted, "left out by an argument")
+        return ModelFormats(bundle, converted, "left out by the option --no-libretranslate")
     try:
         python = ensure_environment()
         write_package(bundle, converted, folder / "packages")
     except UnavailableError as error:
-        return Served(bundle, converted, str(error))
-    return Served(bundle, converted, LibreTranslate(python, folder / "packages", folder / "home"))
+        return ModelFormats(bundle, converted, str(error))
+    return ModelFormats(bundle, converted, LibreTranslate(python, folder / "packages", folder / "home"))
 
 
-def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
-    """CTranslate2's best settings for calls of 1 and 32 sentences, on the cores that this process may use.
+def best_choices(served: ModelFormats, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
+    """CTranslate2's fastest settings for calls of 1 and of 32 sentences, on the cores that this process may use.
 
-    Of a call with 32 it may make smaller batches of much the same length each, as many at a time as it has workers.
+    CTranslate2 may split a call of 32 sentences into smaller batches of similar length, and run one batch per worker.
     """
     bundle = served.bundle
     tokenizer = Tokenizer(bundle.file("source.spm"))
@@ -78,18 +78,18 @@ def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[in
     try:
         found = {case.num_sentences: pool.search(case).choice for case in cases}
         largest = max(cases, key=lambda case: case.num_sentences)
-        return {**found, largest.num_sentences: _best_cut(pool, largest, found[largest.num_sentences])}
+        return {**found, largest.num_sentences: _best_batch_size(pool, largest, found[largest.num_sentences])}
     finally:
         pool.close()
 
 
-def _best_cut(pool: PeerPool, case: Case, choice: Choice) -> Choice:
-    """The settings with the best batch size of BATCHES and their own; they take turns."""
+def _best_batch_size(pool: PeerPool, case: Case, choice: Choice) -> Choice:
+    """The choice with the fastest batch size: its own, or one of BATCHES. Trials alternate."""
     sizes = sorted({choice.settings.max_batch_size, *BATCHES})
     choices = [replace(choice, settings=replace(choice.settings, max_batch_size=size)) for size in sizes]
     job = replace(case.job, num_calls=1)
     times = [[pool.translate(job, each).times_s[0] for each in choices] for _ in range(NUM_ROUNDS)]
-    best = [min(own) for own in zip(*times, strict=True)]
+    best = [min(of_choice) for of_choice in zip(*times, strict=True)]
     return choices[best.index(min(best))]
 
 
@@ -112,7 +112,7 @@ def read_choices(rows: Iterable[dict[str, Any]]) -> dict[int, dict[int, Choice]]
 
 
 def base_bundle(bundle: Bundle, folder: Path) -> Path:
-    """A bundle of the paper's base size with random weights and this bundle's tokenizer, int8, in `folder`."""
+    """Write an int8 bundle of the paper's base size, with random weights and this bundle's tokenizer, into `folder`."""
     checkpoint = folder / "checkpoint"
     model = random_model("base", BASE_VOCABULARY)
     save(
@@ -122,7 +122,7 @@ def base_bundle(bundle: Bundle, folder: Path) -> Path:
     )
     facts = Facts(
         summary="random weights",
-        good_at=("being timed",),
+        good_at=("benchmarks",),
         bad_at=("translating",),
         weights_licence="none",
         training=Training(commit="none", num_steps=0, data=()),

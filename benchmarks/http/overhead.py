@@ -1,16 +1,18 @@
-"""The overhead of a request of ten words: all time outside the network.
+"""Measures the overhead of a request of ten words: all time outside the neural network.
 
-A request's time is the client's, from before it writes to after it has read the answer's last byte (`wire`): both ways
-over the loopback are in it, and what these are at most is shown by a server that answers the text itself.
+The client measures a request's time, from before the write until after the last byte of the answer (`wire`). So the
+time includes both ways over the loopback. An echo server, which returns the text, gives an upper bound for these ways.
 
-Around the engine is what of a request's time is not between its admission by the engine thread and the end of its
-search, as the server tells of that very request: HTTP, JSON, text, waiting, and both crossings between threads. The
-network's time is that inside ONNX Runtime's own call, encoder and decoder, for the same sentences with the same beam,
-on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling,
-search, and what the engine takes longer beside a server than alone (`engine_ms` is alone).
+The engine's time of a request is from its admission by the engine thread to the end of its search. The server reports
+it in the response. The time around the engine is the rest: HTTP, JSON, text processing, waiting, and two handovers
+between threads.
 
-A sentence in whose translation a number changed is decoded once more (`app.translator.retry`). That is work of
-the network, which the process without a server does not have, so such sentences are left out, and counted.
+The neural network's time is the time inside ONNX Runtime's calls, encoder and decoder. It is measured for the same
+sentences with the same beam size, on the same core, in a process without a server (`benchmarks.engine.ours`). All other
+time is overhead: scheduling, search, and the time by which the engine is slower inside a server than in that process.
+
+The server decodes a sentence a second time if a number changed in its translation (`app.translator.retry`). The process
+without a server does not. So such sentences are left out, and the result has their number.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.jobs import Job
 from benchmarks.engine.worker import Worker
-from benchmarks.http.context import Context, Cores, kept_share, running, say
+from benchmarks.http.context import Context, Cores, cached_share, print_progress, running_servers
 from benchmarks.http.models import base_bundle
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import echo, ours
@@ -38,7 +40,7 @@ from transduce.loadtest.dialects import DIALECTS, Dialect, ParsedResponse
 from transduce.loadtest.sample import read_server_timing
 from transduce.loadtest.workload import Workload, from_texts
 
-# Random weights never end a sentence; a trained model returns about this many subwords for ten words.
+# A target of random weights does not end by itself. A trained model returns about this many subwords for ten words.
 BASE_TARGET_LENGTH = 16
 NUM_ROWS = 64
 NUM_ROUNDS = 15
@@ -48,7 +50,7 @@ STEPS = re.compile(r"^transduce_decode_steps_total (\S+)$", re.MULTILINE)
 
 
 def requests(texts: list[str], beam_size: int, target_length: int | None) -> Workload:
-    """Each text once, in its own request."""
+    """A workload with one request for each text."""
     options: dict[str, Any] = {"beam_size": beam_size}
     if target_length is not None:
         options["max_target_length"] = target_length
@@ -56,8 +58,8 @@ def requests(texts: list[str], beam_size: int, target_length: int | None) -> Wor
     return replace(plain, requests=tuple(replace(spec, options=options) for spec in plain.requests))
 
 
-def counted(pattern: re.Pattern[str], server: ProcessTree) -> float:
-    """A sample of the server's metrics. Raises ValueError if it is missing."""
+def metric_of(pattern: re.Pattern[str], server: ProcessTree) -> float:
+    """The value of a metric of the server. Raises ValueError if it is missing."""
     found = pattern.search(server.get("/metrics").decode())
     if found is None:
         raise ValueError(f"the server's metrics lack {pattern.pattern}")
@@ -65,28 +67,28 @@ def counted(pattern: re.Pattern[str], server: ProcessTree) -> float:
 
 
 def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest: int | None) -> list[str]:
-    """The texts of one sentence that the server decodes exactly once."""
+    """The texts that the server decodes exactly once."""
     load = ClosedLoop(1, PATIENCE_S, num_requests=1)
     kept = []
     for text in texts:
-        before = counted(DECODED, server)
+        before = metric_of(DECODED, server)
         samples_of(plan_of(server, DIALECTS["native"], requests([text], beam_size, longest), load))
-        if counted(DECODED, server) - before == 1:
+        if metric_of(DECODED, server) - before == 1:
             kept.append(text)
     return kept
 
 
 def bodies_of(dialect: Dialect, workload: Workload) -> list[bytes]:
-    """The client's times of the requests, in order."""
+    """The JSON bodies of the requests, in order."""
     return [dialect.body(spec, "en", "de", None) for spec in workload.requests]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Mean milliseconds per request or sentence of one round.
+    """Mean milliseconds per request in one round.
 
-    total_ms: through HTTP; of that in_engine_ms between admission and the end of the search. engine_ms: in the engine
-    alone, without a server; of that network_ms inside ONNX Runtime.
+    total_ms: the request over HTTP. in_engine_ms: its part between admission and the end of the search. engine_ms: the
+    same sentence in the engine without a server. network_ms: its part inside ONNX Runtime.
     """
 
     total_ms: float
@@ -96,7 +98,7 @@ class Split:
 
 
 def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
-    """The overhead of the bundled model and of one of the base size."""
+    """Measure the overhead with the bundled model and with a model of the base size."""
     base = base_bundle(context.bundle, context.folder)
     return {
         "is_pinned": cores.is_pinned,
@@ -111,7 +113,7 @@ def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
 def _model(
     context: Context, cores: Cores, name: str, path: Path, target_length: int | None
 ) -> dict[str, Any]:
-    """Send requests one after another, and decode the same ids in the engine alone, in turns."""
+    """Measure one model. Rounds of requests alternate with decoding the same ids in the engine without a server."""
     bundle = load_bundle(path)
     beam_size = bundle.manifest.decoding.beam_size
     texts = ten_words()[: context.effort.num_ten_words]
@@ -121,7 +123,7 @@ def _model(
     splits: list[Split] = []
     phases: list[dict[str, float]] = []
     answers: list[ParsedResponse] = []
-    with running([subject], cores) as servers, _engine(path, cores) as engine:
+    with running_servers([subject], cores) as servers, _engine(path, cores) as engine:
         ((_, server),) = servers
         once = decoded_once(server, texts, beam_size, target_length)
         num_left_out, texts = len(texts) - len(once), once
@@ -129,7 +131,7 @@ def _model(
         dialect, workload = DIALECTS["native"], requests(texts, beam_size, target_length)
         bodies = bodies_of(dialect, workload)
         exchange(server.port, dialect.path, bodies)  # a server's first requests warm it up
-        steps_before = counted(STEPS, server)
+        steps_before = metric_of(STEPS, server)
         for _ in range(NUM_ROUNDS):
             latest = exchange(server.port, dialect.path, bodies)
             if not all(each.status == HTTPStatus.OK for each in latest):
@@ -147,12 +149,12 @@ def _model(
             )
             phases += phases_of_round
             answers += [dialect.read(each.body) for each in latest]
-        server_steps = counted(STEPS, server) - steps_before
-        kept = kept_share(server)
+        server_steps = metric_of(STEPS, server) - steps_before
+        kept = cached_share(server)
     total_ms = statistics.median(split.total_ms for split in splits)
     overhead_ms = statistics.median(split.total_ms - split.network_ms for split in splits)
     around_ms = statistics.median(split.total_ms - split.in_engine_ms for split in splits)
-    say(f"ten words, {name}: {[asdict(split) for split in splits]}")
+    print_progress(f"ten words, {name}: {[asdict(split) for split in splits]}")
     return {
         "model": name,
         "beam_size": beam_size,
@@ -178,7 +180,7 @@ def _model(
 
 
 def _engine(bundle: Path, cores: Cores) -> Worker:
-    """The server's engine without a server, on the server's cores."""
+    """Start an engine without a server, on the server's cores."""
     own_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores.server)
     try:
@@ -196,10 +198,10 @@ def _engine(bundle: Path, cores: Cores) -> Worker:
 
 
 def _echo_ms(context: Context, cores: Cores) -> float:
-    """Mean time of the same requests on a server that returns their text."""
+    """Mean milliseconds of the same requests to the echo server."""
     subject = echo()
     bodies = bodies_of(subject.dialect, from_texts(ten_words()[: context.effort.num_ten_words]))
-    with running([subject], cores) as servers:
+    with running_servers([subject], cores) as servers:
         ((_, server),) = servers
         exchange(server.port, subject.dialect.path, bodies)
         found = [

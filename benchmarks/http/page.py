@@ -1,6 +1,6 @@
-"""Writes the figures of docs/comparison.md from the committed result.
+"""Write the figures of docs/comparison.md from the committed result.
 
-A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of the result's parts.
+`BLOCKS[NAME]` formats the text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
     python -m benchmarks.http.page
 """
@@ -46,7 +46,7 @@ def filled(page: str, path: Path) -> str:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the page. Returns the exit code."""
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
     return 0
 

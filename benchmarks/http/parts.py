@@ -1,4 +1,4 @@
-"""The parts of the measurement, each a few minutes long: their servers and their cores."""
+"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes a few minutes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.engine.search import Choice
-from benchmarks.http.context import Context, Cores, apart, say, shared
+from benchmarks.http.context import Context, Cores, print_progress, separate_cores, shared_cores
 from benchmarks.http.goodput import measure_bimodal, measure_slo
 from benchmarks.http.latency import measure_latency
-from benchmarks.http.models import LibreTranslate, Served, best_choices, pin, prepare
+from benchmarks.http.models import LibreTranslate, ModelFormats, best_choices, pin, prepare
 from benchmarks.http.overhead import measure_overhead
 from benchmarks.http.scaling import measure_scaling
 from benchmarks.http.subjects import (
@@ -27,34 +27,34 @@ from benchmarks.http.subjects import (
 from benchmarks.server_process import ALL_CORES
 
 
-def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:
-    """All servers except Hugging Face's and the echo, with CTranslate2's best settings on these cores."""
+def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
+    """All servers except Hugging Face's and the echo server, with CTranslate2's fastest settings on these cores."""
     num_threads = len(cores.server)
     if num_threads not in context.choices:
         context.choices[num_threads] = _choices(served, context, cores)
     alone, window = context.choices[num_threads][1], context.choices[num_threads][32]
     found = [ours(served.bundle.path, context.python)]
-    # The best thread layout differs between one sentence and many, so both are tried.
+    # One call on all threads is best for one sentence, and one call per thread is best for many. Both are measured.
     layouts = (1,) if num_threads == 1 else (1, num_threads)
     for workers in layouts:
         threads = num_threads // workers
-        behind = f"@{workers} x {threads}" if len(layouts) > 1 else ""
+        suffix = f"@{workers} x {threads}" if len(layouts) > 1 else ""
         first, many = (
             replace(choice, settings=replace(choice.settings, inter_threads=workers, intra_threads=threads))
             for choice in (replace(alone, settings=replace(alone.settings, max_batch_size=0)), window)
         )
-        found.append(ctranslate2(served, first, has_window=False, name=ALONE + behind))
-        found.append(ctranslate2(served, many, has_window=True, name=WINDOW + behind))
+        found.append(ctranslate2(served, first, has_window=False, name=ALONE + suffix))
+        found.append(ctranslate2(served, many, has_window=True, name=WINDOW + suffix))
         if isinstance(served.libretranslate, LibreTranslate):
             beam_size = served.bundle.manifest.decoding.beam_size
-            name = LIBRETRANSLATE + behind
+            name = LIBRETRANSLATE + suffix
             found.append(libretranslate(served.libretranslate, first, beam_size=beam_size, name=name))
     if isinstance(served.libretranslate, str):
-        say(f"LibreTranslate is not measured: {served.libretranslate}")
+        print_progress(f"LibreTranslate is not measured: {served.libretranslate}")
     return found
 
 
-def _choices(served: Served, context: Context, cores: Cores) -> dict[int, Choice]:
+def _choices(served: ModelFormats, context: Context, cores: Cores) -> dict[int, Choice]:
     pin(cores.server)
     try:
         return best_choices(served, num_threads=len(cores.server), is_quick=context.effort.is_quick)
@@ -62,59 +62,59 @@ def _choices(served: Served, context: Context, cores: Cores) -> dict[int, Choice
         pin(ALL_CORES)
 
 
-def _prepared(context: Context) -> Served:
+def _prepared(context: Context) -> ModelFormats:
     return context.once(
         "served",
         lambda: prepare(context.bundle, context.folder, with_libretranslate=context.with_libretranslate),
     )
 
 
-def _slow(served: Served, context: Context, cores: Cores) -> list[Subject]:
-    """Hugging Face's server. It takes most of a part's time, so a quick run has it in one part only."""
+def _slow(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
+    """Hugging Face's server, except in a quick run. It is slow, so a quick run has it only in the part `latency`."""
     return [] if context.effort.is_quick else [transformers(served, num_threads=len(cores.server))]
 
 
-def _why_not(served: Served) -> dict[str, Any]:
+def _missing_servers(served: ModelFormats) -> dict[str, Any]:
     found = served.libretranslate
     return {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
 
 
 def latency(context: Context) -> dict[str, Any]:
-    """One stream, saturation, starts, memory and quality, with the server on its own core."""
-    served, cores = _prepared(context), apart()
+    """Latency with one client, saturation, starts, memory and quality, with the server on its own core."""
+    served, cores = _prepared(context), separate_cores()
     slow = transformers(served, num_threads=len(cores.server))
     subjects = [*subjects_of(served, context, cores), slow, echo()]
-    return {**measure_latency(subjects, cores, context, with_starts=True), **_why_not(served)}
+    return {**measure_latency(subjects, cores, context, with_starts=True), **_missing_servers(served)}
 
 
 def goodput(context: Context) -> dict[str, Any]:
     """Mixed-length traffic, with the server on its own core."""
-    served, cores = _prepared(context), apart()
+    served, cores = _prepared(context), separate_cores()
     subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
-    return {**measure_slo(subjects, cores, context), **_why_not(served)}
+    return {**measure_slo(subjects, cores, context), **_missing_servers(served)}
 
 
 def bimodal(context: Context) -> dict[str, Any]:
     """Short sentences beside long ones, with the server on its own core."""
-    served, cores = _prepared(context), apart()
+    served, cores = _prepared(context), separate_cores()
     subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
-    return {**measure_bimodal(subjects, cores, context, window=WINDOW), **_why_not(served)}
+    return {**measure_bimodal(subjects, cores, context, window=WINDOW), **_missing_servers(served)}
 
 
 def together(context: Context) -> dict[str, Any]:
-    """One stream, saturation and mixed-length traffic on all cores, which the tester shares.
+    """Latency with one client, saturation and mixed-length traffic, with server and tester on all cores.
 
-    Of the layouts of a peer's threads the one with the higher throughput goes on to the traffic. Without Hugging
-    Face's, which one core has shown to be many times slower.
+    Each peer gets the mixed-length traffic only in its thread layout with the highest throughput. Hugging Face's server
+    is left out, because it is many times slower on one core.
     """
-    served, cores = _prepared(context), shared()
+    served, cores = _prepared(context), shared_cores()
     subjects = subjects_of(served, context, cores)
     found = measure_latency([*subjects, echo()], cores, context, with_starts=False)
-    going_on = [
+    best_layouts = [
         subject for subject in subjects if subject.name == best_layout(subject.name, found["saturated"])
     ]
     saturated = {name: flow["per_s"] for name, flow in found["saturated"].items()}
-    traffic = measure_slo(going_on, cores, context, saturated)
+    traffic = measure_slo(best_layouts, cores, context, saturated)
     return {
         **found,
         **{name: traffic[name] for name in ("slo", "trial_s", "characters_per_request", "goodput")},
@@ -122,20 +122,20 @@ def together(context: Context) -> dict[str, Any]:
 
 
 def best_layout(name: str, saturated: dict[str, Any]) -> str:
-    """Of the names that differ from this one only in the layout, the one with the highest throughput."""
+    """The name of the same server in its thread layout with the highest throughput."""
     kind = name.partition("@")[0]
-    rivals = [each for each in saturated if each.partition("@")[0] == kind]
-    return max(rivals, key=lambda each: saturated[each]["per_s"])
+    layouts = [each for each in saturated if each.partition("@")[0] == kind]
+    return max(layouts, key=lambda each: saturated[each]["per_s"])
 
 
 def overhead(context: Context) -> dict[str, Any]:
-    """The overhead of a request."""
-    return measure_overhead(context, apart())
+    """The overhead of a request of ten words."""
+    return measure_overhead(context, separate_cores())
 
 
 def scaling(context: Context) -> dict[str, Any]:
     """Throughput by rows, threads and replicas."""
-    return measure_scaling(context, apart())
+    return measure_scaling(context, separate_cores())
 
 
 PARTS: dict[str, Callable[[Context], dict[str, Any]]] = {

@@ -1,7 +1,7 @@
-"""The engines behind the peers' HTTP server: each translates a list of texts.
+"""The engines of the peers' HTTP server. Each translates a list of texts.
 
-Texts are single sentences, so nothing is split. CTranslate2 and Hugging Face's model are given the ids of this
-project's own tokeniser, and have the weights of this project's own model.
+Texts are single sentences, so nothing splits them. CTranslate2 and Hugging Face's model have the bundle's weights, and
+get ids from the bundle's tokeniser.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TranslateBatch = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Search:
-    """Scores are log-probability over length^alpha, the one formula that both peers have."""
+    """Search options. A score is the log-probability over length^alpha, a formula that both peers have."""
 
     beam_size: int
     alpha: float
@@ -37,7 +37,7 @@ def search_of(bundle: Path) -> Search:
 def ctranslate2_engine(
     model: Path, tokenizer: Tokenizer, search: Search, settings: PeerSettings
 ) -> TranslateBatch:
-    """int8. Weights as `benchmarks.engine.ctranslate2_model` writes them: tokens are ids."""
+    """CTranslate2 in int8, with a model that `benchmarks.engine.ctranslate2_model` has written."""
     translator: Any = import_module("ctranslate2").Translator(
         str(model),
         device="cpu",
@@ -68,7 +68,7 @@ def ctranslate2_engine(
 def transformers_engine(
     weights: Path, tokenizer: Tokenizer, search: Search, *, num_threads: int
 ) -> TranslateBatch:
-    """Hugging Face's `generate` in fp32 on PyTorch, shorter sentences padded."""
+    """Hugging Face's `generate` in fp32 on PyTorch, with padded batches."""
     import torch
 
     from benchmarks.oracles.transformers_oracle import m2m100, marian
@@ -78,8 +78,8 @@ def transformers_engine(
 
     torch.set_num_threads(num_threads)
     import_module("transformers").logging.set_verbosity_error()
-    own = load_model(weights)
-    model = marian(own) if own.config.norm == "post" else m2m100(own)
+    trained = load_model(weights)
+    model = marian(trained) if trained.config.norm == "post" else m2m100(trained)
 
     def translate(texts: list[str]) -> list[str]:
         encoded = [tokenizer.encode(text) for text in texts]

@@ -1,8 +1,9 @@
-"""A minimal FastAPI server around a peer's engine, as a user would write it.
+"""A minimal FastAPI server for a peer's engine, as a user would write it.
 
 `POST /v1/translate` takes {"text": ..., "source": ..., "target": ...} and answers {"translations": [{"text": ...}]}.
-A batcher is none (a call a request, at most --num-workers at once) or a window: requests that came within 5 ms,
-at most 32 of them, in one call. `echo` answers the text itself: the floor of the framework.
+Without --window each request is one call of the engine, and at most --num-workers calls run at once. With --window the
+server puts requests that arrive within 5 ms into one call, at most 32 of them. The engine `echo` returns the text. It
+shows the least time that the framework takes.
 
     python -m benchmarks.http.peer_server ctranslate2 --bundle bundles/en-de --model model.ct2 --port 8001
 """
@@ -42,7 +43,7 @@ Translate = Callable[[str], Awaitable[str]]
 
 
 class Body(BaseModel):
-    """A request's fields. The languages are not checked, because there is one pair."""
+    """The fields of a request. The server does not check the languages, because a model has one language pair."""
 
     text: str
     source: str
@@ -50,7 +51,7 @@ class Body(BaseModel):
 
 
 def create_app(translate: Translate) -> FastAPI:
-    """The app. translate: one text."""
+    """The app. translate: translates one text."""
     app = FastAPI()
 
     @app.get("/readyz")
@@ -65,8 +66,8 @@ def create_app(translate: Translate) -> FastAPI:
 
 
 @asynccontextmanager
-async def called(engine: TranslateBatch, *, num_workers: int, has_window: bool) -> AsyncIterator[Translate]:
-    """How requests are batched for the engine."""
+async def batched(engine: TranslateBatch, *, num_workers: int, has_window: bool) -> AsyncIterator[Translate]:
+    """A function that translates one text: through a window batcher, or in a call of its own."""
     with ThreadPoolExecutor(num_workers) as executor:
         if has_window:
             batcher = WindowBatcher(
@@ -83,7 +84,7 @@ async def called(engine: TranslateBatch, *, num_workers: int, has_window: bool) 
 
 
 async def echo(text: str) -> str:
-    """The text itself."""
+    """Return the text."""
     return text
 
 
@@ -92,21 +93,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("engine", choices=("ctranslate2", "transformers", "echo"))
     add("--port", type=int, required=True)
-    add("--bundle", type=Path, help="whose tokeniser, options and weights are used")
-    add("--model", type=Path, help="the converted model of CTranslate2")
-    add("--window", action="store_true", help="batch what comes within 5 ms, at most 32")
-    add("--num-workers", type=int, default=1, help="calls at once (default: 1)")
-    add("--num-threads", type=int, default=1, help="threads of a call (default: 1)")
+    add("--bundle", type=Path, help="bundle with the tokeniser, the search options and the weights")
+    add("--model", type=Path, help="the model in CTranslate2's format")
+    add("--window", action="store_true", help="batch requests that arrive within 5 ms, at most 32")
+    add("--num-workers", type=int, default=1, help="calls of the engine at once (default: 1)")
+    add("--num-threads", type=int, default=1, help="threads of one call (default: 1)")
     add(
         "--max-batch-size",
         type=int,
         default=0,
-        help="CTranslate2 cuts a call into such batches; 0: it does not",
+        help="size of the batches into which CTranslate2 splits a call; 0: no splitting (default: 0)",
     )
 
 
 def load_engine(args: argparse.Namespace) -> TranslateBatch:
-    """Load and warm up."""
+    """Load the engine and warm it up."""
     tokenizer = Tokenizer(load_bundle(args.bundle).file("source.spm"))
     search = search_of(args.bundle)
     if args.engine == "ctranslate2":
@@ -119,12 +120,12 @@ def load_engine(args: argparse.Namespace) -> TranslateBatch:
 
 
 async def serve(args: argparse.Namespace) -> None:
-    """Listen until SIGTERM."""
+    """Serve requests until SIGTERM."""
     if args.engine == "echo":
         await _listen(create_app(echo), args.port)
         return
     engine = load_engine(args)
-    async with called(engine, num_workers=args.num_workers, has_window=args.window) as translate:
+    async with batched(engine, num_workers=args.num_workers, has_window=args.window) as translate:
         await _listen(create_app(translate), args.port)
 
 
@@ -134,7 +135,7 @@ async def _listen(app: FastAPI, port: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve."""
+    """Parse the command line and serve. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""A server with its child processes: measured and ended together."""
+"""Measures and stops a server together with its child processes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import psutil
 
 from benchmarks.server_process import Process
 
-# Seconds for a server's children to end by themselves, and to be gone after they were killed.
+# Seconds to wait for a server's children to end, and again after they are killed.
 CHILDREN_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of a process and its children in 10^6 bytes. pss_mb: shared pages count in proportion."""
+    """Memory of a process and its children in 10^6 bytes. pss_mb: a page shared by n processes counts 1/n in each."""
 
     rss_mb: float
     pss_mb: float
 
 
 class ProcessTree(Process):
-    """A `Process` with its children."""
+    """A server process whose figures include its child processes."""
 
     def memory(self) -> Memory:
         """The current memory."""
@@ -45,6 +45,6 @@ class ProcessTree(Process):
 
     def _tree(self) -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self.pid)
-            return [own, *own.children(recursive=True)]
+            server = psutil.Process(self.pid)
+            return [server, *server.children(recursive=True)]
         return []

@@ -1,4 +1,4 @@
-"""Formats the result of `benchmarks.http` as Markdown: whole, and table by table for docs/comparison.md."""
+"""Formats the result of `benchmarks.http` as Markdown: the whole result, and single tables for docs/comparison.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
 
 
 def render(result: dict[str, Any]) -> str:
-    """Every table."""
+    """All tables."""
     parts = result["parts"]
     sections = [
         "# Over HTTP",
@@ -48,7 +48,7 @@ def goals_list(parts: Parts) -> str:
 
 
 def losses_table(parts: Parts) -> str:
-    """Every figure in which a peer is ahead, or a note that there is none."""
+    """Every figure in which a peer is better, or a note that there is none."""
     if not parts:
         return NOT_MEASURED
     lines = losses(parts)
@@ -57,7 +57,7 @@ def losses_table(parts: Parts) -> str:
 
 
 def speed_table(parts: Parts, name: str) -> str:
-    """One client after another, and 32 clients at once."""
+    """Latency of 1 client, and throughput and latency of 32 clients."""
     if name not in parts:
         return NOT_MEASURED
     alone, many = parts[name]["alone"], parts[name]["saturated"]
@@ -75,7 +75,7 @@ def speed_table(parts: Parts, name: str) -> str:
 
 
 def footprint_table(parts: Parts, name: str) -> str:
-    """Memory after load, and the start time where it was measured."""
+    """Memory after load. Also the start times, if the part has them."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
@@ -94,7 +94,7 @@ def footprint_table(parts: Parts, name: str) -> str:
 
 
 def quality_table(parts: Parts) -> str:
-    """BLEU and chrF at 32 clients."""
+    """BLEU and chrF with 32 clients."""
     scores = ((parts.get("latency") or {}).get("quality") or {}).get("servers", {})
     if not scores:
         return NOT_MEASURED
@@ -103,7 +103,7 @@ def quality_table(parts: Parts) -> str:
 
 
 def quality_note(part: dict[str, Any]) -> str:
-    """What the scores are of."""
+    """The test set and the metrics' signatures."""
     quality = part["quality"]
     if not quality:
         return ""
@@ -112,11 +112,11 @@ def quality_note(part: dict[str, Any]) -> str:
 
 
 def goodput_table(parts: Parts, name: str) -> str:
-    """The highest rate of each server, and the tester's lag in its trials."""
+    """The highest successful rate of each server, and the number of its trials in which the tester was late."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
-    own = part["goodput"][OURS]["per_s"]
+    ours = part["goodput"][OURS]["per_s"]
     lines, late = [], []
     for server, found in part["goodput"].items():
         trials = found["trials"]
@@ -126,7 +126,7 @@ def goodput_table(parts: Parts, name: str) -> str:
             title_of(server),
             f"{found['per_s']:.1f}",
             "-" if found["failed_at"] is None else f"{found['failed_at']:.1f}",
-            f"{own / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
+            f"{ours / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
             f"{at['p50_ms']:.0f}" if at else "",
             f"{at['p99_ms']:.0f}" if at else "",
         ))  # fmt: skip
@@ -138,7 +138,7 @@ def goodput_table(parts: Parts, name: str) -> str:
 
 
 def bimodal_table(parts: Parts) -> str:
-    """Short sentences beside long ones, medians of the rounds."""
+    """Latencies of short sentences beside long ones: medians over the rounds."""
     if "bimodal" not in parts:
         return NOT_MEASURED
     part = parts["bimodal"]
@@ -178,7 +178,7 @@ def _median(values: list[float]) -> float:
 
 
 def cost_table(parts: Parts) -> str:
-    """What a million characters cost at the goodput on all cores, at a stated price."""
+    """The cost of a million characters at each server's goodput on all cores, at the assumed price."""
     if "together" not in parts:
         return NOT_MEASURED
     part = parts["together"]
@@ -201,7 +201,7 @@ def cost_of(characters_per_s: float, price_per_hour: float) -> float:
 
 
 def overhead_table(parts: Parts) -> str:
-    """A line for each figure, a column for each model."""
+    """The overhead of a ten-word request. It has a line for each figure and a column for each model."""
     if "overhead" not in parts:
         return NOT_MEASURED
     models = parts["overhead"]["models"]
@@ -279,7 +279,7 @@ def runs_table(parts: Parts) -> str:
 
 
 def _share_from_store(part: dict[str, Any]) -> float:
-    """The largest share of Transduce's sentences that did not come from the model."""
+    """The largest share of sentences that Transduce answered from the cache or coalesced."""
     shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
     return float(max(shares))
 

@@ -1,7 +1,8 @@
-"""Our server's throughput by rows, threads and replicas, and the simplest model that fits.
+"""Measures Transduce's throughput by rows, threads and replicas, and fits a simple model to each.
 
 Rows: n hypotheses advance together in a step of a + b n milliseconds, so throughput is proportional to n / (a + b n).
-Threads: Amdahl's law, a share of the work runs on all of them. Replicas: each does a share of what one does alone.
+Threads: by Amdahl's law, a share of the work runs on all threads. Replicas: the throughput of two, as a share of twice
+the throughput of one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from benchmarks.http.context import Context, Cores, kept_share, running, say
+from benchmarks.http.context import Context, Cores, cached_share, print_progress, running_servers
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject, ours
 from benchmarks.http.traffic import NUM_CLIENTS, mixed, plan_of
@@ -25,14 +26,14 @@ from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.runner import run_async
 
 ROWS = (4, 8, 16, 32, 64, 128)
-# Enough clients to fill the most rows, at four rows a sentence.
+# Closed-loop clients. A sentence takes four rows, so they fill the largest number of rows.
 CLIENTS_FOR_ROWS = 48
 SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 
 
 @dataclass(frozen=True)
 class RowsModel:
-    """Answers a second = n / (a + b n), n in rows, a and b in seconds. worst: the largest relative error."""
+    """The model answers/s = n / (a + b n) for n rows. a, b: seconds. worst: the largest relative error of the fit."""
 
     a: float
     b: float
@@ -44,7 +45,7 @@ class RowsModel:
 
 
 def fit_rows(points: Sequence[tuple[int, float]]) -> RowsModel:
-    """points: rows and answers a second, above 0; least squares of the relative error of n / throughput."""
+    """Fit the model by least squares of the relative error of n / throughput. points: rows and answers/s, above 0."""
     rows = np.array([n for n, _ in points], float)
     seconds = rows / np.array([per_s for _, per_s in points])
     weights = 1 / seconds
@@ -56,12 +57,12 @@ def fit_rows(points: Sequence[tuple[int, float]]) -> RowsModel:
 
 
 def parallel_share(one: float, two: float) -> float:
-    """p of Amdahl's law from the throughput of one thread and of two: speed-up = 1 / (1 - p + p / 2)."""
+    """The parallel share p of Amdahl's law, speed-up = 1 / (1 - p + p / 2). one, two: throughput by threads."""
     return 2 * (1 - one / two)
 
 
-def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
-    """All scaling measurements: rows with the server on its own core, threads and replicas on the whole machine."""
+def measure_scaling(context: Context, separate_cores: Cores) -> dict[str, Any]:
+    """Measure rows with the server on its own core, and threads and replicas on all cores."""
     rounds = 1 if context.effort.is_quick else 2
     rows: dict[int, list[float]] = {number: [] for number in ROWS}
     kept = []
@@ -69,12 +70,12 @@ def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
         for number in ROWS:
             settings = {**SMALL_ROWS, "num_rows": str(number), "num_threads": "1"}
             subject = ours(context.bundle.path, context.python, settings)
-            with running([subject], apart) as servers:
+            with running_servers([subject], separate_cores) as servers:
                 rows[number].append(_throughput(servers, CLIENTS_FOR_ROWS, context.effort.scaling_s))
-                kept.append(kept_share(servers[0][1]))
-            say(f"{number} rows: {rows[number][-1]:.1f}/s")
+                kept.append(cached_share(servers[0][1]))
+            print_progress(f"{number} rows: {rows[number][-1]:.1f}/s")
     layouts = _layouts(context, rounds)
-    medians = {number: statistics.median(own) for number, own in rows.items()}
+    medians = {number: statistics.median(rates) for number, rates in rows.items()}
     model = fit_rows(list(medians.items()))
     found = {
         "rows": [
@@ -83,7 +84,8 @@ def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
         ],
         "rows_model": {"a_ms": model.a * 1e3, "b_ms": model.b * 1e3, "worst": model.worst},
         "layouts": [
-            {"name": name, "per_s": statistics.median(own), "runs": own} for name, own in layouts.items()
+            {"name": name, "per_s": statistics.median(rates), "runs": rates}
+            for name, rates in layouts.items()
         ],
         "kept_share": max(kept),
     }
@@ -94,7 +96,7 @@ def measure_scaling(context: Context, apart: Cores) -> dict[str, Any]:
 
 
 def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
-    """Replicas x threads, each replica on its own cores; the tester shares them."""
+    """Throughput by layout: replicas x threads. Each replica has its own cores, which the tester shares."""
     cores = sorted(ALL_CORES)[:2]
     layouts: dict[str, list[frozenset[int]]] = {"1 x 1": [frozenset(cores[:1])]}
     if len(cores) == 2:
@@ -116,12 +118,12 @@ def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
             finally:
                 for _, server in servers:
                     server.__exit__(None, None, None)
-            say(f"{name}: {found[name][-1]:.1f}/s")
+            print_progress(f"{name}: {found[name][-1]:.1f}/s")
     return found
 
 
 def _throughput(servers: Sequence[tuple[Subject, ProcessTree]], num_clients: int, seconds: float) -> float:
-    """Total throughput of the servers, each with its share of the clients."""
+    """Total throughput of the servers. Each gets the same number of the clients."""
 
     async def all_at_once() -> float:
         load = ClosedLoop(num_clients // len(servers), seconds)

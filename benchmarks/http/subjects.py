@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.http.libretranslate_setup import command_of
-from benchmarks.http.models import LibreTranslate, Served
+from benchmarks.http.models import LibreTranslate, ModelFormats
 from benchmarks.http.traffic import TEXTS
-from benchmarks.server_process import PLAIN, Command, serve_command
+from benchmarks.server_process import NO_CACHE, Command, serve_command
 from transduce.loadtest.dialects import DIALECTS, Dialect
 
 OURS, ALONE, WINDOW = "transduce", "ctranslate2-alone", "ctranslate2-window"
@@ -28,7 +28,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A server. settings: its chosen settings, as text."""
+    """A compared server. settings: its settings as text."""
 
     name: str
     command: Command
@@ -37,24 +37,23 @@ class Subject:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is this project's server."""
+        """Whether it is Transduce."""
         return self.name == OURS
 
     @property
     def is_peer(self) -> bool:
-        """Whether it translates and is not ours."""
+        """Whether it is another server that translates."""
         return not self.is_ours and self.name != ECHO
 
 
 def ours(bundle: Path, python: str = sys.executable, settings: Mapping[str, str] | None = None) -> Subject:
-    """Our server with its defaults except PLAIN and `settings`, by their names in `app.settings`."""
-    given = {**PLAIN, **(settings or {})}
+    """Transduce with default settings, except NO_CACHE and `settings`, which has names of `app.settings`."""
+    changed = {**NO_CACHE, **(settings or {})}
+    words = ", ".join(f"{name} {value}" for name, value in changed.items())
+    return Subject(OURS, serve_command(python, bundle, changed), TEXTS, f"defaults, {words}")
 
-    words = ", ".join(f"{name} {value}" for name, value in given.items())
-    return Subject(OURS, serve_command(python, bundle, given), TEXTS, f"defaults, {words}")
 
-
-def ctranslate2(served: Served, choice: Choice, *, has_window: bool, name: str) -> Subject:
+def ctranslate2(served: ModelFormats, choice: Choice, *, has_window: bool, name: str) -> Subject:
     """CTranslate2 behind a minimal server."""
     settings = choice.settings
     arguments = [
@@ -66,7 +65,7 @@ def ctranslate2(served: Served, choice: Choice, *, has_window: bool, name: str) 
     return Subject(name, _peer(arguments, BACKENDS[choice.backend]), TEXTS, choice.describe())
 
 
-def transformers(served: Served, *, num_threads: int) -> Subject:
+def transformers(served: ModelFormats, *, num_threads: int) -> Subject:
     """Hugging Face's model behind a minimal server."""
     arguments = [
         *("transformers", "--bundle", str(served.bundle.path.resolve())),
@@ -82,7 +81,7 @@ def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int, nam
 
 
 def echo() -> Subject:
-    """A server that returns the text: the least time of the framework."""
+    """A server that returns the text. It shows the least time that the framework takes."""
     return Subject(ECHO, _peer(["echo"], {}), TEXTS, "")
 
 

@@ -1,10 +1,10 @@
-"""The requests that every server gets, and load tester runs summarised as a few figures."""
+"""The workloads of the HTTP benchmark, and runs of the load tester summarised as a few figures."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import uvloop
 
@@ -19,29 +19,30 @@ from transduce.loadtest.sample import Sample
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload, from_texts
 
-# Whose first 60 sentences, and any more of them, are about as long as all together (as those of the next seed are): in
-# a run's time one server gets through five times as many as another.
+# A slow server answers fewer sentences in a run than a fast one. For a fair comparison, the sentences' mean length must
+# not depend on how many are answered. With these seeds the first 60 or more sentences have the mean length of all.
 SEED = 24
 NUM_SEEDS = 2
 WARM_UP_S = 1.0
 NUM_CLIENTS = 32
 SLO = Slo(99, 1.0)
-# Longer answers are cancelled: they would exceed every latency bound that is measured here.
+# Timeout of a request with Poisson arrivals. It is above every latency bound of this benchmark.
 TIMEOUT_S = 5.0
+# Timeout of a request of a closed-loop client.
 PATIENCE_S = 60.0
-# Seconds of one client in a run; with fewer clients a run is longer in proportion.
+# A closed-loop run is repeated LONGER times as long if a client gets fewer than about FEW_ANSWERS answers.
 FEW_ANSWERS, LONGER = 4, 3
 SHORT_WORDS, LONG_WORDS = 7, 36
 NUM_SHORT = 100
 
 
 class TextsDialect(NativeDialect):
-    """The native API, of whose answers only the texts are read, as minimal servers return no more."""
+    """The native API. Reads only the texts of a response, because the minimal servers return nothing else."""
 
     name = "texts"
 
     def read(self, body: bytes) -> ParsedResponse:
-        """Raises BadAnswerError."""
+        """Parse a response. Raises BadAnswerError."""
         return DIALECTS["v2"].read(body)
 
 
@@ -50,7 +51,7 @@ TEXTS: Dialect = TextsDialect()
 
 @dataclass(frozen=True)
 class Flow:
-    """Result of closed-loop clients. Latencies in ms of answers within the limit; per_s: answers a second."""
+    """Result of closed-loop clients. per_s: answers/s. Latencies are in ms. CPU shares are of one core."""
 
     per_s: float
     num_answers: int
@@ -64,7 +65,10 @@ class Flow:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rate of Poisson arrivals. Latencies in ms from when requests were due; share: of answers within the bound."""
+    """Result of Poisson arrivals at one rate. Latencies are in ms, from the time when a request was due.
+
+    holds: whether the run meets the objective. share_in_time: the share of requests answered within the bound.
+    """
 
     rate: float
     holds: bool
@@ -78,17 +82,17 @@ class Trial:
 
 
 def mixed() -> Workload:
-    """The project's own sentences, 2 to 58 words."""
+    """The sentences of `sentences.tsv`, which have 2 to 58 words."""
     return from_texts(read_sentences(), name="mixed")
 
 
 def ten_words() -> list[str]:
-    """Those with ten words."""
+    """The sentences of `sentences.tsv` with ten words."""
     return [text for text in read_sentences() if len(text.split()) == 10]
 
 
 def bimodal() -> Workload:
-    """Four short sentences for each long one, the short ones first."""
+    """A workload with four short sentences for each long one. The short sentences come first."""
     texts = read_sentences()
     short = [text for text in texts if len(text.split()) <= SHORT_WORDS][:NUM_SHORT]
     long = [text for text in texts if len(text.split()) >= LONG_WORDS][: NUM_SHORT // 4]
@@ -109,10 +113,11 @@ def plan_of(
     *,
     seed: int = SEED,
 ) -> RunPlan:
-    """A run with the options that all runs share.
+    """The plan of a run, with the options that all runs share.
 
-    A server that is counted for a time is at work when that begins, as it still is when it ends: otherwise what is half
-    done at the end would be missing, most of all from a server that does much at once.
+    A timed run begins with a warm-up, so that the server already has requests in progress when the measured time
+    begins. It also has unfinished requests when that time ends. Without the warm-up the work on these would be lost,
+    and a server that runs many requests at once would lose the most. A run of a number of requests has no warm-up.
     """
     is_open = isinstance(load, Arrivals)
     is_counted = isinstance(load, ClosedLoop) and load.num_requests is not None
@@ -127,7 +132,7 @@ def plan_of(
     )
 
 
-def closed(
+def closed_loop(
     server: ProcessTree,
     dialect: Dialect,
     workload: Workload,
@@ -136,14 +141,14 @@ def closed(
     seconds: float,
     seed: int = SEED,
 ) -> Flow:
-    """Closed-loop clients. Raises ValueError without any answer.
+    """Run closed-loop clients. Raises ValueError if no answer arrives.
 
-    A run is repeated with a longer time if a client got only a few answers, and again if all of them
-    were of requests from before it.
+    The run is repeated with a longer time if a client gets only a few answers. It is repeated once more if all answers
+    belong to requests from before the measured time.
     """
     for lasting_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
         plan = plan_of(server, dialect, workload, ClosedLoop(num_clients, lasting_s), seed=seed)
-        result, cpu_share = _closed(server, plan)
+        result, cpu_share = _run_closed_loop(server, plan)
         few_ms = seconds * 1e3 / FEW_ANSWERS
         if result.latency is not None and (lasting_s > seconds or result.latency.p50_ms <= few_ms):
             break
@@ -162,24 +167,24 @@ def closed(
     )
 
 
-def _closed(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, float]:
-    """Execute a run; returns it with the server's CPU time as a share of one core."""
+def _run_closed_loop(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, float]:
+    """Execute a run. Returns its result, and the server's CPU time as a share of one core."""
     cpu_s, started_at = server.cpu_time_s(), time.perf_counter()
     result = run(plan)
     return result, (server.cpu_time_s() - cpu_s) / (time.perf_counter() - started_at)
 
 
-def arrive(
+def open_loop(
     server: ProcessTree, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
 ) -> Trial:
-    """Poisson arrivals at one rate. Waits until the server is idle, for the next run."""
+    """Run Poisson arrivals at one rate, then wait until the server has finished its remaining requests."""
     result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
     settle(server, dialect)
     return trial_of(rate, result)
 
 
 def trial_of(rate: float, result: RunResult) -> Trial:
-    """The figures of a run at a rate."""
+    """The figures of a run at one rate."""
     latency, lag = result.latency, result.lag
     return Trial(
         rate=rate,
@@ -195,23 +200,18 @@ def trial_of(rate: float, result: RunResult) -> Trial:
 
 
 def settle(server: ProcessTree, dialect: Dialect) -> None:
-    """Wait for one answer: the server answers it after its remaining requests."""
+    """Send one request and wait for its answer. The server answers it after its remaining requests."""
     load = ClosedLoop(1, PATIENCE_S, num_requests=1)
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
 
 
 def samples_of(plan: RunPlan) -> list[Sample]:
-    """Every request of a run except the warm-up."""
+    """Execute a run. Returns every request of it except those of the warm-up."""
     return [sample for sample in uvloop.run(observe(plan)).samples if sample.scheduled_s >= 0]
 
 
-def as_json(found: Flow | Trial) -> dict[str, object]:
-    """The answer's fields."""
-    return asdict(found)
-
-
 def percentile_ms(seconds: Sequence[float], share: float) -> float | None:
-    """A percentile in ms, by nearest rank; None without values."""
+    """A percentile in ms, by nearest rank. None without values."""
     if not seconds:
         return None
     ordered = sorted(seconds)

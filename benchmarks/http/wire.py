@@ -1,7 +1,7 @@
-"""Sends requests one after another over one connection, with next to no client time.
+"""Sends requests one after another over one connection, with very little time spent in the client.
 
-A load tester's own Python takes longer for an answer that it has waited for than the server may; here a request is in
-bytes before its time begins, and its answer is read as JSON after that has ended.
+A load tester's Python code can take longer for an answer than the server does. This client encodes a request before the
+clock starts, and parses its answer after the clock has stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Exchanged:
-    """An answer. seconds: from before the write until its last byte was read. headers: in lower case."""
+    """An answer. seconds: from before the write until the last byte is read. headers: values by lower-case name."""
 
     seconds: float
     status: int
@@ -28,7 +28,7 @@ class Exchanged:
 
 
 def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
-    """POST each body as JSON. Raises OSError, and ValueError for an answer without a length."""
+    """POST each body as JSON. Raises OSError. Raises ValueError for an answer without Content-Length."""
     found = []
     with socket.create_connection((HOST, port), TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -41,7 +41,7 @@ def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
             while missing > 0:
                 part = connection.recv(MOST_BYTES)
                 if not part:
-                    raise ConnectionResetError("the server closed the connection within an answer")
+                    raise ConnectionResetError("the server closed the connection before the end of an answer")
                 answer += part
                 if not end and b"\r\n\r\n" in answer:
                     end = answer.index(b"\r\n\r\n") + 4
@@ -53,10 +53,10 @@ def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
 
 
 def _length(head: bytes) -> int:
-    """The length of the body."""
+    """The length of the body, from the header. Raises ValueError if it is missing."""
     _, found, rest = head.lower().partition(b"\r\ncontent-length:")
     if not found:
-        raise ValueError("an answer without a length")
+        raise ValueError("an answer without Content-Length")
     return int(rest.split(b"\r\n", 1)[0])
 
 

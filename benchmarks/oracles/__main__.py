@@ -1,9 +1,10 @@
-"""Compares the engine with CTranslate2 and Hugging Face's models on the same weights and sentences.
+"""Compare the engine with CTranslate2 and Hugging Face's models on the same weights and sentences.
 
-Two models in fp32 are compared: a bundle's, which is pre-norm, and a small one of a made-up language, which is trained
-within a minute and is post-norm, as Marian models are. Each runs with beams of 1, 4 and 8, no length penalty, and both
-of our rules for the end of a beam. PyTorch judges every answer that differs. The exit code is 1 if fewer than 99 % are
-the same, a difference is unexplained, or a score is not the teacher-forced one.
+Two models run in fp32. One is a bundle's model, which is pre-norm. The other is a small post-norm model, as Marian
+models are. It is trained on an artificial language within a minute. Each runs with beam sizes of 1, 4 and 8, without a
+length penalty, and with both of Transduce's early-stop rules. PyTorch scores every answer that differs. The exit code
+is 1 if fewer than 99 % of the answers are equal, if a difference is unexplained, or if a score is not the
+teacher-forced score.
 
     python -m benchmarks.oracles --data newstest2013.tsv.xz tatoeba2020.tsv.xz --json benchmarks/results/oracles.json
 """
@@ -29,12 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--data", nargs="+", required=True, help="parallel text: TSV files, plain, .gz or .xz")
-    add("--bundle", type=Path, default=BUNDLE, help=f"its weights and its tokenizer (default: {BUNDLE})")
-    add("--num-sentences", type=int, default=1000, help="drawn from all of the data (default: 1000)")
-    add("--max-target-length", type=int, default=120, help="in subwords (default: 120)")
-    add("--toy-steps", type=int, default=800, help="updates of the post-norm model (default: 800)")
-    add("--num-threads", type=int, default=2, help="of each engine (default: 2)")
-    add("--json", type=Path, help="write the result there")
+    add("--bundle", type=Path, default=BUNDLE, help=f"bundle with weights and tokenizer (default: {BUNDLE})")
+    add(
+        "--num-sentences",
+        type=int,
+        default=1000,
+        help="sentences, drawn from all of the data (default: 1000)",
+    )
+    add("--max-target-length", type=int, default=120, help="length limit in subwords (default: 120)")
+    add("--toy-steps", type=int, default=800, help="training updates of the post-norm model (default: 800)")
+    add("--num-threads", type=int, default=2, help="threads of each engine (default: 2)")
+    add("--json", type=Path, help="write the result to this file")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,20 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     args = parser.parse_args(arguments)
     if missing := [name for name in PEERS if importlib.util.find_spec(name) is None]:
-        parser.error(f"this Python has no {', '.join(missing)}: the extra `bench` brings them")
+        parser.error(f"not installed: {', '.join(missing)}. The extra `bench` installs them.")
     from benchmarks.oracles.measure import measure
     from benchmarks.oracles.report import has_passed, table
 
     found = measure(args)
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    command_line = sys.argv[1:] if arguments is None else list(arguments)
     result = {
-        # Data is named without its folder, which differs between machines.
+        # The recorded command has data files without their folder, which differs between machines.
         "command": shlex.join(
             [
                 "python",
                 "-m",
                 "benchmarks.oracles",
-                *(Path(word).name if word in args.data else word for word in given),
+                *(Path(word).name if word in args.data else word for word in command_line),
             ]
         ),
         "commit": commit(),

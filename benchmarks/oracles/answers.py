@@ -16,8 +16,8 @@ Ids = tuple[int, ...]
 class Answer:
     """The best hypothesis of one sentence.
 
-    ids: its subwords, without start and end tokens. log_probability: natural logarithm, summed over its subwords
-    and its end token; None if the engine does not return it.
+    ids: subwords without start and end tokens. log_probability: natural logarithm, summed over the subwords and the end
+    token; None if the engine does not return it.
     """
 
     ids: Ids
@@ -26,10 +26,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Task:
-    """A task that every engine gets.
+    """Sentences and search options that every engine gets. There is no length penalty and no constraint.
 
-    sources: ids, the end token last. beam_size: 1 is greedy. max_target_length: subwords, the end token not counted.
-    early_stop: when a beam ends; a beam of one has FIRST. No length penalty, nothing forbidden and nothing forced.
+    sources: ids with the end token last. beam_size: 1 is greedy search. max_target_length: subwords without the end
+    token. early_stop: the rule that ends a beam. Greedy search has FIRST.
     """
 
     sources: Sequence[Ids]
@@ -39,7 +39,7 @@ class Task:
 
 
 def answer_of(ids: Sequence[int], *, log_probability: float | None = None) -> Answer:
-    """The ids before the end token. ids: subwords, with the end token and padding if there are any."""
+    """An answer with the ids before the end token. ids: may contain the end token and padding."""
     return Answer(tuple(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids), log_probability)
 
 
@@ -49,7 +49,7 @@ class Oracle(Protocol):
     name: str
 
     def rule(self, early_stop: EarlyStop) -> str:
-        """The engine's own setting of the rule that ends a beam."""
+        """The engine's settings for an early-stop rule, as text."""
 
     def answer(self, task: Task) -> list[Answer]:
         """The best hypothesis of each source, in order."""

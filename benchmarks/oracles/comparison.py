@@ -1,4 +1,4 @@
-"""Compares two engines' answers; each difference is explained or counted as unexplained."""
+"""Compares two engines' answers, and finds the cause of each difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Literal, get_args
 from benchmarks.oracles.answers import Answer, Task
 from benchmarks.oracles.reference import Judge, decision_margin
 
-# A difference of summed log-probabilities. fp32 sums in another order agree to about a tenth of it.
+# Sums of log-probabilities that differ by less than this are a tie. In fp32, the order of summation changes a sum by
+# about a tenth of this.
 TIE = 1e-4
 Kind = Literal["tie", "tie in the search", "length limit", "unexplained"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -19,11 +20,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Difference:
     """A sentence that two engines translate differently.
 
-    sentence: its number. ours, theirs: log-probabilities of the answers, both teacher-forced by PyTorch.
-    margin: the least change of a sum that would have led our search elsewhere.
-    kind: "tie": the answers are worth the same within TIE. "tie in the search": they are not, and the margin is
-    below TIE, so that rounding led the two searches to other hypotheses. "length limit": one stands at the limit,
-    where each has its own way of leaving off.
+    sentence: its number. ours, theirs: log-probabilities of the two answers, teacher-forced by PyTorch. margin: the
+    smallest change of a sum that changes a decision of Transduce's search. kind: the cause of the difference.
+
+    "tie": the log-probabilities differ by less than TIE. "tie in the search": they differ by more, but the margin is
+    below TIE, so rounding can lead the searches to different hypotheses. "length limit": an answer reaches the length
+    limit, which the engines treat differently. "unexplained": none of these.
     """
 
     sentence: int
@@ -35,10 +37,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """num_same of num_sentences answers are the same, subword by subword.
+    """The result of a comparison. num_same: sentences with equal subwords in both answers.
 
-    score_error: the largest difference between a stated score and the same answer, teacher-forced by PyTorch,
-    over answers that ended before the limit; None where no score is stated.
+    score_error: the largest difference between the other engine's score and PyTorch's teacher-forced score of the same
+    answer, over answers below the length limit. None if the engine returns no scores.
     """
 
     num_sentences: int
@@ -48,27 +50,27 @@ class Comparison:
 
 
 def compare(judge: Judge, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]) -> Comparison:
-    """Compare their answers with ours, judged by PyTorch with the same weights."""
+    """Compare another engine's answers with Transduce's. PyTorch scores the differing answers with the same weights."""
     different = [
         number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.ids != other.ids
     ]
-    worth = {
-        whose: judge.worth([(task.sources[number], answers[number].ids) for number in different])
-        for whose, answers in (("ours", ours), ("theirs", theirs))
-    }
+    our_scores, their_scores = (
+        judge.worth([(task.sources[number], answers[number].ids) for number in different])
+        for answers in (ours, theirs)
+    )
     differences = []
-    for number, own, other in zip(different, worth["ours"], worth["theirs"], strict=True):
+    for number, our_score, their_score in zip(different, our_scores, their_scores, strict=True):
         margin = decision_margin(judge.model, task.sources[number], task)
         is_at_limit = max(len(ours[number].ids), len(theirs[number].ids)) >= task.max_target_length
-        kind = kind_of(own, other, margin, is_at_limit=is_at_limit)
-        differences.append(Difference(number, kind, own, other, margin))
+        kind = kind_of(our_score, their_score, margin, is_at_limit=is_at_limit)
+        differences.append(Difference(number, kind, our_score, their_score, margin))
     return Comparison(
         len(ours), len(ours) - len(different), tuple(differences), score_error(judge, task, theirs)
     )
 
 
 def kind_of(ours: float, theirs: float, margin: float, *, is_at_limit: bool) -> Kind:
-    """The kind of a difference, as in `Difference.kind`."""
+    """The cause of a difference, as in `Difference`."""
     if is_at_limit:
         return "length limit"
     if abs(ours - theirs) < TIE:
@@ -79,7 +81,7 @@ def kind_of(ours: float, theirs: float, margin: float, *, is_at_limit: bool) -> 
 
 
 def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
-    """The stated scores of answers that ended before the limit, by sentence."""
+    """The engine's scores of answers below the length limit, by sentence."""
     return {
         number: answer.log_probability
         for number, answer in enumerate(answers)

@@ -9,14 +9,14 @@ from typing import Any
 from app.decoding.options import EarlyStop
 from benchmarks.oracles.answers import Answer, Task, answer_of
 
-# Where the penalty is exactly 0, CTranslate2 leaves beam search at the first end of its best continuation, whatever
-# the patience. length^1e-9 is 1 in fp32, and keeps the rule of patience.
+# With a penalty of exactly 0, CTranslate2 ignores `patience`: it stops when its best continuation ends. With 1e-9 it
+# follows `patience`, and length^1e-9 is 1 in fp32.
 LENGTH_PENALTIES = {EarlyStop.FIRST: 1e-9, EarlyStop.BOUND: 0.0}
 BATCH_SIZE = 32
 
 
 class CTranslate2Oracle:
-    """A model that `benchmarks.engine.ctranslate2_model` has written: its tokens are ids, as decimal numbers."""
+    """CTranslate2 with a model that `benchmarks.engine.ctranslate2_model` has written. Its tokens are decimal ids."""
 
     name = "CTranslate2"
 
@@ -31,10 +31,11 @@ class CTranslate2Oracle:
         return f"patience=1, length_penalty={LENGTH_PENALTIES[early_stop]:g}"
 
     def answer(self, task: Task) -> list[Answer]:
-        """As `Oracle.answer`. Lengths count the end token, so that one which comes first divides nothing by 0.
+        """As `Oracle.answer`. CTranslate2 counts the end token in a length, so an empty target does not divide by 0.
 
-        That also holds for the limit: the last step takes a hypothesis as it stands. Ours gives the end token one step
-        more, which changes what a hypothesis of that length is worth, and hardly ever which is the best.
+        It also counts the end token in the length limit, and returns a hypothesis at the limit without an end token.
+        Transduce has one more step for the end token. So the score of a hypothesis at the limit differs. The best
+        hypothesis rarely does.
         """
         found = self._translator.translate_batch(
             [[str(index) for index in source] for source in task.sources],

@@ -22,7 +22,7 @@ from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.oracles.answers import Answer, Ids, Oracle, Task
 from benchmarks.oracles.comparison import KINDS, compare, ended, score_error
 from benchmarks.oracles.ctranslate2_oracle import CTranslate2Oracle
-from benchmarks.oracles.own_engine import OwnEngine
+from benchmarks.oracles.own_engine import TransduceEngine
 from benchmarks.oracles.reference import Judge
 from benchmarks.oracles.toy import toy_sources, train_toy
 from benchmarks.oracles.transformers_oracle import TransformersOracle
@@ -35,9 +35,9 @@ from model.transformer import Transformer
 
 PRECISION: Precision = "fp32"
 FACTS = Facts(
-    summary="weights that are compared",
-    good_at=("being compared",),
-    bad_at=("being served",),
+    summary="weights for a comparison of engines",
+    good_at=("comparisons",),
+    bad_at=("serving",),
     weights_licence="none",
     training=Training(commit="none", num_steps=0, data=()),
 )
@@ -46,17 +46,17 @@ BEAM_SIZES = (1, 4, 8)
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and the engines that run it."""
+    """A model, its sentences, and the engines that run it."""
 
     name: str
     judge: Judge
     sources: Sequence[Ids]
-    own: OwnEngine
+    own: TransduceEngine
     oracles: tuple[Oracle, ...]
 
 
 def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max_length: int) -> list[Ids]:
-    """Distinct sentences of at most max_length subwords, the same in each run."""
+    """Distinct random sentences of at most max_length subwords. Every run draws the same ones."""
     texts = list(dict.fromkeys(pair.source for pair in pairs))
     random.Random(1).shuffle(texts)
     sources = (tuple(tokenizer.encode(text).ids) for text in texts)
@@ -71,7 +71,7 @@ def make_subject(
     folder.mkdir()
     variants = {PRECISION: write_variant(folder, weights_of(model), PRECISION)}
     request = BundleRequest(name, "0", "en", "de", (PRECISION,), FACTS)
-    own = OwnEngine(
+    own = TransduceEngine(
         Bundle(folder, make_manifest(model, request, variants, folder), ()), num_threads=num_threads
     )
     peer = folder / "ctranslate2"
@@ -81,7 +81,7 @@ def make_subject(
 
 
 def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
-    """The bundle's model with sentences of the data, and the toy model with its own."""
+    """The bundle's model with sentences of the data, and the toy model with sentences of its language."""
     bundle = load_bundle(args.bundle)
     sources = draw_sources(
         [pair for name in args.data for pair in read_data(name)],
@@ -89,22 +89,22 @@ def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
         count=args.num_sentences,
         max_length=bundle.manifest.max_source_length,
     )
-    for name, model, own_sources in (
+    for name, model, model_sources in (
         (bundle.manifest.name, load_model(args.bundle / WEIGHTS_FOLDER), sources),
         ("post-norm-toy", train_toy(args.toy_steps), toy_sources(args.num_sentences)),
     ):
-        yield make_subject(name, model, own_sources, folder / name, args.num_threads)
+        yield make_subject(name, model, model_sources, folder / name, args.num_threads)
 
 
 def tasks(sources: Sequence[Ids], max_target_length: int) -> Iterator[Task]:
-    """Each beam size with each rule for its end; greedy search has no rule."""
+    """A task for each beam size and early-stop rule. Greedy search has one task, because the rule has no effect."""
     for beam_size in BEAM_SIZES:
         for early_stop in EarlyStop if beam_size > 1 else (EarlyStop.FIRST,):
             yield Task(sources, beam_size, max_target_length, early_stop)
 
 
 def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[dict[str, Any]]:
-    """Every engine's answers to one task, compared with ours; one row of the result each."""
+    """Run one task on every other engine, and compare with Transduce's answers. Yields a result row per engine."""
     for oracle in subject.oracles:
         started_at = time.perf_counter()
         found = compare(subject.judge, task, ours, oracle.answer(task))
@@ -127,7 +127,7 @@ def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[d
 
 
 def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str, Any]:
-    """Our beam scores against the same answers' scores, teacher-forced: by PyTorch, and by our engine."""
+    """Compare Transduce's scores with teacher-forced scores of the same answers, by PyTorch and by Transduce."""
     stated = ended(task, ours)
     forced = subject.own.forced_scores([(task.sources[number], ours[number].ids) for number in stated])
     return {
@@ -145,7 +145,7 @@ def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str
 def compare_rules(
     name: str, answers: Mapping[tuple[int, EarlyStop], Sequence[Answer]]
 ) -> Iterator[dict[str, Any]]:
-    """Our two rules for a beam's end: sentences whose answers differ, and the gain of BOUND."""
+    """Compare Transduce's two early-stop rules: the number of different answers, and BOUND's gain."""
     for beam_size in BEAM_SIZES[1:]:
         pairs = zip(answers[beam_size, EarlyStop.FIRST], answers[beam_size, EarlyStop.BOUND], strict=True)
         gains = [
@@ -163,7 +163,7 @@ def compare_rules(
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All models, tasks and engines. args: as in `benchmarks.oracles.__main__`."""
+    """Run all tasks on all models and engines. args: the options of `benchmarks.oracles`."""
     torch.set_num_threads(args.num_threads)
     comparisons: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []

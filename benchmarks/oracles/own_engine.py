@@ -1,4 +1,4 @@
-"""Our own engine, used as the server uses it: sentences arrive one by one and are batched."""
+"""Transduce's engine, used as the server uses it: it batches sentences that are submitted one by one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NUM_ROWS = 64
 DEADLINE_S = 3600.0
 
 
-class OwnEngine:
-    """A bundle's fp32 variant on the CPU."""
+class TransduceEngine:
+    """Transduce's engine with a bundle's fp32 variant on the CPU."""
 
     name = "Transduce"
 
@@ -44,7 +44,7 @@ class OwnEngine:
         return [Answer(hypothesis.ids, hypothesis.log_probability) for hypothesis in best]
 
     def forced_scores(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-        """Log-probability of each source's forced target and its end token, by the option forced_target."""
+        """Log-probability of each target and its end token, computed with the option forced_target."""
         jobs = [
             (
                 source,

@@ -1,4 +1,4 @@
-"""PyTorch as the judge: scores of translations, and the margins of a search's decisions."""
+"""Reference scores of translations by PyTorch, and the margins of a search's decisions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ BATCH_SIZE = 32
 
 
 class Judge:
-    """A model that scores translations; each is scored once."""
+    """Scores translations with a PyTorch model. Caches the scores."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self._worth: dict[tuple[Ids, Ids], float] = {}
 
     def worth(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-        """Log-probability of each target, its end token counted, in one forward pass without a cache.
+        """Log-probability of each target with its end token, from a forward pass without a key/value cache.
 
-        pairs: sources with the end token last, targets without start and end tokens. Sums are taken in float64.
+        pairs: sources with the end token last, and targets without start and end tokens. Sums are in float64.
         """
         new = sorted(set(pairs) - set(self._worth), key=lambda pair: [len(side) for side in pair])
         for start in range(0, len(new), BATCH_SIZE):
@@ -46,10 +46,11 @@ def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list
 
 @torch.no_grad()
 def decision_margin(model: Transformer, source: Ids, task: Task) -> float:
-    """The least change of a sum that would have changed what a beam search of our rules (app.decoding) decides.
+    """The smallest change of a sum that changes a decision of a beam search with Transduce's rules (app.decoding).
 
-    At each step that is the gap between the last continuation that lives on and the first that does not, and
-    how far each end token is from the edge of the first beam_size ranks. A beam of 1 is greedy search.
+    A step has two kinds of decisions. One is which continuations stay in the beam: its margin is the gap between the
+    last kept and the first dropped one. The other is whether an end token is among the first beam_size ranks: its
+    margin is the end token's distance from that boundary. A beam of 1 is greedy search.
     """
     beam_size = task.beam_size
     live: list[tuple[Ids, float]] = [((), 0.0)]
@@ -83,7 +84,7 @@ def _gap(ranked: Sequence[tuple[float, int, int]], beam_size: int) -> float:
 
 
 def _is_done(complete: Sequence[float], best_alive: float, task: Task) -> bool:
-    """Whether a search without a length penalty ends here. complete: sums of the ended hypotheses."""
+    """Whether a search without a length penalty ends. complete: sums of the finished hypotheses."""
     if task.early_stop is EarlyStop.BOUND:
         return bool(complete) and max(complete) >= best_alive
     return len(complete) >= task.beam_size

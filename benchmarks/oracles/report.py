@@ -1,4 +1,4 @@
-"""The verdict of a comparison, and its table."""
+"""Checks the criteria of a comparison's result, and formats its table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.oracles.comparison import KINDS
 
 LEAST_SAME = 0.99
-# For a sum of up to --max-target-length fp32 logarithms, each with an error of a few 1e-6.
+# A sum has up to --max-target-length fp32 logarithms, and each has an error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
 
 
@@ -24,14 +24,14 @@ def has_passed(result: Mapping[str, Any]) -> bool:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The result in Markdown."""
+    """The comparisons as a Markdown table."""
     head = (
         "model",
         "compared with",
         "beam",
-        "end of a beam",
-        "its own options",
-        "the same",
+        "early stop",
+        "its options",
+        "equal",
         *KINDS,
         "score error",
     )

@@ -1,7 +1,7 @@
-"""A small post-norm model, as in the paper; Marian has no other form.
+"""Trains a small post-norm model on an artificial language. Marian models are always post-norm, as in the paper.
 
-Its language is made up. A word becomes one of two, or two words; neighbours sometimes change places. A search
-thus has choices to make wherever it stands.
+A source word has two possible translations, some words become two words, and neighbours sometimes swap. So a search has
+several probable continuations at every step.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ FIRST_WORD, NUM_WORDS = 10, 40
 VOCAB_SIZE = FIRST_WORD + 3 * NUM_WORDS
 LENGTHS = (3, 16)
 BATCH_SIZE = 48
-# Probabilities that a word takes its second form and that a pair changes places; share of words that become two.
+# The probability that a word takes its second form. The probability that two neighbours swap. Every DOUBLE-th word of
+# the vocabulary becomes two words.
 SECOND_FORM, SWAP, DOUBLE = 0.3, 0.2, 5
 
 
 def sentences(seed: int) -> Iterator[tuple[Ids, Ids]]:
-    """Endless pairs, each side with the end token last."""
+    """Endless random sentence pairs. Each side has the end token last."""
     random_numbers = random.Random(seed)
     while True:
         words = [random_numbers.randrange(NUM_WORDS) for _ in range(random_numbers.randint(*LENGTHS))]
@@ -69,7 +70,7 @@ def train_toy(num_steps: int) -> Transformer:
 
 
 def toy_sources(count: int) -> list[Ids]:
-    """Distinct sentences, hardly any of which are in the training data."""
+    """Distinct source sentences. Hardly any of them occur in the training data."""
     stream = sentences(seed=2)
     found: dict[Ids, None] = {}
     while len(found) < count:

@@ -1,7 +1,7 @@
 """Hugging Face's models with the same weights and the same position table, in fp32.
 
-A post-norm model is a MarianMTModel. That has no pre-norm form: a pre-norm model is an M2M100ForConditionalGeneration,
-the same network otherwise (scaled embeddings, sinusoidal positions, a norm at the end of each stack).
+A post-norm model becomes a MarianMTModel. A pre-norm model becomes an M2M100ForConditionalGeneration, because Marian
+has no pre-norm form. M2M100 has the same scaled embeddings, sinusoidal positions and final norm of each stack.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from model.search import pad
 from model.transformer import Transformer
 
-# Rows of a batch, sentences times beam.
+# Rows of a batch: sentences times beam size.
 NUM_ROWS = 256
-# False continues until beam_size hypotheses have ended and no live one is more probable than the worst of them.
+# With False, a search goes on until beam_size hypotheses have ended and no live one is more probable than the worst.
 EARLY_STOPPING = {EarlyStop.FIRST: True, EarlyStop.BOUND: False}
 ATTENTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 # The norms of our residual blocks, in order.
@@ -44,7 +44,7 @@ class TransformersOracle:
         return f"early_stopping={EARLY_STOPPING[early_stop]}, length_penalty=0"
 
     def answer(self, task: Task) -> list[Answer]:
-        """As `Oracle.answer`, with sentences of similar length together. States no scores."""
+        """As `Oracle.answer`. Batches sentences of similar length. The answers have no scores."""
         beam = {"early_stopping": EARLY_STOPPING[task.early_stop], "length_penalty": 0.0}
         found: list[Answer] = [Answer(())] * len(task.sources)
         for batch in batches(task.sources, NUM_ROWS // task.beam_size):
@@ -64,14 +64,14 @@ class TransformersOracle:
 
 
 def batches(sources: Sequence[Ids], size: int) -> Iterator[list[int]]:
-    """Indices, by length."""
+    """The indices of the sources in batches, from short to long."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     for start in range(0, len(order), size):
         yield order[start : start + size]
 
 
 def marian(model: Transformer) -> Any:
-    """A MarianMTModel. Its table of positions is in halves, sines first: ours takes its place."""
+    """A MarianMTModel with the model's weights and position table. Marian's own table has another column order."""
     transformers: Any = import_module("transformers")
     config = transformers.MarianConfig(
         **_sizes(model.config),
@@ -89,7 +89,7 @@ def marian(model: Transformer) -> Any:
 
 
 def m2m100(model: Transformer) -> Any:
-    """An M2M100ForConditionalGeneration; its positions count from pad_id + 1."""
+    """An M2M100ForConditionalGeneration with the model's weights. Its positions begin at pad_id + 1."""
     transformers: Any = import_module("transformers")
     built = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**_sizes(model.config)))
     state = _state(model)
@@ -126,22 +126,22 @@ def _sizes(config: ModelConfig) -> dict[str, Any]:
 
 
 def _state(model: Transformer) -> dict[str, Tensor]:
-    """Our state dict under the names of both models, without final norms and positions."""
-    own = model.state_dict()
+    """The model's state dict with Hugging Face's names, without final norms and positions."""
+    weights = model.state_dict()
     shared = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
-    state = {f"{name}.weight": own["embedding.weight"] for name in shared}
+    state = {f"{name}.weight": weights["embedding.weight"] for name in shared}
     for stack, norms in NORMS.items():
         num_layers = getattr(model.config, f"num_{stack}_layers")
         for layer in range(num_layers):
             names = _layer_names(f"{stack}.{layer}", f"model.{stack}.layers.{layer}", norms)
             for ours, theirs in names.items():
                 for part in ("weight", "bias"):
-                    state[f"{theirs}.{part}"] = own[f"{ours}.{part}"]
+                    state[f"{theirs}.{part}"] = weights[f"{ours}.{part}"]
     return state
 
 
 def _layer_names(ours: str, theirs: str, norms: Sequence[str]) -> dict[str, str]:
-    """The models' names of one layer's parts, by ours."""
+    """Hugging Face's names of a layer's parameters, by Transduce's names."""
     attentions = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
     names = {
         f"{ours}.{attention}.w_{mine}": f"{theirs}.{attentions[attention]}.{name}"

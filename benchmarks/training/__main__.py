@@ -1,7 +1,8 @@
-r"""Training speed beside a plain torch.nn.Transformer loop and Hugging Face's Marian: the same subwords, in turns.
+r"""Compare training speed with a plain torch.nn.Transformer loop and Hugging Face's Marian. The trainers alternate.
 
-All train a model of the preset `small` on the same encoded pairs. The figure is real target subwords a second: padding
-does not count. Ours takes batches of up to 4,096 subwords of like lengths; the others take 128 random sentences.
+All train a model of the preset `small` on the same encoded pairs. The figure is target subwords per second, without
+padding. Transduce's batches have up to 4,096 subwords of sentences with similar lengths. The others' batches have 128
+random sentences.
 
     python -m benchmarks.training --data train.tsv.xz --tokenizer bundles/en-de/source.spm \
         --hf-python .venv-hf/bin/python --output benchmarks/results/training.json
@@ -31,27 +32,33 @@ OURS, PLAIN, MARIAN = "ours", "plain_torch", "marian"
 def parse_arguments() -> argparse.Namespace:
     """The command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--data", required=True, metavar="FILES", help="as of `transduce train`")
+    parser.add_argument(
+        "--data", required=True, metavar="FILES", help="sentence pairs, as for `transduce train`"
+    )
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="FILE.spm")
-    parser.add_argument("--limit", type=int, default=40_000, help="first pairs that are read")
+    parser.add_argument(
+        "--limit", type=int, default=40_000, help="read only the first N pairs (default: 40000)"
+    )
     parser.add_argument("--hf-python", type=Path, help="Python of an environment with torch and transformers")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--output", type=Path, help="JSON")
+    parser.add_argument("--turns", type=int, default=3, help="measurements of each trainer (default: 3)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of a measurement (default: 20)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: one per core)"
+    )
+    parser.add_argument("--output", type=Path, help="JSON file")
     return parser.parse_args()
 
 
 def measure(python: str, subject: str, precision: str, data: Path, args: argparse.Namespace) -> float:
-    """Real target subwords a second of one subject in a process of its own. Raises CalledProcessError."""
+    """Run one trainer in a separate process. Returns its target subwords/s. Raises CalledProcessError."""
     command = [python, "-m", f"benchmarks.training.{subject}", "--data", str(data)]
-    how = ["--seconds", str(args.seconds), "--threads", str(args.threads), "--precision", precision]
-    done = subprocess.run([*command, *how], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    options = ["--seconds", str(args.seconds), "--threads", str(args.threads), "--precision", precision]
+    done = subprocess.run([*command, *options], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return float(json.loads(done.stdout.splitlines()[-1])["target_subwords_per_s"])
 
 
 def main() -> None:
-    """Measure in turns, print medians and ratios, write the result."""
+    """Measure the trainers alternately, print medians and ratios, and write the result."""
     args = parse_arguments()
     machine = describe_machine()
     tokenizer = Tokenizer(args.tokenizer)
@@ -71,7 +78,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     best = medians[f"{OURS} bf16"]
     for name, median in medians.items():
-        print(f"{name:18} {median:8,.0f} target subwords/s   ours over it {best / median:5.2f}")
+        print(f"{name:18} {median:8,.0f} target subwords/s   Transduce bf16 / this {best / median:5.2f}")
     if args.output is not None:
         result = {
             "command": shlex.join(["python", "-m", "benchmarks.training", *sys.argv[1:]]),

@@ -1,4 +1,4 @@
-"""Encoded pairs in a file that every trainer reads, so that all train on the same subwords. NumPy only."""
+"""A file of encoded sentence pairs. Every trainer reads it, so all train on the same subwords. Imports only NumPy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 D_MODEL, NUM_HEADS, D_FF, NUM_ENCODER_LAYERS, NUM_DECODER_LAYERS, DROPOUT = 256, 4, 1024, 6, 3, 0.1
-# Sentences a batch of the subjects that draw sentences at random: 128, as in PyTorch's translation tutorial.
+# Sentences in a batch of the trainers with random batches: 128, as in PyTorch's translation tutorial.
 NUM_SENTENCES = 128
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """ids: sources and targets alternate, end tokens included. starts: (2 * pairs + 1,), where each begins."""
+    """Encoded sentence pairs.
+
+    ids: all sentences in one array. Sources and targets alternate, and each has its end token. starts: (2 * pairs +
+    1,), the index at which each sentence begins.
+    """
 
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
@@ -44,7 +48,7 @@ class Encoded:
 
 
 def padded(sentences: list[NDArray[np.int64]], fill: int = PAD_ID) -> NDArray[np.int64]:
-    """Right-padded to the longest: (sentences, length)."""
+    """The sentences, right-padded to the longest: (sentences, length)."""
     result = np.full((len(sentences), max(map(len, sentences))), fill, np.int64)
     for row, one in zip(result, sentences, strict=True):
         row[: len(one)] = one
@@ -52,7 +56,7 @@ def padded(sentences: list[NDArray[np.int64]], fill: int = PAD_ID) -> NDArray[np
 
 
 def random_batches(encoded: Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Endless (source, labels) of NUM_SENTENCES random sentences, padded as by a plain data loader."""
+    """Endless batches (source, labels) of NUM_SENTENCES random sentences, padded as by a plain data loader."""
     pairs, numbers = encoded.pairs(), random.Random(1)
     while True:
         numbers.shuffle(pairs)

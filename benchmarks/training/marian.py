@@ -1,4 +1,4 @@
-"""Hugging Face's MarianMTModel trained by its Seq2SeqTrainer. Runs in an environment of its own, without Transduce.
+"""Train Hugging Face's MarianMTModel with its Seq2SeqTrainer. Runs in a separate environment without Transduce.
 
 python -m venv .venv-hf && .venv-hf/bin/pip install torch==2.13.0 transformers accelerate
 """
@@ -38,8 +38,8 @@ from benchmarks.training.measure import Stopwatch, subject_arguments
 IGNORED = -100  # the label of padding in Hugging Face's losses
 
 
-class Pairs(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Every pair in the trainer's format."""
+class PairDataset(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """The sentence pairs in the trainer's format."""
 
     def __init__(self, encoded: Encoded) -> None:
         self._pairs = encoded.pairs()
@@ -52,15 +52,15 @@ class Pairs(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {"input_ids": source, "labels": labels}
 
 
-class Timed(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Ends the training when the time is over."""
+class TimeLimitCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Stops the training when the time is over. counts: the target subwords of each batch, in order."""
 
     def __init__(self, counts: Iterator[int], watch: Stopwatch) -> None:
         self._counts = counts
         self._watch = watch
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        """Count the batch of this update."""
+        """Count the batch of this update, and stop after the last one."""
         control.should_training_stop = not self._watch.is_running(next(self._counts))
         return control
 
@@ -103,7 +103,7 @@ def main() -> None:
             "labels": torch.from_numpy(padded(labels, IGNORED)),
         }
 
-    def counted() -> Iterator[int]:
+    def batch_sizes() -> Iterator[int]:
         number = 0
         while True:
             yield counts[number]
@@ -111,7 +111,7 @@ def main() -> None:
 
     watch = Stopwatch(args.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        how = Seq2SeqTrainingArguments(
+        options = Seq2SeqTrainingArguments(
             folder,
             per_device_train_batch_size=NUM_SENTENCES,
             max_steps=1_000_000,
@@ -125,10 +125,10 @@ def main() -> None:
         )
         trainer = Seq2SeqTrainer(
             MarianMTModel(config),
-            how,
+            options,
             data_collator=collate,
-            train_dataset=Pairs(encoded),
-            callbacks=[Timed(counted(), watch)],
+            train_dataset=PairDataset(encoded),
+            callbacks=[TimeLimitCallback(batch_sizes(), watch)],
         )
         trainer.train()
     watch.print()

@@ -1,4 +1,4 @@
-"""Time a training loop: real target subwords a second, padding not counted. NumPy only."""
+"""Measures the speed of a training loop in target subwords per second, without padding. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WARM_UP_UPDATES = 4
 
 
 def subject_arguments() -> argparse.Namespace:
-    """--data FILE.npz --seconds S --threads N --precision fp32|bf16."""
+    """Parse the options of a trainer: --data FILE.npz --seconds S --threads N --precision fp32|bf16."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True)
@@ -32,7 +32,7 @@ class Stopwatch:
         self._num_tokens = 0
 
     def is_running(self, num_tokens: int) -> bool:
-        """Record an update of `num_tokens` real target subwords. Returns False when the time is over."""
+        """Record an update with `num_tokens` target subwords. Returns False when the time is over."""
         self._num_updates += 1
         if self._num_updates == WARM_UP_UPDATES:
             self._started = time.perf_counter()
@@ -42,7 +42,7 @@ class Stopwatch:
         return self._elapsed_s < self._seconds
 
     def print(self) -> None:
-        """One line of JSON."""
+        """Print the speed and the number of updates as one line of JSON."""
         updates = self._num_updates - WARM_UP_UPDATES
         print(
             json.dumps({"target_subwords_per_s": self._num_tokens / self._elapsed_s, "num_updates": updates})
@@ -50,7 +50,7 @@ class Stopwatch:
 
 
 def run(update: Callable[[], int], seconds: float) -> None:
-    """Call `update`, which returns its real target subwords, until the time is over; print the speed."""
+    """Call `update` until the time is over, then print the speed. update: returns its number of target subwords."""
     watch = Stopwatch(seconds)
     while watch.is_running(update()):
         pass

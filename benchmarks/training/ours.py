@@ -1,4 +1,4 @@
-"""Transduce's trainer: its batches of equal source lengths, its loss, its dropout."""
+"""Measure Transduce's trainer, with its own batches of similar lengths, loss and dropout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain loop over torch.nn.Transformer: random padded batches, masks, cross-entropy over all positions."""
+"""Measure a plain training loop over torch.nn.Transformer: random padded batches and cross-entropy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchmarks.training.measure import run, subject_arguments
 
 
 class PlainModel(nn.Module):
-    """Embedding, torch.nn.Transformer and a tied output."""
+    """An embedding, torch.nn.Transformer, and an output projection that shares the embedding's weights."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class PlainModel(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """(batch, length) -> (batch, length, D_MODEL)."""
+        """Embed ids and add positions: (batch, length) -> (batch, length, D_MODEL)."""
         positions: Tensor = self.positions[: ids.size(1)]  # type: ignore[index]
         embedded: Tensor = self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + positions)
         return embedded

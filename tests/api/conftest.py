@@ -24,19 +24,19 @@ def tokenizer(tokenizer_path: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def echo_command(tokenizer_path: Path) -> list[str]:
-    """The command of the echo server; arguments such as step_s=0.01 may follow."""
+    """The command of the echo server. Arguments such as step_s=0.01 may follow."""
     return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer_path)]
 
 
 @pytest.fixture
 def hang_file(tmp_path: Path) -> Path:
-    """For the echo server's hang_file; it is not there at first."""
+    """The path of the echo server's hang_file. The file does not exist at first."""
     return tmp_path / "hang"
 
 
 @pytest.fixture
 def load_file(tmp_path: Path) -> Path:
-    """For the echo server's load_file; it is there at first."""
+    """The path of the echo server's load_file. The file exists at first."""
     file = tmp_path / "load"
     file.touch()
     return file

@@ -1,4 +1,4 @@
-"""A fake model that repeats its source, so that responses show how texts are split, copied and joined."""
+"""A fake model that repeats its source. Responses show how texts are split, copied and joined."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,47 +17,51 @@ from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
-from app.startup import LoadedModel, lazy_detector
+from app.startup import LoadedModel, LoadedModels, lazy_detector
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
 from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import FakeRunner
 
 GOLDEN = "Anna sees the river today."
-POISON = "Nobody greets 42 cats again."  # a forward with it fails
+POISON = "Nobody greets 42 cats again."  # a forward with this sentence fails
 MAX_LENGTH = 64
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """step_s: how long each decoder step takes once `is_started` is set, so that no test waits for a slow start.
+    """What the echo model does.
 
-    hang_file: while it exists, only as many steps return as it has bytes.
-    pairs: source and target of each pair that is served.
+    step_s: the time of each decoder step once `is_started` is set. The steps of the start take no time.
+    hang_file: while this file exists, the number of steps that return is its number of bytes.
+    golden_source, golden_target: the golden sentence and its translation.
+    pairs: source and target of each served pair.
+    name: of the model.
     """
 
     step_s: float = 0.0
     is_started: threading.Event = field(default_factory=threading.Event)
     hang_file: Path | None = None
     golden_source: str = GOLDEN
-    golden_says: str = GOLDEN
+    golden_target: str = GOLDEN
     pairs: tuple[tuple[str, str], ...] = (("en", "de"),)
+    name: str = "echo"
 
 
-def let_through(hang_file: Path, num_steps: int) -> None:
+def release_steps(hang_file: Path, num_steps: int) -> None:
     """Let `num_steps` more steps return."""
     with hang_file.open("ab") as file:
         file.write(bytes(num_steps))
 
 
 class EchoRunner(FakeRunner):
-    """Repeats the source's subwords; other hypotheses differ in the first."""
+    """Repeats the source's subwords. Further hypotheses differ in the first subword."""
 
     def __init__(self, limits: Limits, behaviour: Behaviour, poison: tuple[int, ...]) -> None:
         super().__init__(limits)
         self._behaviour = behaviour
         self._poison = poison
-        self._num_let_through = 0
+        self._num_released = 0
 
     def decode(self, step: StepInput) -> StepOutput:
         if self._behaviour.is_started.is_set():
@@ -70,19 +75,18 @@ class EchoRunner(FakeRunner):
 
     def _hang(self, file: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            while file.stat().st_size <= self._num_let_through:
+            while file.stat().st_size <= self._num_released:
                 time.sleep(0.01)
-            self._num_let_through += 1
+            self._num_released += 1
             return
-        self._num_let_through = 0
+        self._num_released = 0
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        # The last pieces of a vocabulary are letters; the first ones do not occur in texts.
+        # The last pieces of a vocabulary are letters. The first pieces do not occur in texts.
         scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
-        scores[
-            self.limits.eos_id
-        ] = -1000.0  # never early, because a beam search ends with enough ended hypotheses
+        # No hypothesis ends early, because a beam search stops after enough ended hypotheses.
+        scores[self.limits.eos_id] = -1000.0
         scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
         return scores
 
@@ -101,33 +105,42 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
     golden = Golden(
         source=behaviour.golden_source,
         beam_size=4,
-        ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]},
+        ids={"fp32": tokenizer.encode(behaviour.golden_target).ids[:-1]},
     )
     workers = [ThreadWorker(runner)]
     return LoadedModel(
-        "echo",
-        _manifest(tokenizer, behaviour.pairs),
+        behaviour.name,
+        _manifest(tokenizer, behaviour),
         (golden,),
         "fp32",
         tokenizer,
         tokenizer,
         workers,
-        _detector(),
     )
 
 
+def echo_models(tokenizer: Tokenizer, behaviours: Sequence[Behaviour], *, num_rows: int) -> LoadedModels:
+    """A model for each behaviour, with a detector of all their languages."""
+    pairs = [pair for behaviour in behaviours for pair in behaviour.pairs]
+    languages = {code for pair in pairs for code in pair} if len(behaviours) > 1 else {"en", "de"}
+    models = [echo_model(tokenizer, behaviour, num_rows=num_rows) for behaviour in behaviours]
+    return LoadedModels(models, _detector(frozenset(languages)))
+
+
 @functools.cache
-def _detector() -> LazyDetector:
-    return lazy_detector(("en", "de"))
+def _detector(languages: frozenset[str]) -> LazyDetector:
+    return lazy_detector(languages)
 
 
-def _manifest(tokenizer: Tokenizer, pairs: tuple[tuple[str, str], ...]) -> Manifest:
+def _manifest(tokenizer: Tokenizer, behaviour: Behaviour) -> Manifest:
     graph = GraphSpec(file="fp32/graph.onnx", inputs=(), outputs=())
     return Manifest(
         format_version=1,
-        name="echo",
+        name=behaviour.name,
         version="1",
-        language_pairs=tuple(LanguagePair(source=source, target=target) for source, target in pairs),
+        language_pairs=tuple(
+            LanguagePair(source=source, target=target) for source, target in behaviour.pairs
+        ),
         dimensions=Dimensions(
             vocab_size=tokenizer.vocab_size,
             d_model=8,

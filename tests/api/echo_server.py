@@ -1,9 +1,11 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
-Settings come from the environment as ever; the names are those of `Behaviour`, and load_file: while it exists, the
-model is loading; start: `slow` if the steps of the golden check take step_s too, so that the server learns this speed
-from it; pairs: such as en>de,de>pt-BR; stuck: `thread` for a thread of the event loop's executor that never ends,
-`loop` for an event loop that stands still as soon as the server drains.
+Settings come from the environment. The arguments are the fields of `Behaviour`, and:
+load_file: while this file exists, the model is loading.
+start: with `slow`, the steps of the golden check take step_s too. The server measures this speed.
+pairs: such as en>de,de>pt-BR. A semicolon separates the pairs of several models, named echo, echo-2 and so on.
+stuck: with `thread`, a thread of the event loop's executor never ends. With `loop`, the event loop blocks as soon as
+the server drains.
 """
 
 from __future__ import annotations
@@ -19,35 +21,39 @@ from app.errors import SettingsError
 from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import Settings, load_settings
-from app.startup import LoadedModel
+from app.startup import LoadedModels
 from app.text.tokenizer import Tokenizer
-from tests.api.echo import Behaviour, echo_model
+from tests.api.echo import Behaviour, echo_models
 
 
 def main(tokenizer_path: str, *choices: str) -> int:
-    given = dict(choice.split("=", 1) for choice in choices)
-    load_file = Path(given["load_file"]) if "load_file" in given else None
+    arguments = dict(choice.split("=", 1) for choice in choices)
+    load_file = Path(arguments["load_file"]) if "load_file" in arguments else None
     behaviour = Behaviour(
-        step_s=float(given.get("step_s", "0")),
-        hang_file=Path(given["hang_file"]) if "hang_file" in given else None,
-        golden_source=given.get("golden_source", Behaviour.golden_source),
-        golden_says=given.get("golden_says", Behaviour.golden_says),
+        step_s=float(arguments.get("step_s", "0")),
+        hang_file=Path(arguments["hang_file"]) if "hang_file" in arguments else None,
+        golden_source=arguments.get("golden_source", Behaviour.golden_source),
+        golden_target=arguments.get("golden_target", Behaviour.golden_target),
     )
 
-    if "pairs" in given:
-        pairs = tuple((pair.split(">")[0], pair.split(">")[1]) for pair in given["pairs"].split(","))
-        behaviour = replace(behaviour, pairs=pairs)
+    behaviours = [behaviour]
+    if "pairs" in arguments:
+        behaviours = []
+        for number, listed in enumerate(arguments["pairs"].split(";"), start=1):
+            pairs = tuple((pair.split(">")[0], pair.split(">")[1]) for pair in listed.split(","))
+            name = "echo" if number == 1 else f"echo-{number}"
+            behaviours.append(replace(behaviour, pairs=pairs, name=name))
 
-    def load(settings: Settings) -> LoadedModel:
+    def load(settings: Settings) -> LoadedModels:
         while load_file is not None and load_file.exists():
             time.sleep(0.01)
-        return echo_model(Tokenizer(Path(tokenizer_path)), behaviour, num_rows=settings.num_rows)
+        return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.num_rows)
 
     settings = load_settings()
     configure_logging(settings.log_level)
-    if given.get("start") == "slow":
+    if arguments.get("start") == "slow":
         behaviour.is_started.set()
-    application = APPLICATIONS[given.get("stuck", "")](settings, load=load)
+    application = APPLICATIONS[arguments.get("stuck", "")](settings, load=load)
     application.is_started = behaviour.is_started
     return run(application)
 
@@ -71,7 +77,7 @@ class WithStuckThread(EchoApplication):
 
 
 class WithStuckLoop(EchoApplication):
-    """The event loop stands still as soon as the server drains."""
+    """The event loop blocks as soon as the server drains."""
 
     async def close_engine(self) -> None:
         threading.Event().wait()

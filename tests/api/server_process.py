@@ -1,4 +1,4 @@
-"""A server as its own process, with its log."""
+"""Runs a server as a separate process and reads its log."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-# Seconds. Only a hang exceeds it, even on a busy machine.
-PATIENCE_S = 120.0
+# Seconds. Only a hang takes longer, even on a busy machine.
+HANG_TIMEOUT_S = 120.0
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HEADERS = {"content-type": "application/json"}
 
 
 class ServerProcess:
-    """Started on entry on a free port, killed on exit if it still runs."""
+    """A server process. It starts on entry, on a free port. On exit it is killed if it still runs."""
 
     def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
         self._command = list(command)
-        given = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
-        self._environment = {**os.environ, "TRANSDUCE_PORT": "0", **given}
+        environment = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
+        self._environment = {**os.environ, "TRANSDUCE_PORT": "0", **environment}
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.log: list[str] = []
 
@@ -71,7 +71,7 @@ class ServerProcess:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """The next log line with this event."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + HANG_TIMEOUT_S
         while True:
             line = self._events.get(timeout=max(0.0, until - time.monotonic()))
             assert line is not None, f"ended before {event!r}: {self.errors} {self.log[-5:]}"
@@ -91,32 +91,32 @@ class ServerProcess:
         return self
 
     def client(self, **options: Any) -> httpx.Client:
-        # Without certificates, because reading the machine's takes longer than most tests.
+        # The client loads no certificates. Reading those of the machine takes longer than most tests.
         return httpx.Client(
-            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=PATIENCE_S, **options
+            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=HANG_TIMEOUT_S, **options
         )
 
     def connect(self) -> socket.socket:
-        """A bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        """A TCP connection to the server."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=HANG_TIMEOUT_S)
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
     def ended(self) -> int:
-        """The exit code, after all output was read."""
-        code = self._process.wait(PATIENCE_S)
+        """Wait for the end and read all output. Returns the exit code."""
+        code = self._process.wait(HANG_TIMEOUT_S)
         for reader in self._readers:
             reader.join()
         return code
 
     def metric(self, name: str) -> float:
-        """A sample of /metrics by its full name with labels; 0 if missing."""
+        """The value of a sample of /metrics, or 0 if it is missing. name: the full name with labels."""
         with self.client() as client:
             lines = client.get("/metrics").text.splitlines()
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
-    def wait_until(self, name: str, value: float, timeout_s: float = PATIENCE_S) -> None:
+    def wait_until(self, name: str, value: float, timeout_s: float = HANG_TIMEOUT_S) -> None:
         """Wait until a metric has this value."""
         until = time.monotonic() + timeout_s
         while (found := self.metric(name)) != value:

@@ -10,24 +10,24 @@ import pytest
 
 TEXT = "Could Elisabeth Wordsworth bring \U0001f600 two chairs into the kitchen, please?"
 SEVERAL = f"Why?\n\n{TEXT} Nobody uses it."
-ASKED = {"source": "en", "target": "de", "alignment": True, "attention": True}
+REQUEST = {"source": "en", "target": "de", "alignment": True, "attention": True}
 
 
-def ask(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
-    answer = client.post(path, json={**ASKED, **fields})
+def post(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
+    answer = client.post(path, json={**REQUEST, **fields})
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
 
 
 def segments_of(client: httpx.Client, text: str, **options: Any) -> list[dict[str, Any]]:
-    (translation,) = ask(client, "/v1/translate", text=text, **options)["translations"]
+    (translation,) = post(client, "/v1/translate", text=text, **options)["translations"]
     segments: list[dict[str, Any]] = translation["segments"]
     return segments
 
 
 def check_weights(source_tokens: list[dict[str, int]], tokens: list[dict[str, Any]]) -> None:
-    """One weight per subword; the largest one with characters equals the token's own alignment."""
+    """Check that each token has one weight per subword, and that the largest one agrees with its alignment."""
     assert tokens[-1]["text"] is None
     for token in tokens:
         if token["text"] is None:
@@ -64,7 +64,7 @@ def test_without_attention_the_answer_has_none(bundled: httpx.Client) -> None:
     assert all("weights" not in token for token in segment["tokens"])
 
 
-def test_every_hypothesis_has_its_own(bundled: httpx.Client) -> None:
+def test_every_hypothesis_has_its_own_attention(bundled: httpx.Client) -> None:
     (segment,) = segments_of(bundled, TEXT, num_hypotheses=3)
     rows = set()
     for hypothesis in segment["hypotheses"]:
@@ -85,7 +85,7 @@ def test_every_hypothesis_has_its_own(bundled: httpx.Client) -> None:
     ],
     ids=["markup", "placeholders", "capitals", "decomposed", "glossary"],
 )
-def test_places_hold_whatever_was_done_to_the_text(
+def test_positions_are_right_after_any_preprocessing(
     bundled: httpx.Client, text: str, options: dict[str, Any], name: str
 ) -> None:
     for segment in segments_of(bundled, text, **options):
@@ -99,7 +99,7 @@ def test_places_hold_whatever_was_done_to_the_text(
 
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
-    """Parts of a segment: one without an end is halved, repeatedly if needed, and parts do not attend to each other."""
+    """A sentence whose translation does not end is halved, repeatedly if needed. Parts do not attend to each other."""
     text = " ".join(["ha ha the old man said"] * 90) + "."
     segments = segments_of(bundled, text, beam_size=1)
     num_halved = 0
@@ -128,11 +128,11 @@ def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
     assert 0 < num_halved < len(segments)
 
 
-def test_a_pair_that_is_scored_has_the_same(bundled: httpx.Client) -> None:
+def test_a_scored_pair_has_the_same_attention(bundled: httpx.Client) -> None:
     text = "Could you bring two chairs into the kitchen, please?"
     (own,) = segments_of(bundled, text, beam_size=1)
-    (translation,) = ask(bundled, "/v1/translate", text=text, beam_size=1)["translations"]
-    (score,) = ask(bundled, "/v1/score", text=text, translation=translation["text"])["scores"]
+    (translation,) = post(bundled, "/v1/translate", text=text, beam_size=1)["translations"]
+    (score,) = post(bundled, "/v1/score", text=text, translation=translation["text"])["scores"]
     assert score["source_tokens"] == own["source_tokens"]
     check_weights(score["source_tokens"], score["tokens"])
     for one, other in zip(own["tokens"][:-1], score["tokens"][:-1], strict=True):
@@ -154,12 +154,12 @@ def test_attention_without_an_alignment_is_refused(
 
 
 def test_long_sources_count_towards_the_limit(bundled: httpx.Client) -> None:
-    """512 lists: two for a sentence of up to 32 subwords, three for a longer one."""
+    """The limit is 512 lists. A sentence of up to 32 subwords counts as two lists, a longer one as three."""
     sentence = "It is late and the water is cold and nobody is here"
     longer = f"{sentence} and {sentence} and {sentence}."
-    num_subwords = ask(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]
+    num_subwords = post(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]
     assert 32 < num_subwords <= 64
-    body = {**ASKED, "text": [longer] * 101, "num_hypotheses": 1, "num_alternatives": 3, "beam_size": 1}
+    body = {**REQUEST, "text": [longer] * 101, "num_hypotheses": 1, "num_alternatives": 3, "beam_size": 1}
     answer = bundled.post("/v1/translate", json=body)
     assert answer.status_code == 413
     error = answer.json()["error"]

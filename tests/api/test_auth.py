@@ -42,8 +42,8 @@ def client(guarded: ServerProcess) -> Iterator[httpx.Client]:
 def routes() -> list[tuple[str, str]]:
     app = create_app(load_settings())
     found = [route for route in app.routes if isinstance(route, APIRoute)]
-    assert len(found) == len(app.routes), "a kind of route that this test does not know"
-    # The dialects have their own rules: tests/api/dialects.
+    assert len(found) == len(app.routes), "the app has a kind of route that this test does not support"
+    # tests/api/dialects tests the routes of the dialects.
     found = [route for route in found if DIALECTS.of(route.path) is None]
     return [(method, route.path) for route in found for method in sorted(route.methods or ())]
 

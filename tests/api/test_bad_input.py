@@ -23,7 +23,7 @@ def body(**changes: Any) -> bytes:
 
 
 def raw(name: str, value: str) -> bytes:
-    """A body whose field is `value` verbatim, which may be invalid JSON."""
+    """A body in which one field is `value` verbatim. It may be invalid JSON."""
     return body()[:-1] + f', "{name}": {value}}}'.encode()
 
 
@@ -33,7 +33,7 @@ def without(name: str) -> bytes:
 
 @dataclass(frozen=True)
 class Case:
-    """A request body and the expected response. headers: None for those of JSON."""
+    """A request body and the expected response. headers: None for the headers of a JSON body."""
 
     name: str
     content: bytes
@@ -164,7 +164,7 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def server_stays_well(client: httpx.Client, server: ServerProcess) -> Iterator[None]:
+def server_still_works(client: httpx.Client, server: ServerProcess) -> Iterator[None]:
     yield
     assert client.get("/livez").status_code == 200
     answer = client.post("/v1/translate", content=body(), headers=HEADERS)
@@ -250,9 +250,9 @@ def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, 
         assert answer.json()["error"]["code"] in {"not_found", "method_not_allowed", "malformed_http"}
 
 
-@pytest.mark.parametrize("given", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
-def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, given: str) -> None:
-    answer = client.get("/nope", headers=[(b"x-request-id", given.encode())])
+@pytest.mark.parametrize("request_id", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
+def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, request_id: str) -> None:
+    answer = client.get("/nope", headers=[(b"x-request-id", request_id.encode())])
     if answer.status_code != 400:  # the HTTP parser rejects control characters
         assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
 
@@ -270,7 +270,7 @@ def test_every_response_has_its_headers_and_names_no_server(client: httpx.Client
 
 
 def test_a_body_of_brackets_is_refused_before_it_is_read(client: httpx.Client) -> None:
-    """Reading all fields would block the event loop, whatever holds them, even if it is no JSON."""
+    """The server rejects the body before it parses all fields, because parsing would block the event loop."""
     body = b'{"text": [' + b",".join([b"[]"] * 130_000)
     answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413

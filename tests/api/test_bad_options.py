@@ -1,6 +1,6 @@
 """Every decoding option rejects invalid types, values out of range, and contradictions.
 
-The model here gives no alignment, so that options that need one are refused as well.
+The echo model gives no alignment, so options that need an alignment are rejected, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.api.test_bad_input import check_error
 
 TRANSLATE = {"text": GOLDEN, "source": "en", "target": "de"}
 SCORE = {**TRANSLATE, "translation": GOLDEN}
-LONGEST = 71  # of the echo model
+LONGEST = 71  # the maximum target length of the echo model
 BAD_NUMBERS = ("-1", "1e308", "true", '"1"', "null", "[1]", "{}", str(2**64))
 BAD_WHOLE_NUMBERS = (*BAD_NUMBERS, "1.0", "0.5", str(10**6))
 BAD_SWITCHES = ("0", "1", '"true"', "null", "[]", "{}")
@@ -26,6 +26,7 @@ BAD_TEXTS = ("null", "5", "{}", "true", "[]", "[[1]]", '["a", 5]')
 BAD_CHOICES = ('"never"', '"TEXT"', "1", "null", "true", "[]", "{}")
 BAD_LISTS = ("1", "true", '"x"', "{}", "[1]", "[null]", '[["x"]]')
 BAD_VALUES: dict[str, tuple[str, ...]] = {
+    "model": ("1", "null", "[]", '"unknown"', '""', f'"{"a" * 201}"'),
     "beam_size": (*BAD_WHOLE_NUMBERS, "0", "17"),
     "num_hypotheses": (*BAD_WHOLE_NUMBERS, "0", "17"),
     "patience": (*BAD_NUMBERS, "0", "10.01"),
@@ -100,7 +101,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
 
 
 def refused(client: httpx.Client, path: str, content: bytes, about: str | None, status: int = 422) -> str:
-    """The message of an error that names the field."""
+    """Post an invalid request. Returns the message of the error, which must name the field."""
     answer = client.post(path, content=content, headers=HEADERS)
     assert answer.status_code == status, answer.text
     check_error(answer, "invalid_request" if status == 422 else "payload_too_large", about)
@@ -109,8 +110,8 @@ def refused(client: httpx.Client, path: str, content: bytes, about: str | None, 
 
 
 def with_raw(fields: dict[str, Any], name: str, value: str) -> bytes:
-    """The fields with one added or replaced; its value is verbatim JSON."""
-    rest = {key: given for key, given in fields.items() if key != name}
+    """The fields as JSON, with one field added or replaced. value: the verbatim JSON of this field."""
+    rest = {key: value_of_key for key, value_of_key in fields.items() if key != name}
     return json.dumps(rest).encode()[:-1] + f', "{name}": {value}}}'.encode()
 
 
@@ -188,7 +189,7 @@ def test_a_text_that_is_too_long_for_the_model_is_not_scored(client: httpx.Clien
 
 
 def test_every_text_of_a_request_counts(client: httpx.Client) -> None:
-    """Limits here: 2,000 characters a text, 4,000 in all."""
+    """The server accepts 2,000 characters a text and 4,000 characters a request."""
     for path, name in (
         ("/v1/translate", "suppress"),
         ("/v1/translate", "target_prefix"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.api.echo import GOLDEN
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 READ_TIMEOUT_S = 1.0
 HEAD = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -18,11 +18,11 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/jso
 
 def wait_until_closed(connection: socket.socket, drip: bytes = b"") -> None:
     """Send `drip` byte by byte until the server closes the connection."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     connection.settimeout(0.1)
     position = 0
     while True:
-        assert time.monotonic() < deadline, "it is kept for ever"
+        assert time.monotonic() < deadline, "the server does not close the connection"
         try:
             if drip:
                 connection.sendall(drip[position % len(drip) : position % len(drip) + 1])
@@ -36,7 +36,7 @@ def wait_until_closed(connection: socket.socket, drip: bytes = b"") -> None:
 
 
 def assert_live(connection: socket.socket) -> None:
-    """Read a complete response of /livez, which may arrive in two parts."""
+    """Read a complete response of /livez. It may arrive in two parts."""
     assert b"200 OK" in receive_until(connection, lambda received: received.endswith(b"}"))
 
 
@@ -59,7 +59,7 @@ def receive_until(connection: socket.socket, is_enough: Callable[[bytes], bool])
         (HEAD + b"content-length: 1000\r\n\r\n", b""),
         (HEAD + b"content-length: 1000\r\n\r\n", b" "),
         (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),  # after a response, on the kept connection
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),  # after a response, on the same connection
     ],
     ids=[
         "silent",
@@ -147,11 +147,11 @@ def test_a_header_without_end_is_cut_off(server: ServerProcess) -> None:
     with server.connect() as connection, pytest.raises(OSError, match=r"Broken pipe|reset"):
         send_for_ever(connection)
     assert server.metric("transduce_http_request_read_timeouts_total") == before, (
-        "it was its size, not its time"
+        "the size of the header must end the connection, not the timeout"
     )
 
 
-def test_too_much_is_refused_before_it_is_invited(server: ServerProcess) -> None:
+def test_a_large_body_is_refused_before_100_continue(server: ServerProcess) -> None:
     with server.connect() as connection:
         connection.sendall(HEAD + b"content-length: 30000000\r\nexpect: 100-continue\r\n\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
@@ -171,7 +171,7 @@ def test_a_body_that_ends_early_runs_nothing(server: ServerProcess) -> None:
     before, num_cancelled = server.metric("transduce_decode_steps_total"), server.metric(name)
     with server.connect() as connection:
         connection.sendall(HEAD + b'content-length: 100\r\n\r\n{"text":')
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while server.metric(name) == num_cancelled:
         assert time.monotonic() < deadline
     assert server.metric("transduce_decode_steps_total") == before

@@ -57,8 +57,8 @@ def test_a_listed_page_may_read_the_answer(listing: httpx.Client) -> None:
     assert "origin" in answer.headers["vary"].lower()
 
 
-def test_and_what_went_wrong(listing: httpx.Client) -> None:
-    """Otherwise the page would see only that its request failed."""
+def test_a_listed_page_may_read_an_error(listing: httpx.Client) -> None:
+    """A listed page may read an error. Without the header it sees only that its request failed."""
     answer = listing.post("/v1/translate", json=BODY, headers={"origin": OURS})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, OURS)
     assert answer.json()["error"]["code"] == "unauthorized"
@@ -69,11 +69,13 @@ def test_and_what_went_wrong(listing: httpx.Client) -> None:
 def test_another_page_may_not_read_it(listing: httpx.Client) -> None:
     headers = {"origin": OTHER, "authorization": f"Bearer {KEY}"}
     answer = listing.post("/v1/translate", json=BODY, headers=headers)
-    assert answer.status_code == 200, "a client that is no browser may send any origin"
+    assert answer.status_code == 200, (
+        "the server must answer, because a client other than a browser may send any origin"
+    )
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_without_an_origin_nothing_is_said(listing: httpx.Client) -> None:
+def test_without_an_origin_there_is_no_cors_header(listing: httpx.Client) -> None:
     answer = listing.post("/v1/translate", json=BODY, headers={"authorization": f"Bearer {KEY}"})
     assert answer.status_code == 200
     assert not [name for name in answer.headers if name.startswith("access-control")]
@@ -87,7 +89,7 @@ def test_the_routes_at_the_root_stay_open_to_all(listing: httpx.Client) -> None:
     assert answer.headers.get_list("access-control-allow-origin") == ["*"]
 
 
-def test_by_default_no_other_page_may(client: httpx.Client) -> None:
+def test_by_default_no_other_page_may_read_an_answer(client: httpx.Client) -> None:
     reply = client.options("/v1/translate", headers={"origin": OURS, **PREFLIGHT})
     assert reply.status_code == 405
     answer = client.post("/v1/translate", json=BODY, headers={"origin": OURS})
@@ -95,7 +97,7 @@ def test_by_default_no_other_page_may(client: httpx.Client) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_all_origins(echo_command: list[str]) -> None:
+def test_all_origins_can_be_allowed(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"cors_origins": "*"}) as server, server.ready().client() as client:
         for origin in (OURS, OTHER, "null"):
             answer = client.post("/v1/translate", json=BODY, headers={"origin": origin})
@@ -106,10 +108,10 @@ def test_all_origins(echo_command: list[str]) -> None:
 @pytest.mark.parametrize(
     "origin", ["shop.example", "https://shop.example/", "https://Shop.example", "https://a/b", "**"]
 )
-def test_what_is_no_origin_is_refused_at_the_start(origin: str) -> None:
+def test_an_invalid_origin_stops_the_start(origin: str) -> None:
     with pytest.raises(SettingsError, match="CORS_ORIGINS"):
         load_settings({"cors_origins": f"{OURS},{origin}"})
 
 
-def test_none_by_default() -> None:
+def test_no_origin_is_allowed_by_default() -> None:
     assert Settings().cors_origins == frozenset()

@@ -1,4 +1,4 @@
-"""Another site's page cannot change a server without keys through its visitor's browser."""
+"""A page of another site cannot change a server without keys through a visitor's browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def http(request: pytest.FixtureRequest, echo_command: list[str]) -> Iterator[ht
 
 
 def send(http: httpx.Client, path: str, headers: dict[str, str]) -> httpx.Response:
-    """A form as a browser sends it."""
+    """Send a form like a browser."""
     if path == "/v2/glossaries":
         return http.post(path, data=GLOSSARY, headers=headers)
     fields = {"source": "en", "target": "de", "source_lang": "EN", "target_lang": "DE"}

@@ -1,6 +1,6 @@
 """A server with the bundled model answers every example of docs/http-api.md as the page says.
 
-Numbers may differ in the second decimal: kernels and processors round differently.
+Numbers may differ in the second decimal, because kernels and processors round differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOST = "http://127.0.0.1:8000"
 
 @dataclass(frozen=True)
 class Example:
-    """A curl command, and the response after it; None if the page shows none."""
+    """A curl command and the response that the page shows after it, or None."""
 
     path: str
     headers: dict[str, str]
@@ -72,21 +72,21 @@ def test_an_example(bundled: httpx.Client, example: Example) -> None:
     is_refused = example.answer is not None and "error" in example.answer
     assert found.status_code == (422 if is_refused else 200), found.text
     if example.answer is not None:
-        assert unlike(example.answer, found.json()) == []
+        assert differences(example.answer, found.json()) == []
 
 
-def unlike(expected: Any, found: Any, path: str = "") -> list[str]:
+def differences(expected: Any, found: Any, path: str = "") -> list[str]:
     """The differences of two responses. The request id always differs."""
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
         return [
             line
             for key in expected
             if key != "request_id"
-            for line in unlike(expected[key], found[key], f"{path}.{key}")
+            for line in differences(expected[key], found[key], f"{path}.{key}")
         ]
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         pairs = zip(expected, found, strict=True)
-        return [line for index, pair in enumerate(pairs) for line in unlike(*pair, f"{path}[{index}]")]
+        return [line for index, pair in enumerate(pairs) for line in differences(*pair, f"{path}[{index}]")]
     is_near = (
         isinstance(expected, float)
         and isinstance(found, float)
@@ -95,9 +95,9 @@ def unlike(expected: Any, found: Any, path: str = "") -> list[str]:
     return [] if is_near or (type(expected) is type(found) and expected == found) else [f"{path}: {found!r}"]
 
 
-def test_answers_that_differ_are_seen() -> None:
+def test_different_answers_are_detected() -> None:
     answer = {"text": "Ja.", "spans": [{"start": 0, "end": 3}], "score": -1.0, "request_id": "a"}
-    assert unlike(answer, {**answer, "score": -1.02, "request_id": "b"}) == []
+    assert differences(answer, {**answer, "score": -1.02, "request_id": "b"}) == []
     changes: tuple[dict[str, Any], ...] = (
         {"text": "Ja"},
         {"spans": [{"start": 0, "end": 4}]},
@@ -106,4 +106,4 @@ def test_answers_that_differ_are_seen() -> None:
         {"x": 1},
     )
     for change in changes:
-        assert len(unlike(answer, {**answer, **change})) == 1
+        assert len(differences(answer, {**answer, **change})) == 1

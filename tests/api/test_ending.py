@@ -11,7 +11,7 @@ from app.api.http.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HUR
 from tests.api.server_process import ServerProcess
 
 SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}
-# Seconds that a busy machine may add.
+# Seconds. The maximum delay of a busy machine.
 SLACK_S = 20.0
 
 

@@ -1,4 +1,4 @@
-"""Every error has one response, whose size does not depend on the request."""
+"""Every error has one response. Its size does not depend on the request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make(kind: type[ServiceError]) -> ServiceError:
     return kind("no")
 
 
-def test_every_error_stands_in_the_table_and_no_other() -> None:
+def test_the_table_has_exactly_the_errors() -> None:
     assert set(subclasses(ServiceError)) - ABSTRACT == set(ANSWERS)
 
 

@@ -1,4 +1,4 @@
-"""The real server in two workers: one caller's load does not block another, by key and by address."""
+"""The real server with two workers. A caller's load does not block another caller, by key and by address."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
 from tests.api.test_workers_of_the_model import COMMAND, SETTINGS
 
 LOUD, QUIET = "loud-caller", "quiet-caller"
-LINES = [
+SENTENCES = [
     f"Anna {does} the {thing} every {day}."
     for does in ("draws", "finds")
     for thing in ("river", "house")
@@ -35,20 +35,20 @@ SMALL: dict[str, object] = {
 class Caller:
     """Sends requests with a key, from an address, or through a proxy.
 
-    statuses: of the background requests.
+    statuses: the status codes of the background requests.
     """
 
     def __init__(
         self, server: ServerProcess, *, key: str = "", address: str = "127.0.0.1", forwarded: str = ""
     ) -> None:
-        """forwarded: what a proxy at `address` writes into X-Forwarded-For."""
+        """forwarded: the value of X-Forwarded-For from a proxy at `address`."""
         self._client = httpx.Client(
             base_url=server.url,
             headers={"authorization": f"Bearer {key}"} if key else {"x-forwarded-for": forwarded},
             transport=httpx.HTTPTransport(
                 verify=NO_CERTIFICATES, local_address=address, limits=httpx.Limits(max_connections=64)
             ),
-            timeout=PATIENCE_S,
+            timeout=HANG_TIMEOUT_S,
         )
         self.statuses: list[int] = []
 
@@ -58,7 +58,7 @@ class Caller:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def ask(self, text: str | list[str], **options: Any) -> httpx.Response:
+    def translate(self, text: str | list[str], **options: Any) -> httpx.Response:
         body = {"text": text, "source": "en", "target": "de", "timeout_ms": 60_000, **options}
         return self._client.post("/v1/translate", json=body)
 
@@ -73,16 +73,16 @@ class Caller:
 
     @contextlib.contextmanager
     def flooding(self, num_clients: int, text: list[str], **options: Any) -> Iterator[None]:
-        """Send requests in the background, one after another per client, until the scope ends."""
+        """Send requests in the background until the scope ends. Each client sends one after another."""
         is_over = threading.Event()
 
-        def ask() -> None:
+        def send_requests() -> None:
             while not is_over.is_set():
                 with contextlib.suppress(httpx.HTTPError):
-                    self.statuses.append(self.ask(text, **options).status_code)
+                    self.statuses.append(self.translate(text, **options).status_code)
                 is_over.wait(0.05)
 
-        threads = [threading.Thread(target=ask, daemon=True) for _ in range(num_clients)]
+        threads = [threading.Thread(target=send_requests, daemon=True) for _ in range(num_clients)]
         for thread in threads:
             thread.start()
         try:
@@ -91,11 +91,11 @@ class Caller:
             is_over.set()
             self._client.close()  # a disconnect frees the rows
             for thread in threads:
-                thread.join(PATIENCE_S)
+                thread.join(HANG_TIMEOUT_S)
 
 
 def wait_until_full(caller: Caller, num_sentences: int) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + HANG_TIMEOUT_S
     while caller.pending() < num_sentences:
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -108,41 +108,41 @@ def server() -> Iterator[ServerProcess]:
         yield process.ready()
 
 
-def test_a_full_queue_of_one_key_refuses_no_line_of_another(server: ServerProcess) -> None:
+def test_a_full_queue_of_one_key_refuses_no_sentence_of_another(server: ServerProcess) -> None:
     loud = Caller(server, key=LOUD)
-    texts = [f"{line} {number}" for number in range(4) for line in LINES]
+    texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
     with Caller(server, key=QUIET) as quiet, loud.flooding(4, texts, beam_size=16):
         wait_until_full(quiet, 64)
-        assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
-    assert 429 in loud.statuses, "it is its own queue that was full"
+        assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
+    assert 429 in loud.statuses, "the loud caller's own queue must be full"
 
 
 def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
-    """All rows are occupied for 200 steps; lines of another key are answered before the first of those sentences."""
+    """One key occupies all rows for 200 steps. Sentences of another key are answered before the first of them ends."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
-        alone = [quiet.ask(line).json()["translations"] for line in LINES]
+        alone = [quiet.translate(line).json()["translations"] for line in SENTENCES]
     with (
         Caller(server, key=QUIET) as quiet,
-        loud.flooding(1, LINES * 4, beam_size=16, min_target_length=200),
+        loud.flooding(1, SENTENCES * 4, beam_size=16, min_target_length=200),
     ):
         wait_until_full(quiet, 32)
-        time.sleep(0.5)  # rows are occupied
+        time.sleep(0.5)  # until the rows are occupied
         before = quiet.finished()
-        beside = [quiet.ask(line).json()["translations"] for line in LINES]
-        num_of_loud = quiet.finished() - before - len(LINES)
+        beside = [quiet.translate(line).json()["translations"] for line in SENTENCES]
+        num_of_loud = quiet.finished() - before - len(SENTENCES)
     assert beside == alone
-    assert num_of_loud <= len(LINES)
+    assert num_of_loud <= len(SENTENCES)
 
 
 def test_without_keys_each_address_has_its_share() -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **SMALL}) as server:
         server.ready()
         loud = Caller(server)
-        texts = [f"{line} {number}" for number in range(4) for line in LINES]
+        texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
         with Caller(server, address="127.0.0.2") as quiet, loud.flooding(4, texts, beam_size=16):
             wait_until_full(quiet, 64)
-            assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
+            assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
 
 
 def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
@@ -150,11 +150,11 @@ def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
     with ServerProcess(COMMAND, settings) as server:
         server.ready()
         loud = Caller(server, forwarded="198.51.100.7")
-        texts = [f"{line} {number}" for number in range(4) for line in LINES]
+        texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
         with (
             Caller(server, forwarded="10.9.9.9, 198.51.100.8") as quiet,
             loud.flooding(4, texts, beam_size=16),
         ):
             wait_until_full(quiet, 64)
-            assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
-    assert 429 in loud.statuses, "it is its own queue that was full"
+            assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
+    assert 429 in loud.statuses, "the loud caller's own queue must be full"

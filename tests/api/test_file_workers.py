@@ -1,4 +1,4 @@
-"""Files that are slow, large or endless end only themselves, over sockets with real worker processes."""
+"""A slow, large or endless file fails alone. The tests use sockets and real worker processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import httpx
 import psutil
 import pytest
 
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
-# More than ten seconds of work for Markdown's parser.
+# Markdown's parser needs more than ten seconds for this file.
 SLOW = b"![" * 400_000
-# More than a worker with 100 MB can hold.
+# This file needs more memory than a worker with 100 MB has.
 LARGE = b"# a\n" * 60_000
 
 
@@ -41,7 +41,7 @@ def post(http: httpx.Client, name: str, content: bytes) -> httpx.Response:
 
 
 def upload(name: str, content: bytes, *, num_sent: int | None = None) -> bytes:
-    """The bytes of an upload. num_sent: how many bytes of its file it holds; None for all."""
+    """The bytes of an upload. num_sent: the number of bytes of the file in it; None for all."""
     form = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
     head = (
         form % (b"source", b"en")
@@ -69,7 +69,7 @@ def workers(server: ServerProcess) -> list[psutil.Process]:
 
 def busy_worker(server: ServerProcess) -> psutil.Process:
     """The worker that has used some CPU time."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + HANG_TIMEOUT_S
     while time.monotonic() < until:
         for worker in workers(server):
             if worker.cpu_times().user > 0.4:
@@ -78,9 +78,9 @@ def busy_worker(server: ServerProcess) -> psutil.Process:
     raise AssertionError("no worker came")
 
 
-def gone(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     try:
-        process.wait(PATIENCE_S)
+        process.wait(HANG_TIMEOUT_S)
     except psutil.TimeoutExpired:
         return False
     return True
@@ -106,7 +106,7 @@ def test_a_worker_ends_with_its_caller(echo_command: list[str]) -> None:
             caller.sendall(upload("a.md", SLOW))
             worker = busy_worker(server)
             assert http.get("/livez").status_code == 200
-        assert gone(worker)
+        assert has_ended(worker)
         assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
 
 
@@ -118,10 +118,10 @@ def test_a_drain_ends_a_worker_that_is_at_work(echo_command: list[str]) -> None:
             worker = busy_worker(server)
             server.signal()
             assert server.ended() == 0
-            assert gone(worker)
+            assert has_ended(worker)
 
 
-def test_a_killed_server_leaves_no_worker_and_its_files_go_with_the_next_start(
+def test_a_killed_server_leaves_no_worker_and_the_next_start_deletes_its_files(
     echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -133,11 +133,11 @@ def test_a_killed_server_leaves_no_worker_and_its_files_go_with_the_next_start(
                 caller.sendall(upload("a.md", SLOW))
                 worker = busy_worker(killed)
                 killed.signal(signal.SIGKILL)
-                assert gone(worker)
+                assert has_ended(worker)
         assert len(list(tmp_path.glob("transduce-files-*"))) == 2
         with ServerProcess(echo_command) as following:
             following.ready()
-            # A folder that a server still uses is kept.
+            # The start keeps a folder that another server uses.
             assert len(list(tmp_path.glob("transduce-files-*"))) == 1
             assert http.get(url).content == b"Anna sees the river today."
 
@@ -157,7 +157,7 @@ def test_a_drain_while_an_upload_is_read_is_503(echo_command: list[str]) -> None
     assert not [line for line in server.log if '"level": "error"' in line or "Traceback" in line]
 
 
-def test_a_line_of_many_sentences_is_cut(echo_command: list[str]) -> None:
+def test_a_line_of_many_sentences_is_split(echo_command: list[str]) -> None:
     line = b"Anna sees. " * 5_000
     settings: dict[str, object] = {"max_request_sentences": 100, "max_items": 50}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as http:

@@ -1,4 +1,4 @@
-"""What a server loads at start and what it loads later: no request waits for loading."""
+"""What a server loads at the start and what it loads later. No request waits for loading."""
 
 from __future__ import annotations
 

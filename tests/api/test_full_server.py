@@ -1,4 +1,4 @@
-"""A server with all its connections in use answers probes, and closes idle connections for new ones."""
+"""A server with all connections in use answers probes, and closes idle connections for new connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(echo_command: list[str]) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def connect(small: ServerProcess) -> Iterator[Connect]:
-    """Connects to the small server; all connections are closed at the end."""
+    """A function that connects to the small server. All connections are closed at the end."""
     made: list[socket.socket] = []
 
     def connect(source: str = HERE, *, port: int | None = None) -> socket.socket:
@@ -58,16 +58,16 @@ def connect(small: ServerProcess) -> Iterator[Connect]:
         each.close()
 
 
-def begun(connect: Connect, source: str, number: int) -> None:
-    """Connections with an incomplete request, whose body never arrives."""
+def open_unfinished(connect: Connect, source: str, number: int) -> None:
+    """Open connections with an incomplete request. The body never arrives."""
     for _ in range(number):
         connection = connect(source)
         connection.sendall(BEGUN.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
-        assert connection.recv(100).startswith(b"HTTP/1.1 100 "), "the application reads it"
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 "), "the application must read the request"
 
 
-def idle(connect: Connect, source: str, number: int) -> list[socket.socket]:
-    """Connections that have had a response."""
+def open_idle(connect: Connect, source: str, number: int) -> list[socket.socket]:
+    """Open connections, and read one response on each."""
     connections = [connect(source) for _ in range(number)]
     for connection in connections:
         connection.sendall(GET)
@@ -76,8 +76,8 @@ def idle(connect: Connect, source: str, number: int) -> list[socket.socket]:
 
 
 def are_closed(connections: Sequence[socket.socket]) -> list[bool]:
-    """Which of them the server closes within 0.2 s."""
-    time.sleep(0.2)  # once for all of them
+    """For each connection, return whether the server closes it within 0.2 s."""
+    time.sleep(0.2)  # one wait for all connections
     readable, _, _ = select.select(connections, [], [], 0)
     return [connection in readable and connection.recv(65_536) == b"" for connection in connections]
 
@@ -89,18 +89,18 @@ def status_of(connection: socket.socket, sent: bytes = GET) -> int:
 
 
 def test_the_longest_idle_connection_of_an_address_makes_room(connect: Connect) -> None:
-    old = idle(connect, HERE, MAX_PER_ADDRESS)
-    old[0].sendall(GET)  # so the second one has been idle longest
+    old = open_idle(connect, HERE, MAX_PER_ADDRESS)
+    old[0].sendall(GET)  # so the second connection is idle longest
     assert_live(old[0])
-    others = idle(connect, THERE, 1)
+    others = open_idle(connect, THERE, 1)
     assert status_of(connect(HERE)) == 200
     assert are_closed(old) == [False, True, False, False, False, False]
     assert are_closed(others[:1]) == [False]
 
 
 def test_the_longest_idle_connection_of_all_makes_room(connect: Connect) -> None:
-    first = idle(connect, THERE, 2)
-    second = idle(connect, HERE, MAX_CONNECTIONS - 2)
+    first = open_idle(connect, THERE, 2)
+    second = open_idle(connect, HERE, MAX_CONNECTIONS - 2)
     assert status_of(connect(ELSEWHERE)) == 200
     assert are_closed([*first, *second]) == [True] + [False] * 7
 
@@ -115,20 +115,20 @@ def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> Non
 
 
 def test_probes_are_answered_if_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
-    begun(connect, HERE, MAX_PER_ADDRESS)
-    begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
+    open_unfinished(connect, HERE, MAX_PER_ADDRESS)
+    open_unfinished(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(30):
         for path in (b"/livez", b"/readyz"):
             probe = connect(HERE)
             assert status_of(probe, GET.replace(b"/livez", path)) == 200
-            assert probe.recv(1) == b"", "its place is the next probe's"
+            assert probe.recv(1) == b"", "the place of this probe is free for the next probe"
     before = small.metric("transduce_http_connections_refused_total")
     assert status_of(connect(ELSEWHERE), GET.replace(b"/livez", b"/v1/models")) == 503
     assert small.metric("transduce_http_connections_refused_total") == before + 1
 
 
 def test_one_address_does_not_shut_out_others(small: ServerProcess, connect: Connect) -> None:
-    begun(connect, HERE, MAX_PER_ADDRESS)
+    open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     assert status_of(connect(HERE), GET.replace(b"/livez", b"/v1/models")) == 503
     with httpx.Client(transport=httpx.HTTPTransport(local_address=THERE), trust_env=False) as client:
         question = {"text": GOLDEN, "source": "en", "target": "de"}
@@ -136,8 +136,8 @@ def test_one_address_does_not_shut_out_others(small: ServerProcess, connect: Con
 
 
 def test_silent_connections_do_not_fill_the_reserve(connect: Connect) -> None:
-    begun(connect, HERE, MAX_PER_ADDRESS)
-    begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
+    open_unfinished(connect, HERE, MAX_PER_ADDRESS)
+    open_unfinished(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(300):
         connect(ELSEWHERE)
     assert status_of(connect(HERE)) == 200
@@ -145,7 +145,7 @@ def test_silent_connections_do_not_fill_the_reserve(connect: Connect) -> None:
 
 def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
     port = small.probe_port  # type: ignore[attr-defined]
-    begun(connect, HERE, MAX_PER_ADDRESS)
+    open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         for path in ("/livez", "/readyz", "/metrics", "/livez"):
             assert client.get(path).status_code == 200
@@ -153,7 +153,7 @@ def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
         assert client.post("/v1/translate", json={"text": GOLDEN}).json()["error"]["code"] == "not_found"
     silent = [connect(HERE, port=port) for _ in range(100)]
     assert status_of(connect(HERE, port=port)) == 200
-    assert not any(are_closed(silent)), "those that made room have an answer to read first"
+    assert not any(are_closed(silent)), "closed connections have an answer to read first"
     assert silent[0].recv(65_536) == b""
 
 
@@ -184,7 +184,7 @@ def test_a_request_that_is_not_read_yet_counts() -> None:
     assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
-def test_a_table_forgets_refused_connections() -> None:
+def test_a_table_keeps_no_refused_connections() -> None:
     table = ConnectionTable(1, 1, num_reserved=1)
     busy = [FakeConnection(has_request=True) for _ in range(3)]
     admitted = [table.admit(place, HERE)[0] for place in busy]

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.api.echo import GOLDEN, POISON
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 4}
 
@@ -23,7 +23,7 @@ def server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
     """A server with a short queue, whose steps hang while `hang_file` exists."""
     settings: dict[str, object] = {"max_pending_sentences": 4, "max_request_sentences": 4, "max_items": 4}
     settings |= {"stall_limit_s": 1, "num_rows": 16, "log_level": "debug"}
-    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # no request is answered from the cache
+    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # so no request is answered from the cache
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
         yield process.ready()
 
@@ -41,7 +41,7 @@ def test_a_full_queue_refuses_at_once_and_recovers(server: ServerProcess, hang_f
         for _ in range(10):
             refused = post(server)
             assert refused.status_code == 429
-            assert not any(each.done() for each in held), "it did not wait for anybody"
+            assert not any(each.done() for each in held), "the rejection must not wait for other requests"
             assert refused.json()["error"]["code"] == "overloaded"
             assert int(refused.headers["retry-after"]) >= 1
         hang_file.unlink()
@@ -123,16 +123,14 @@ def test_an_engine_that_only_fails_ends_the_process(echo_command: list[str]) -> 
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
-def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(
-    server: ServerProcess, hang_file: Path
-) -> None:
+def test_a_stalled_engine_is_not_live_and_an_idle_engine_is(server: ServerProcess, hang_file: Path) -> None:
     with server.client() as client:
         time.sleep(1.3)  # longer than the stall limit, without work
         assert client.get("/livez").status_code == 200
         hang_file.touch()
         caller = threading.Thread(target=post, args=(server,))
         caller.start()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + HANG_TIMEOUT_S
         while client.get("/livez").status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -143,7 +141,7 @@ def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(
         assert client.get("/readyz").status_code == 200
 
 
-def test_metrics_conserve(server: ServerProcess) -> None:
+def test_metrics_add_up(server: ServerProcess) -> None:
     before = server.metric("transduce_sentences_total")
     for _ in range(3):
         post(server)

@@ -1,4 +1,4 @@
-"""The translator's arguments from a request body: the model's defaults for absent fields."""
+"""A request body becomes the translator's arguments. Absent fields have the model's defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scored(**fields: Any) -> ScoreRequest:
     return PARSER.score(body, REQUESTER)
 
 
-def test_without_options_they_are_the_models() -> None:
+def test_without_options_the_models_defaults_apply() -> None:
     request = parsed()
     assert request.options == DEFAULTS
     assert request.extra_target_length == EXTRA_TARGET_LENGTH

@@ -14,7 +14,7 @@ TEXT = "Could you bring two chairs into the kitchen, please?"
 SEVERAL = "The old bridge was closed in 1987. Nobody uses it \U0001f600 today.\n\nWhy?"
 
 
-def ask(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
+def post(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
     answer = client.post(path, json={"source": "en", "target": "de", **fields})
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
@@ -23,7 +23,7 @@ def ask(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
 
 def translated(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[str, Any]:
     """The translation of the only text."""
-    (translation,) = ask(client, "/v1/translate", text=text, **options)["translations"]
+    (translation,) = post(client, "/v1/translate", text=text, **options)["translations"]
     result: dict[str, Any] = translation
     return result
 
@@ -40,7 +40,7 @@ def num_subwords(segment: dict[str, Any]) -> int:
 
 
 def test_an_answer_has_no_field_that_the_request_does_not_set(bundled: httpx.Client) -> None:
-    answer = ask(
+    answer = post(
         bundled, "/v1/translate", text=TEXT, beam_size=2, patience=1, loop_guard=False, alignment=False
     )
     assert set(answer) == {"translations", "model", "usage"}
@@ -82,7 +82,9 @@ def test_alternatives_are_the_most_probable_in_each_place(bundled: httpx.Client)
         found = [each["log_probability"] for each in token["alternatives"]]
         assert len(found) == 4
         assert found == sorted(found, reverse=True)
-        assert token["log_probability"] == pytest.approx(found[0], abs=1e-5), "greedy takes the first"
+        assert token["log_probability"] == pytest.approx(found[0], abs=1e-5), (
+            "greedy search takes the most probable"
+        )
         assert token["text"] is None or token["text"].strip() in {
             (each["text"] or "").strip() for each in token["alternatives"]
         }
@@ -119,7 +121,7 @@ def test_coverage_counts(bundled: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("word", ["zwei", "bitte", "Könnten Sie"])
-def test_what_is_suppressed_is_not_said(bundled: httpx.Client, word: str) -> None:
+def test_suppressed_text_is_not_in_the_translation(bundled: httpx.Client, word: str) -> None:
     assert word in translated(bundled)["text"]
     assert word not in translated(bundled, suppress=word)["text"]
     assert word not in translated(bundled, suppress=["Haus", word])["text"]
@@ -128,20 +130,20 @@ def test_what_is_suppressed_is_not_said(bundled: httpx.Client, word: str) -> Non
 def test_a_prefix_begins_its_own_text_only(bundled: httpx.Client) -> None:
     texts = ["Could you help me? I am late.", "Where is he?", "Where is she?"]
     prefixes = ["Kannst du", "", "Und wo"]
-    answer = ask(bundled, "/v1/translate", text=texts, target_prefix=prefixes)
+    answer = post(bundled, "/v1/translate", text=texts, target_prefix=prefixes)
     found = [translation["text"] for translation in answer["translations"]]
     assert [text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True)] == [True] * 3
     assert found[1] == translated(bundled, texts[1])["text"]
     assert found[0].endswith(translated(bundled, "I am late.")["text"])
 
 
-def test_lengths_are_held(bundled: httpx.Client) -> None:
+def test_length_limits_are_kept(bundled: httpx.Client) -> None:
     free = num_subwords(segment_of(bundled, token_scores=True))
     assert num_subwords(segment_of(bundled, min_target_length=free + 5, token_scores=True)) >= free + 5
     assert num_subwords(segment_of(bundled, min_target_length=80, token_scores=True, beam_size=1)) >= 80
     short = segment_of(bundled, max_target_length=free - 5, token_scores=True, beam_size=1)
     assert (num_subwords(short), short["finish_reason"]) == (free - 5, "length")
-    num_source = ask(bundled, "/v1/translate", text=TEXT)["usage"]["source_tokens"] - 1
+    num_source = post(bundled, "/v1/translate", text=TEXT)["usage"]["source_tokens"] - 1
     half = segment_of(bundled, max_target_ratio=0.5, token_scores=True, beam_size=1)
     assert num_subwords(half) == math.floor(0.5 * num_source)
     double = segment_of(bundled, min_target_ratio=2, token_scores=True, beam_size=1)
@@ -160,7 +162,7 @@ def test_no_ngram_occurs_twice(bundled: httpx.Client) -> None:
     assert len(set(held)) == len(held)
 
 
-def test_what_was_said_is_worth_less(bundled: httpx.Client) -> None:
+def test_the_repetition_penalty_lowers_repeated_tokens(bundled: httpx.Client) -> None:
     text = "He runs and runs and runs and runs and runs and runs."
     plain, penalised = (
         translated(bundled, text, beam_size=1, repetition_penalty=penalty)["text"].split()
@@ -170,7 +172,7 @@ def test_what_was_said_is_worth_less(bundled: httpx.Client) -> None:
 
 
 def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
-    """A length beyond the sentence's end makes the model repeat itself."""
+    """With a minimum length beyond the end of the sentence, the model repeats itself."""
     circling = {"beam_size": 1, "min_target_length": 60, "loop_guard": True}
     looped = segment_of(bundled, "The water is cold.", **circling, token_scores=True)
     assert looped["has_looped"] is True
@@ -183,28 +185,29 @@ def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client)
 def test_a_seed_draws_the_same_again(bundled: httpx.Client) -> None:
     sampling = {"temperature": 1.3, "top_p": 0.95, "top_k": 50}
     drawn = [
-        ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed}) for seed in (1, 2, 3, 1)
+        post(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed})
+        for seed in (1, 2, 3, 1)
     ]
     texts = [answer["translations"][0]["text"] for answer in drawn]
     assert [answer["seed"] for answer in drawn] == [1, 2, 3, 1]
     assert texts[0] == texts[3]
     assert len(set(texts)) > 1
-    free = [ask(bundled, "/v1/translate", text=TEXT, sampling=sampling) for _ in range(2)]
+    free = [post(bundled, "/v1/translate", text=TEXT, sampling=sampling) for _ in range(2)]
     assert free[0]["seed"] != free[1]["seed"]
-    again = ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": free[0]["seed"]})
+    again = post(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": free[0]["seed"]})
     assert again["translations"] == free[0]["translations"]
 
 
 def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Client) -> None:
-    """In order; `text` is the first."""
+    """The samples have consecutive seeds, in order. `text` is the first sample."""
     sampling = {"temperature": 1.3, "top_p": 0.95, "seed": 11}
     one_by_one = [
-        ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed})["translations"][0][
+        post(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed})["translations"][0][
             "text"
         ]
         for seed in (11, 12, 13, 14)
     ]
-    answer = ask(bundled, "/v1/translate", text=TEXT, sampling=sampling, num_hypotheses=4)
+    answer = post(bundled, "/v1/translate", text=TEXT, sampling=sampling, num_hypotheses=4)
     (translation,) = answer["translations"]
     assert answer["seed"] == 11
     assert [each["text"] for each in translation["hypotheses"]] == one_by_one
@@ -218,19 +221,19 @@ def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Clien
 def test_several_samples_of_the_last_seed(bundled: httpx.Client) -> None:
     """The following hypothesis becomes the first."""
     last = 2**63 - 1
-    pair = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": last}, num_hypotheses=2)
-    first = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": 0})
+    pair = post(bundled, "/v1/translate", text=TEXT, sampling={"seed": last}, num_hypotheses=2)
+    first = post(bundled, "/v1/translate", text=TEXT, sampling={"seed": 0})
     assert pair["translations"][0]["hypotheses"][1]["text"] == first["translations"][0]["text"]
 
 
 def test_without_a_seed_several_samples_can_be_drawn_again(bundled: httpx.Client) -> None:
-    drawn = ask(bundled, "/v1/translate", text=TEXT, sampling={}, num_hypotheses=3)
-    again = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": drawn["seed"]}, num_hypotheses=3)
+    drawn = post(bundled, "/v1/translate", text=TEXT, sampling={}, num_hypotheses=3)
+    again = post(bundled, "/v1/translate", text=TEXT, sampling={"seed": drawn["seed"]}, num_hypotheses=3)
     assert again["translations"] == drawn["translations"]
 
 
 def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
-    """The first text is streamed during decoding."""
+    """The first sample is streamed during decoding."""
     body = {"text": TEXT, "source": "en", "target": "de", "sampling": {"seed": 11}, "num_hypotheses": 3}
     whole = bundled.post("/v1/translate", json=body).json()
     events = bundled.post("/v1/translate/stream", json=body).text
@@ -240,7 +243,7 @@ def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
 
 
 def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
-    """For the limit on a request's sentences and for the queue's."""
+    """This holds for the limit on a request's sentences and for the limit of the queue."""
     body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
     assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
     refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})
@@ -254,7 +257,7 @@ def test_cold_or_narrow_sampling_is_greedy(bundled: httpx.Client) -> None:
         assert translated(bundled, sampling=sampling)["text"] == greedy["text"]
 
 
-def test_searching_on_never_finds_worse(bundled: httpx.Client) -> None:
+def test_a_longer_search_finds_no_worse_translation(bundled: httpx.Client) -> None:
     first = segment_of(bundled, beam_size=4)["score"]
     assert segment_of(bundled, beam_size=4, early_stop="bound")["score"] >= first - 1e-4
     assert segment_of(bundled, beam_size=4, patience=3)["score"] >= first - 1e-4
@@ -264,7 +267,7 @@ def test_scores_of_a_pair_are_those_of_its_own_translation(bundled: httpx.Client
     texts = [TEXT, "The water is cold.", "Nobody knows \u4f60\u597d \U0001f600 here."]
     own = [segment_of(bundled, text, token_scores=True) for text in texts]
     translations = [translated(bundled, text)["text"] for text in texts]
-    answer = ask(bundled, "/v1/score", text=texts, translation=translations, token_scores=True)
+    answer = post(bundled, "/v1/score", text=texts, translation=translations, token_scores=True)
     assert len(answer["scores"]) == 3
     for segment, score, translation in zip(own, answer["scores"], translations, strict=True):
         assert [token["text"] for token in score["tokens"]] == [token["text"] for token in segment["tokens"]]
@@ -277,7 +280,7 @@ def test_scores_of_a_pair_are_those_of_its_own_translation(bundled: httpx.Client
 
 def test_a_wrong_translation_scores_lower_where_it_is_wrong(bundled: httpx.Client) -> None:
     right, wrong = " Das Wasser ist kalt. ", "Das Wasser ist blau."
-    answer = ask(
+    answer = post(
         bundled,
         "/v1/score",
         text=["The water is cold."] * 2,
@@ -297,5 +300,5 @@ def test_a_wrong_translation_scores_lower_where_it_is_wrong(bundled: httpx.Clien
 
 def test_a_decomposed_translation_is_returned_as_sent(bundled: httpx.Client) -> None:
     translation = "Es ist spa\u0308t."
-    answer = ask(bundled, "/v1/score", text="It is late.", translation=translation, token_scores=True)
+    answer = post(bundled, "/v1/score", text="It is late.", translation=translation, token_scores=True)
     assert "".join(token["text"] or "" for token in answer["scores"][0]["tokens"]) == translation

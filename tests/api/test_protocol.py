@@ -1,4 +1,4 @@
-"""The protocol itself, over sockets, with applications of a few lines."""
+"""The HTTP protocol over sockets, with small ASGI applications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.observability.metrics import Metrics
 LIMITS = ConnectionLimits(read_timeout_s=5.0, stall_s=5.0, max_header_bytes=4096)
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 LAST_GET = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-PATIENCE_S = 10.0
+HANG_TIMEOUT_S = 10.0
 DATE = (b"date", b"today")
 
 
@@ -53,15 +53,15 @@ async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, a
 def answer(app: ASGIApp, sent: bytes) -> bytes:
     """All data until the server closes the connection."""
 
-    async def ask() -> bytes:
+    async def exchange() -> bytes:
         async with connected(app) as (reader, writer):
             writer.write(sent)
-            return await asyncio.wait_for(reader.read(), PATIENCE_S)
+            return await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
 
-    return uvloop.run(ask())
+    return uvloop.run(exchange())
 
 
-def saying(*messages: Message) -> ASGIApp:
+def app_that_sends(*messages: Message) -> ASGIApp:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:
             await send(dict(message))
@@ -82,41 +82,43 @@ LENGTH = (b"content-length", b"5")
 
 def test_a_response_is_as_the_application_sent_it() -> None:
     head, _, reply = answer(
-        saying(start((b"X-One", b"1"), LENGTH), body(b"hello")), GET + LAST_GET
+        app_that_sends(start((b"X-One", b"1"), LENGTH), body(b"hello")), GET + LAST_GET
     ).partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     assert lines[0] == b"HTTP/1.1 200 OK"
     assert [line.partition(b":")[0].lower() for line in lines[1:]] == [b"date", b"x-one", b"content-length"]
-    assert reply.startswith(b"helloHTTP/1.1 200 OK\r\n"), "the second request has its own answer"
+    assert reply.startswith(b"helloHTTP/1.1 200 OK\r\n"), "the second request must have its own answer"
     assert reply.endswith(b"\r\n\r\nhello")
 
 
 @pytest.mark.parametrize("nasty", [b"1\r\nset-cookie: a=b", b"1\nset-cookie: a=b", b"\x00"])
-def test_no_value_makes_a_header(nasty: bytes) -> None:
-    reply = answer(saying(start((b"x-one", nasty), LENGTH), body(b"hello")), GET)
+def test_a_header_value_cannot_add_a_header(nasty: bytes) -> None:
+    reply = answer(app_that_sends(start((b"x-one", nasty), LENGTH), body(b"hello")), GET)
     assert b"set-cookie" not in reply
     assert b"\x00" not in reply
     assert b"hello" not in reply
 
 
-@pytest.mark.parametrize("said", [b"4", b"6"])
-def test_a_body_of_another_length_closes_the_connection(said: bytes) -> None:
-    reply = answer(saying(start((b"content-length", said)), body(b"hello")), GET + LAST_GET)
+@pytest.mark.parametrize("declared_length", [b"4", b"6"])
+def test_a_body_of_another_length_closes_the_connection(declared_length: bytes) -> None:
+    reply = answer(
+        app_that_sends(start((b"content-length", declared_length)), body(b"hello")), GET + LAST_GET
+    )
     assert reply.count(b"HTTP/1.1") == 1, "the connection is closed"
 
 
 def test_an_answer_in_parts_arrives_in_order() -> None:
-    app = saying(start(LENGTH), body(b"he", more=True), body(b"llo"))
+    app = app_that_sends(start(LENGTH), body(b"he", more=True), body(b"llo"))
     assert answer(app, LAST_GET).endswith(b"\r\n\r\nhello")
-    app = saying(start(), body(b"he", more=True), body(b"llo"))
+    app = app_that_sends(start(), body(b"he", more=True), body(b"llo"))
     assert answer(app, LAST_GET).endswith(b"\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n")
 
 
-def test_no_body_where_there_is_none() -> None:
-    reply = answer(saying(start(LENGTH), body(b"hello")), GET.replace(b"GET", b"HEAD") + LAST_GET)
+def test_responses_that_have_no_body_send_none() -> None:
+    reply = answer(app_that_sends(start(LENGTH), body(b"hello")), GET.replace(b"GET", b"HEAD") + LAST_GET)
     assert reply.count(b"content-length: 5") == 2
     assert reply.count(b"hello") == 1
-    assert answer(saying(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
+    assert answer(app_that_sends(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
 
 
 def test_a_failure_between_head_and_body_closes_the_connection() -> None:
@@ -129,12 +131,12 @@ def test_a_failure_between_head_and_body_closes_the_connection() -> None:
 
 @pytest.mark.parametrize("num_bytes", [10, 200_000])
 def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
-    async def ask() -> bool:
+    async def exchange() -> bool:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
 
         async def work() -> None:
             has_begun.set()
-            await asyncio.sleep(PATIENCE_S)
+            await asyncio.sleep(HANG_TIMEOUT_S)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope, receive, send)
@@ -148,12 +150,12 @@ def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
                 b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
             )
             writer.write(head % num_bytes + b'"' + b"x" * (num_bytes - 2) + b'"')
-            await asyncio.wait_for(has_begun.wait(), PATIENCE_S)
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
             writer.close()
-            await asyncio.wait_for(has_ended.wait(), PATIENCE_S / 2)
+            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S / 2)
         return True
 
-    assert uvloop.run(ask())
+    assert uvloop.run(exchange())
 
 
 def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
@@ -187,17 +189,19 @@ def test_the_scope_reports_the_disconnect_after_the_connection_is_freed() -> Non
     assert not reader["has_stalled"]()
 
 
-def test_requests_that_were_sent_ahead_may_wait_for_the_answers_before_them() -> None:
+def test_pipelined_requests_may_wait_for_earlier_answers() -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await asyncio.sleep(MAX_UNREAD_S * 1.2)
         await send(start(LENGTH))
         await send(body(b"hello"))
 
-    async def ask() -> bytes:
+    async def exchange() -> bytes:
         async with connected(app) as (reader, writer):
             for sent in (GET, GET, LAST_GET):
                 writer.write(sent)
-                await asyncio.sleep(0.05)  # in packets of their own: those behind the second stay unread
-            return await asyncio.wait_for(reader.read(), PATIENCE_S)
+                await asyncio.sleep(
+                    0.05
+                )  # each request is a packet, and the packets after the second one stay unread
+            return await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
 
-    assert uvloop.run(ask()).count(b"HTTP/1.1 200") == 3
+    assert uvloop.run(exchange()).count(b"HTTP/1.1 200") == 3

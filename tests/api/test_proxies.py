@@ -1,4 +1,4 @@
-"""Headers of proxies: read where the proxy is trusted, ignored elsewhere."""
+"""The server reads the forwarding headers of trusted proxies, and ignores those of other clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORWARDED = {"x-forwarded-proto": "https", "x-forwarded-for": "198.51.100.7", "h
 
 
 def file_address(client: httpx.Client) -> str:
-    """The address in the answer to an upload that came through a proxy with TLS."""
+    """Upload a file through a proxy with TLS. Returns the address in the answer."""
     fields = {"source": "en", "target": "de"}
     answer = client.post(
         "/translate_file", data=fields, files={"file": ("a.txt", b"Anna sees.")}, headers=FORWARDED
@@ -77,7 +77,7 @@ def test_addresses_and_networks_of_both_families_are_proxies(proxy: str, host: s
 
 
 @pytest.mark.parametrize("proxy", ["localhost", "10.0.0.1/8", "*", "127.0.0.1:80"])
-def test_what_is_neither_an_address_nor_a_network_is_refused(proxy: str) -> None:
+def test_an_invalid_proxy_address_is_refused(proxy: str) -> None:
     with pytest.raises(
         SettingsError, match=r"TRANSDUCE_TRUSTED_PROXIES: .* is neither an address nor a network"
     ):

@@ -12,7 +12,7 @@ import subprocess
 import httpx
 import pytest
 
-from tests.api.server_process import PATIENCE_S, ROOT
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
     )
     os.close(theirs)
     try:
-        readable, _, _ = select.select([ours], [], [], PATIENCE_S)
+        readable, _, _ = select.select([ours], [], [], HANG_TIMEOUT_S)
         reply = os.read(ours, 1000).decode() if readable else ""
         found = re.fullmatch(line, reply)
         assert found, reply
-        assert httpx.get(f"{found[1]}/readyz", timeout=PATIENCE_S, trust_env=False).status_code == 200
+        assert httpx.get(f"{found[1]}/readyz", timeout=HANG_TIMEOUT_S, trust_env=False).status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(HANG_TIMEOUT_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -54,4 +54,4 @@ def test_without_a_terminal_nothing_is_printed(echo_command: list[str]) -> None:
         assert process.stdout is not None
         assert any('"ready"' in line for line in process.stdout)
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=PATIENCE_S)[1] == ""
+        assert process.communicate(timeout=HANG_TIMEOUT_S)[1] == ""

@@ -1,4 +1,4 @@
-"""Requests that RFC 9112 tells servers to reject, over bare sockets; every response has a request id."""
+"""Requests that a server must reject according to RFC 9112, over sockets. Every response has a request id."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ SERVED = {
 
 
 @pytest.mark.parametrize("sent", SERVED.values(), ids=SERVED)
-def test_what_is_allowed_is_served(server: ServerProcess, sent: bytes) -> None:
+def test_an_allowed_head_is_served(server: ServerProcess, sent: bytes) -> None:
     assert answer(server, sent).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_trailer_is_no_header(server: ServerProcess) -> None:
-    """The request is already being processed, so a trailer has no effect."""
+    """The server already processes the request when a trailer arrives. So a trailer has no effect."""
     head = POST + CHUNKED + b"\r\n"
     with server.connect() as connection:
         connection.sendall(head + CHUNKS[:-2] + b"content-encoding: gzip\r\nx-request-id: late\r\n\r\n")
@@ -115,7 +115,9 @@ def test_an_endless_chunk_extension_is_refused(server: ServerProcess, begin: byt
         except OSError:
             pass
     assert num_sent < 20_000_000
-    assert server.metric("transduce_http_request_read_timeouts_total") == before, "its size, not its time"
+    assert server.metric("transduce_http_request_read_timeouts_total") == before, (
+        "the size must end the connection, not the timeout"
+    )
     with server.connect() as connection:
         connection.sendall(POST + CHUNKED + b"\r\n" + begin)
         while not select.select([connection], [], [], 0.05)[
@@ -145,7 +147,7 @@ def test_every_answer_names_its_request(server: ServerProcess, sent: bytes, stat
     assert REQUEST_ID.search(received)
 
 
-def test_a_refused_request_keeps_the_id_that_it_brought(server: ServerProcess) -> None:
+def test_a_refused_request_keeps_its_request_id(server: ServerProcess) -> None:
     sent = b"GET /livez HTTP/1.1\r\nx-request-id: mine\r\n\r\n"
     received = answer(server, sent)
     assert received.startswith(b"HTTP/1.1 400 ")

@@ -1,4 +1,4 @@
-"""Work that the server does for all requests."""
+"""The garbage collection that the server runs between requests, and the callers of addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from app.api.service import Phase, Service
 from app.observability.metrics import Metrics
 from app.runtime.memory import limit_pauses
 from app.stores.glossaries import GlossaryStore
-from tests.api.server_process import PATIENCE_S
+from tests.api.server_process import HANG_TIMEOUT_S
 
 
-class Knot:
-    """Garbage that only a full collection finds: an old reference cycle."""
+class ReferenceCycle:
+    """A reference cycle. Once it is old, only a full collection finds it."""
 
     def __init__(self) -> None:
         self.own = self
@@ -28,16 +28,16 @@ def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.Mon
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
-        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # never called
-        knot, is_gone = Knot(), asyncio.Event()
+        service.phase, service._models = Phase.READY, object()  # type: ignore[assignment]  # never called
+        knot, is_gone = ReferenceCycle(), asyncio.Event()
         reply = weakref.ref(knot, lambda _: is_gone.set())
         gc.collect()
         with service.work():
             del knot
             gc.collect(1)  # the young generation becomes old, which triggers a full collection
             await asyncio.sleep(0.05)
-            assert reply() is not None, "a request is in work"
-        await asyncio.wait_for(is_gone.wait(), PATIENCE_S)
+            assert reply() is not None, "a request runs, so there must be no collection"
+        await asyncio.wait_for(is_gone.wait(), HANG_TIMEOUT_S)
 
     gc.disable()
     try:

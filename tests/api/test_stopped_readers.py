@@ -1,4 +1,4 @@
-"""Clients that send and do not read: how much the server buffers for them, and for how long."""
+"""Clients that send requests and do not read the answers: the server bounds their buffers and their time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.api.server_process import ServerProcess
 
 STALL_S = 1.0
-ASK = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
+GET_OPENAPI = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
 NUM_PIPELINED = 240
 NUM_READERS = 8
 # Bytes that the kernel buffers at most for an unread connection (tcp_wmem's third figure on Linux).
@@ -32,7 +32,7 @@ def num_files(server: ServerProcess) -> int:
 
 
 def stopped_reader(server: ServerProcess, content: bytes) -> socket.socket:
-    """A client that sends and never reads."""
+    """A client that sends requests and never reads."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", server.port))
@@ -49,12 +49,12 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
         ExitStack() as opened,
     ):
         size = len(client.get("/openapi.json").content)
-        assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "else the system takes it all"
-        client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are loaded
+        assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "otherwise the kernel buffers all answers"
+        client.post("/v1/detect", json={"text": "Anna sees the river."})  # now its models are loaded
         before, files = memory(server), num_files(server)
         sent_at = time.monotonic()
         for _ in range(NUM_READERS):
-            opened.enter_context(stopped_reader(server, NUM_PIPELINED * ASK))
+            opened.enter_context(stopped_reader(server, NUM_PIPELINED * GET_OPENAPI))
         largest = 0
         while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
             largest = max(largest, memory(server))
@@ -66,7 +66,7 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
         # Requests that wait behind a response take a few kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:
-            assert time.monotonic() - sent_at < 20 * STALL_S, "their connections are closed"
+            assert time.monotonic() - sent_at < 20 * STALL_S, "the server must close their connections"
             time.sleep(0.05)
         assert client.get("/readyz").status_code == 200
 
@@ -76,11 +76,11 @@ def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
     """The client reads a little within each time limit, too little for the kernel to accept more data."""
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
-        stopped_reader(server.ready(), NUM_PIPELINED * ASK) as reader,
+        stopped_reader(server.ready(), NUM_PIPELINED * GET_OPENAPI) as reader,
     ):
         until = time.monotonic() + 4 * STALL_S
         while time.monotonic() < until:
-            assert reader.recv(2_000), "cut off"
+            assert reader.recv(2_000), "the server must not close the connection"
             time.sleep(STALL_S / 20)
         assert server.metric("transduce_http_stalled_readers_total") == 0
         server.wait_until("transduce_http_stalled_readers_total", 1, timeout_s=20.0)  # it stops reading

@@ -1,4 +1,4 @@
-"""POST /v1/translate/stream: the events add up to the answer, and a slow reader delays no other."""
+"""POST /v1/translate/stream. The events add up to the answer, and a slow reader delays no other client."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from app.api.http.protocol import READER
 from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
-from tests.api.echo import GOLDEN, POISON, let_through
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.echo import GOLDEN, POISON, release_steps
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 ROUTE = "/v1/translate/stream"
 ROWS = 'transduce_rows_total{use="decoded"}'
@@ -55,7 +55,7 @@ def streamed(client: httpx.Client, **changes: Any) -> Events:
     return events_of(answer.text)
 
 
-def screen_of(events: Events) -> dict[tuple[int, int], str]:
+def displayed_text(events: Events) -> dict[tuple[int, int], str]:
     """The text of a client that applies only `delta` and `replace`."""
     shown: dict[tuple[int, int], str] = {}
     for name, data in events:
@@ -83,7 +83,7 @@ def check_order(events: Events) -> None:
     for name, data in events:
         if name in {"delta", "replace", "segment"}:
             place = (data["text_index"], data["segment"])
-            assert place not in ended, "nothing follows a segment's end"
+            assert place not in ended, "no event may follow the end of a segment"
             if name == "segment":
                 ended.add(place)
     planned = events[0][1]["texts"]
@@ -116,11 +116,13 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
     events = streamed(bundled, **REQUESTS[kind])
     check_order(events)
     plain = bundled.post("/v1/translate", json=body)
-    assert raw_done(bundled, body) == plain.content, "byte for byte"
+    assert raw_done(bundled, body) == plain.content, (
+        "the last event must equal the plain answer byte for byte"
+    )
     answer = events[-1][1]
     assert answer == plain.json()
     reply = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
-    shown = screen_of(events)
+    shown = displayed_text(events)
     for index, translation in enumerate(answer["translations"]):
         planned = events[0][1]["texts"][index]["segments"]
         assert planned == [segment["source"] for segment in translation["segments"]]
@@ -147,7 +149,7 @@ REPLACED: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("reason", REPLACED)
 def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: str) -> None:
-    """The first attempt is shown, then replaced after a retry; the client ends with the final text."""
+    """The stream shows the first attempt, and replaces it after a retry. The client ends with the final text."""
     text, kept = REPLACED[reason]
     events = streamed(bundled, text=text)
     check_order(events)
@@ -156,9 +158,9 @@ def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: st
     (reply,) = [data for name, data in events if name == "replace"]
     answer = events[-1][1]["translations"][0]
     assert reason in answer["segments"][0]["fallbacks"]
-    before = screen_of(events[: names.index("replace")])[0, 0]
-    assert before != reply["text"], "the deltas before it said something else"
-    assert screen_of(events)[0, 0] == answer["text"]
+    before = displayed_text(events[: names.index("replace")])[0, 0]
+    assert before != reply["text"], "the deltas before the replacement must differ"
+    assert displayed_text(events)[0, 0] == answer["text"]
     assert kept in answer["text"]
 
 
@@ -169,13 +171,13 @@ def test_tokens_are_shown_one_after_another(echo_command: list[str], hang_file: 
         server.ready().client() as client,
     ):
         hang_file.touch()
-        let_through(hang_file, 2)  # a word is shown when the next subword cannot continue it
+        release_steps(hang_file, 2)  # a word is shown when the next subword cannot continue it
         num_deltas = 0
         with client.stream("POST", ROUTE, json=BODY) as answer:
             for line in answer.iter_lines():
                 if line == "event: delta":
                     num_deltas += 1
-                    let_through(hang_file, 1)
+                    release_steps(hang_file, 1)
                 if line == "event: segment":
                     break
     assert num_deltas > 5
@@ -237,7 +239,7 @@ def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
         for _ in range(2):
-            comments.get(timeout=PATIENCE_S)
+            comments.get(timeout=HANG_TIMEOUT_S)
         hang_file.unlink()
         events = held.result()
     assert events[0][0] == "start"
@@ -249,8 +251,8 @@ def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
 def test_an_error_after_the_start_of_a_stream_is_an_event(echo_command: list[str], hang_file: Path) -> None:
     command = [*echo_command, f"hang_file={hang_file}"]
     with ServerProcess(command) as slow, slow.ready().client() as client:
-        for timeout_ms in (400, 4000, 40_000):  # the first that suffices for three steps on this machine
-            let_through(hang_file, 3)
+        for timeout_ms in (400, 4000, 40_000):  # until the time is enough for three steps on this machine
+            release_steps(hang_file, 3)
             answer = client.post(ROUTE, json={**BODY, "text": LONG, "timeout_ms": timeout_ms})
             if "event: delta" in answer.text:
                 break
@@ -280,7 +282,7 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
             num_rows_of_golden = server.metric(ROWS) - rows
             rows = server.metric(ROWS)
         hang_file.touch()
-        let_through(hang_file, 3)
+        release_steps(hang_file, 3)
         content = orjson.dumps({**BODY, "text": LONG})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.connect() as connection:
@@ -292,10 +294,12 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
         server.wait_until("transduce_queue_depth", 0)
         hang_file.unlink()
         with server.client() as client:
-            streamed(client)  # in this time as many steps of the remaining work would have run
+            streamed(client)  # meanwhile the same number of steps of the remaining work could run
         assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
-        assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2  # of the start
+        assert (
+            server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2
+        )  # sentences of the start
 
 
 def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], hang_file: Path) -> None:
@@ -303,7 +307,7 @@ def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], 
     with ServerProcess(command) as server, ThreadPoolExecutor(1) as pool:
         server.ready()
         hang_file.touch()
-        let_through(hang_file, 3)
+        release_steps(hang_file, 3)
         content = orjson.dumps({**BODY, "text": LONG})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.client() as client, server.connect() as connection:
@@ -319,7 +323,9 @@ def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], 
             events = other.result()
         check_order(events)
         answer = events[-1][1]["translations"][0]["text"]
-        assert screen_of(events)[0, 0] == answer, "a late subscriber gets the text from its first token on"
+        assert displayed_text(events)[0, 0] == answer, (
+            "a late subscriber gets the text from its first token on"
+        )
 
 
 def is_cut_off(connection: socket.socket) -> bool:
@@ -352,7 +358,7 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(head % (ROUTE.encode(), len(content)) + content)
             connections.append(connection)
-        assert streamed(client)[-1][0] == "done", "others are served meanwhile"
+        assert streamed(client)[-1][0] == "done", "other clients must be served meanwhile"
         server.wait_until("transduce_http_stalled_readers_total", 2, timeout_s=60)
         server.wait_until("transduce_inflight_requests", 0)
         server.wait_until("transduce_queue_depth", 0)
@@ -364,7 +370,7 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
 
 
 def test_a_stopped_reader_is_sent_one_chunk() -> None:
-    """What the server has handed over, however long the event; the rest is never copied into its buffers."""
+    """The server hands over one chunk of a long event. It does not copy the rest into its buffers."""
     handed: list[int] = []
 
     async def cut_off(message: dict[str, Any]) -> None:
@@ -381,5 +387,5 @@ def test_a_known_sentence_is_shown_at_once(bundled: httpx.Client) -> None:
     body = {"text": "The second time this is known already."}
     first, second = (streamed(bundled, **body) for _ in range(2))
     assert first[-1] == second[-1]
-    assert screen_of(first) == screen_of(second)
+    assert displayed_text(first) == displayed_text(second)
     assert [name for name, _ in second] == ["start", "delta", "segment", "done"]

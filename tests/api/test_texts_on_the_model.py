@@ -10,7 +10,7 @@ import pytest
 GERMAN = "Das Museum am Hafen ist am Montag geschlossen."
 
 
-def ask(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
+def translate(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
     answer = client.post("/v1/translate", json={"source": "en", "target": "de", **fields})
     assert answer.status_code == 200, answer.text
     translations: list[dict[str, Any]] = answer.json()["translations"]
@@ -18,16 +18,18 @@ def ask(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_an_answer_has_no_field_that_the_request_does_not_set(bundled: httpx.Client) -> None:
-    (translation,) = ask(bundled, text="The water is cold.")
+    (translation,) = translate(bundled, text="The water is cold.")
     assert set(translation) == {"text", "source", "segments"}
     assert set(translation["segments"][0]) == {"source", "target", "score", "finish_reason"}
 
 
-def test_each_format_keeps_what_is_its_own(bundled: httpx.Client) -> None:
+def test_each_format_keeps_its_markup(bundled: httpx.Client) -> None:
     text = 'The <b>red</b> house & {name} at <a href="https://a.example/?b&c">the harbour</a>.'
-    (html,) = ask(bundled, text=text, format="html")
+    (html,) = translate(bundled, text=text, format="html")
     assert all(part in html["text"] for part in ("<b>", "</b>", '<a href="https://a.example/?b&c">', "&amp;"))
-    (xml,) = ask(bundled, text="<t>The <k>house</k> is <x>old</x>.</t>", format="xml", ignore_tags=["k"])
+    (xml,) = translate(
+        bundled, text="<t>The <k>house</k> is <x>old</x>.</t>", format="xml", ignore_tags=["k"]
+    )
     assert "<k>house</k>" in xml["text"]
     assert "<x>alt</x>" in xml["text"]
     span = xml["segments"][0]["target"]
@@ -38,7 +40,7 @@ def test_each_format_keeps_what_is_its_own(bundled: httpx.Client) -> None:
 def test_where_sentences_end(bundled: httpx.Client) -> None:
     text = "The house\nis old. It is late."
     numbers = {
-        splitting: len(ask(bundled, text=text, splitting=splitting)[0]["segments"])
+        splitting: len(translate(bundled, text=text, splitting=splitting)[0]["segments"])
         for splitting in ("sentences", "no_newlines", "lines")
     }
     assert numbers == {"sentences": 3, "no_newlines": 2, "lines": 2}
@@ -56,13 +58,13 @@ def test_where_sentences_end(bundled: httpx.Client) -> None:
 def test_tags_of_the_request_decide_where_xml_splits(
     bundled: httpx.Client, tags: dict[str, list[str]], text: str, number: int
 ) -> None:
-    (translation,) = ask(bundled, text=text, format="xml", **tags)
+    (translation,) = translate(bundled, text=text, format="xml", **tags)
     assert len(translation["segments"]) == number
 
 
 def test_terms_and_where_they_stand(bundled: httpx.Client) -> None:
     text = "We are going to the garden.\nGARDENS are green."
-    (translation,) = ask(bundled, text=text, glossary={"terms": {"garden": "Park", "green": "green"}})
+    (translation,) = translate(bundled, text=text, glossary={"terms": {"garden": "Park", "green": "green"}})
     hits = translation["glossary_hits"]
     assert [text[hit["source"]["start"] : hit["source"]["end"]] for hit in hits] == [
         "garden",
@@ -76,13 +78,13 @@ def test_terms_and_where_they_stand(bundled: httpx.Client) -> None:
 
 def test_languages_are_detected_text_by_text(bundled: httpx.Client) -> None:
     texts = ["Where is the nearest station?", GERMAN, "Gift", "7"]
-    found = ask(bundled, text=texts, source="auto")
+    found = translate(bundled, text=texts, source="auto")
     assert [each["source"] for each in found] == ["en", "de", "en", "en"]
     assert found[1]["text"] == GERMAN
     assert found[0]["text"] != texts[0]
     assert all(0 <= each["confidence"] <= 1 for each in found)
     assert [each["confidence"] > 0.95 for each in found] == [True, True, False, False]
-    (stated,) = ask(bundled, text=GERMAN)
+    (stated,) = translate(bundled, text=GERMAN)
     assert stated["source"] == "en"
     assert stated["segments"]
 
@@ -115,21 +117,19 @@ def test_what_detect_refuses(bundled: httpx.Client, body: object, status: int, f
     assert answer.json()["error"].get("field") == field
 
 
-def test_a_sentence_without_an_end_is_made_of_parts(bundled: httpx.Client) -> None:
-    (translation,) = ask(bundled, text="na " * 30, beam_size=1)
+def test_a_sentence_whose_translation_does_not_end_is_translated_in_parts(bundled: httpx.Client) -> None:
+    (translation,) = translate(bundled, text="na " * 30, beam_size=1)
     (segment,) = translation["segments"]
     assert segment["fallbacks"] == ["length_split"]
     assert segment["finish_reason"] == "stop"
-    (limited,) = ask(bundled, text="na " * 30, beam_size=1, max_target_length=30)
+    (limited,) = translate(bundled, text="na " * 30, beam_size=1, max_target_length=30)
     assert limited["segments"][0]["finish_reason"] == "length"
     assert "fallbacks" not in limited["segments"][0]
 
 
 @pytest.mark.parametrize("control", ["\x00", "\x01", "\x1f", "\x7f", "\x92"])
 @pytest.mark.parametrize("splitting", ["sentences", "no_newlines", "lines"])
-def test_a_control_character_takes_no_letter_with_it(
-    bundled: httpx.Client, control: str, splitting: str
-) -> None:
+def test_a_control_character_removes_no_letter(bundled: httpx.Client, control: str, splitting: str) -> None:
     def translated(text: str) -> str:
         question = {"text": text, "source": "en", "target": "de", "splitting": splitting}
         return str(bundled.post("/v1/translate", json=question).json()["translations"][0]["text"])

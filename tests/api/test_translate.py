@@ -16,12 +16,12 @@ from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
 
-def ask(client: httpx.Client, text: object, **options: object) -> httpx.Response:
+def translate(client: httpx.Client, text: object, **options: object) -> httpx.Response:
     return client.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **options})
 
 
 def translated(client: httpx.Client, text: object, **options: object) -> dict[str, Any]:
-    answer = ask(client, text, **options)
+    answer = translate(client, text, **options)
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
@@ -96,7 +96,7 @@ def test_a_text_without_words_does_not_reach_the_model(
     ],
 )
 def test_text_that_the_model_repeats_is_unchanged(client: httpx.Client, text: str) -> None:
-    """Composed (NFC), as the tokenizer composes its input."""
+    """The text is composed (NFC), because the tokenizer composes its input."""
     import unicodedata
 
     found = translated(client, text)["translations"][0]["text"]
@@ -105,7 +105,7 @@ def test_text_that_the_model_repeats_is_unchanged(client: httpx.Client, text: st
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_any_text_is_answered_with_true_spans(client: httpx.Client, text: str) -> None:
+def test_any_text_is_answered_with_correct_spans(client: httpx.Client, text: str) -> None:
     answer = translated(client, text, beam_size=1)["translations"][0]
     source_end = target_end = 0
     for segment in answer["segments"]:
@@ -117,8 +117,8 @@ def test_any_text_is_answered_with_true_spans(client: httpx.Client, text: str) -
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="Anna sees 42 cats.\u00fcu\u0308\u4f60\U0001f600\ue000\n\t", max_size=60))
-def test_tokens_of_any_text_have_true_spans(client: httpx.Client, text: str) -> None:
-    """And those of a pair: what is said for a text scores as it was said."""
+def test_tokens_of_any_text_have_correct_spans(client: httpx.Client, text: str) -> None:
+    """Scoring a text with its translation returns the tokens of the translation."""
     answer = translated(client, text, beam_size=1, token_scores=True)["translations"][0]
     for segment in answer["segments"]:
         end = segment["target"]["start"]
@@ -174,7 +174,7 @@ def test_the_length_penalty_counts(client: httpx.Client) -> None:
 
 
 def test_the_header_has_the_time_of_each_phase(client: httpx.Client) -> None:
-    timing = ask(client, GOLDEN).headers["server-timing"]
+    timing = translate(client, GOLDEN).headers["server-timing"]
     phases = re.fullmatch(r"(?:(?:^|, )\w+;dur=\d+\.\d\d)+", timing)
     assert phases, timing
     assert re.findall(r"(\w+);", timing) == ["tokenise", "queue", "encode", "decode", "detokenise"]
@@ -183,7 +183,7 @@ def test_the_header_has_the_time_of_each_phase(client: httpx.Client) -> None:
 def test_a_poisoned_sentence_fails_alone(client: httpx.Client) -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = [POISON if index == 3 else f"Anna sees {index} cats." for index in range(8)]
-        answers = list(pool.map(lambda text: ask(client, text), texts))
+        answers = list(pool.map(lambda text: translate(client, text), texts))
     assert [answer.status_code for answer in answers] == [500 if index == 3 else 200 for index in range(8)]
     assert answers[3].json()["error"]["code"] == "engine_failure"
     assert client.get("/livez").status_code == 200
@@ -218,7 +218,9 @@ def test_the_document_has_the_limits_that_are_settings(client: httpx.Client) -> 
     one, several = properties["text"]["oneOf"]
     assert one["maxLength"] == several["items"]["maxLength"] == 2000
     assert (several["minItems"], several["maxItems"]) == (1, 128)
-    assert "maximum" not in properties["max_target_length"], "the model's limits are not known at first"
+    assert "maximum" not in properties["max_target_length"], (
+        "the model's limits are unknown before it is loaded"
+    )
 
 
 def test_the_page_loads_nothing(client: httpx.Client) -> None:

@@ -17,7 +17,7 @@ from app.observability.logging import JsonFormatter
 from app.observability.metrics import Metrics
 from tests.api.server_process import ServerProcess
 from tests.api.test_connections import HEAD
-from tests.api.test_protocol import GET, PATIENCE_S, connected
+from tests.api.test_protocol import GET, HANG_TIMEOUT_S, connected
 
 
 @pytest.mark.parametrize(("caller_leaves", "status"), [(True, 499), (False, 503)])
@@ -26,7 +26,7 @@ def test_a_cancelled_request_has_a_status(
 ) -> None:
     metrics = Metrics()
 
-    async def ask() -> None:
+    async def run() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
 
         async def work(_scope: Scope, receive: Receive, _send: Send) -> None:
@@ -45,13 +45,13 @@ def test_a_cancelled_request_has_a_status(
 
         async with connected(app) as (_reader, writer):
             writer.write(GET)
-            await asyncio.wait_for(has_begun.wait(), PATIENCE_S)
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
             if caller_leaves:
                 writer.close()
-            await asyncio.wait_for(has_ended.wait(), PATIENCE_S)
+            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S)
 
     with caplog.at_level(logging.INFO, "app.http"):
-        uvloop.run(ask())
+        uvloop.run(run())
     lines = [
         json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == "app.http"
     ]

@@ -1,4 +1,4 @@
-"""A server whose event loop falls behind: requests that waited too long unread are refused, and the wait counts."""
+"""A busy event loop reads requests late. Requests that wait too long are rejected, and the wait counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def request(target: str, body: Mapping[str, object] | None = None) -> bytes:
 
 
 def answer(connection: socket.socket) -> tuple[int, bytes]:
-    """Status and all bytes of an answer."""
+    """Read an answer. Returns its status and all its bytes."""
     received = b""
     while part := connection.recv(65536):
         received += part

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.server_process import free_port
 from tests.api.echo import GOLDEN
-from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ROOT
+from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ROOT
 from tests.e2e.conftest import SERVE
 
 NUM_REQUESTS = 1000
@@ -31,7 +31,7 @@ def start(command: Sequence[str], port: int, **settings: str) -> subprocess.Pope
 
 
 def wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + HANG_TIMEOUT_S
     while True:
         try:
             if client.get("/readyz").status_code == 200:
@@ -50,21 +50,24 @@ def test_requests_are_answered_and_a_signal_ends_it(kind: str, echo_command: lis
     process = start(command, port, TRANSDUCE_LOG_LEVEL="debug", TRANSDUCE_NUM_LANES="2")
     try:
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", trust_env=False, verify=NO_CERTIFICATES, timeout=PATIENCE_S
+            base_url=f"http://127.0.0.1:{port}",
+            trust_env=False,
+            verify=NO_CERTIFICATES,
+            timeout=HANG_TIMEOUT_S,
         ) as client:
             wait_until_ready(client, process)
             for _ in range(num_requests):
                 assert client.post("/v1/translate", json=BODY).status_code == 200
-            # Probes too: at this level each one logs a line.
+            # At this log level each probe logs a line, too.
             for _ in range(NUM_REQUESTS):
                 assert client.get("/livez").status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(HANG_TIMEOUT_S) == 0
     finally:
         process.kill()
         process.wait()
         assert process.stdout is not None
         lines = process.stdout.read().splitlines()
         process.stdout.close()
-    assert len(lines) < num_requests + NUM_REQUESTS, "the pipe held them all: nothing was tried"
+    assert len(lines) < num_requests + NUM_REQUESTS, "the pipe must be full, so the server must drop lines"
     assert json.loads(lines[0])["event"]

@@ -56,7 +56,7 @@ def test_a_post_is_translated(server: ServerProcess, post: bytes) -> None:
 
 
 @pytest.mark.parametrize("post", POSTS.values(), ids=POSTS)
-def test_however_it_is_cut(server: ServerProcess, post: bytes) -> None:
+def test_a_post_in_any_packets_is_translated(server: ServerProcess, post: bytes) -> None:
     body = post.index(b"\r\n\r\n") + 4
     for cut in (40, body - 1, body, body + 10):
         assert answers(server, post[:cut], post[cut:]).startswith(b"HTTP/1.1 200 ")
@@ -77,7 +77,7 @@ def test_a_get_is_answered(server: ServerProcess) -> None:
             assert b"upgrade" not in received.lower()
 
 
-def test_the_rest_of_the_header_counts(server: ServerProcess) -> None:
+def test_the_other_header_fields_are_checked(server: ServerProcess) -> None:
     with server.connect() as connection:
         connection.sendall(JAVA.replace(b"Upgrade, ", b"Upgrade, close, ", 1))
         received = receive_until(connection, lambda received: received.endswith(b"}"))

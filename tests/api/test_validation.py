@@ -1,4 +1,4 @@
-"""Pydantic's errors become the server's: field, limit and size, never the value."""
+"""Pydantic's errors become the server's errors. They name field, limit and size, never the value."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_large_body_is_refused_at_its_first_fault(changes: dict[str, Any]) -> 
     assert len(bytes(error_response(refusal, "id").body)) <= MAX_BODY_BYTES
 
 
-def test_the_models_limits_are_of_its_bounds() -> None:
+def test_the_models_limits_come_from_its_bounds() -> None:
     bounds = Bounds(vocab_size=50, eos_id=2, max_target_length=30)
     context = native_limits(LIMITS, bounds)
     assert refused(TranslateBody, {**BASE, "max_target_length": 31}, context).message.endswith("at most 30")

@@ -1,4 +1,4 @@
-"""Properties of the bundled model's responses: words, numbers and lengths, no exact translations."""
+"""Properties of the bundled model's responses: words, numbers and lengths. No test needs an exact translation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERED = (
 )
 
 
-def ask(client: httpx.Client, text: str | list[str], **fields: Any) -> list[dict[str, Any]]:
+def translate(client: httpx.Client, text: str | list[str], **fields: Any) -> list[dict[str, Any]]:
     answer = client.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **fields})
     assert answer.status_code == 200, answer.text
     translations: list[dict[str, Any]] = answer.json()["translations"]
@@ -34,13 +34,13 @@ def ask(client: httpx.Client, text: str | list[str], **fields: Any) -> list[dict
     [{}, {"beam_size": 1}, {"beam_size": 8}, {"sampling": {"seed": 5}}, {"no_repeat_ngram_size": 2}],
     ids=["default", "greedy", "wide", "sampled", "guided"],
 )
-def test_no_word_vanishes(bundled: httpx.Client, options: dict[str, Any]) -> None:
-    found = ask(bundled, WORDS, **options)
+def test_no_word_is_lost(bundled: httpx.Client, options: dict[str, Any]) -> None:
+    found = translate(bundled, WORDS, **options)
     assert [word for word, each in zip(WORDS, found, strict=True) if not re.search(r"\w", each["text"])] == []
 
 
 def test_buttons_and_table_headings_keep_their_words(bundled: httpx.Client) -> None:
-    (page,) = ask(
+    (page,) = translate(
         bundled, "<button>Home</button><table><tr><th>Age</th><th>Car</th></tr></table>", format="html"
     )
     for tag in ("button", "th"):
@@ -48,8 +48,8 @@ def test_buttons_and_table_headings_keep_their_words(bundled: httpx.Client) -> N
             assert re.search(r"\w", content)
 
 
-def test_numbers_stay_without_gaps(bundled: httpx.Client) -> None:
-    for text, each in zip(NUMBERED, ask(bundled, list(NUMBERED)), strict=True):
+def test_no_number_is_lost(bundled: httpx.Client) -> None:
+    for text, each in zip(NUMBERED, translate(bundled, list(NUMBERED)), strict=True):
         assert "  " not in each["text"]
         assert not re.search(r" [.,](\s|$)", each["text"])
         assert not any(segment.get("changed_numbers", {}).get("missing") for segment in each["segments"]), (
@@ -57,7 +57,7 @@ def test_numbers_stay_without_gaps(bundled: httpx.Client) -> None:
         )
 
 
-def test_a_hot_sample_is_not_longer_than_is_likely(bundled: httpx.Client) -> None:
+def test_a_sample_with_high_temperature_has_a_plausible_length(bundled: httpx.Client) -> None:
     text = (
         "The old man walked along the river and saw many birds, two boats and a small house near the bridge."
     )
@@ -71,7 +71,7 @@ def test_a_hot_sample_is_not_longer_than_is_likely(bundled: httpx.Client) -> Non
 
 @pytest.mark.parametrize("text", [". a" * 400, "very " * 300])
 def test_a_shortened_repetition_is_reported(bundled: httpx.Client, text: str) -> None:
-    (found,) = ask(bundled, text)
+    (found,) = translate(bundled, text)
     is_shorter = len(found["text"].split()) < len(text.split()) / 2
     reasons = {segment["finish_reason"] for segment in found["segments"]}
     assert not is_shorter or reasons & {"repetition", "length"}

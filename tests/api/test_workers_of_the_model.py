@@ -1,4 +1,4 @@
-"""The bundled model in two workers: same answers as in one, and no process left behind."""
+"""The bundled model in two workers gives the same answers as in one. No process is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.api.server_process import PATIENCE_S, ROOT, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 
 COMMAND = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
 SETTINGS: dict[str, object] = {
@@ -25,7 +25,7 @@ SETTINGS: dict[str, object] = {
     "device": "cpu",
     "precision": "int8",
     "stall_limit_s": 1.0,
-    "drain_timeout_s": PATIENCE_S,
+    "drain_timeout_s": HANG_TIMEOUT_S,
 }
 TEXTS = [
     f"The {size} house near the station was {done} in {year}, and nobody knows why."
@@ -40,10 +40,10 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 # The current test's name, which pytest sets and every child process inherits.
 TEST = "PYTEST_CURRENT_TEST"
-# Of a worker whose weights, libraries and Python are shared, after a few answers: less than those take.
-MOST_PRIVATE_MB = 30.0
-# Seconds until the workers end after the server was killed; a busy machine takes some of it.
-GONE_S = 2.0 + 28.0
+# The maximum private memory of a worker after a few answers. Its weights, libraries and Python are shared.
+MAX_PRIVATE_MB = 30.0
+# Seconds until the workers end after the server is killed, including the delay of a busy machine.
+END_TIMEOUT_S = 2.0 + 28.0
 
 
 def post(client: httpx.Client, **options: Any) -> httpx.Response:
@@ -61,8 +61,11 @@ def send(number: int, *processes: psutil.Process) -> None:
         process.send_signal(number)
 
 
-def awaited_children(server: ServerProcess) -> list[psutil.Process]:
-    """Once they run their own command: a child that is stopped before holds up the server, which waits for that."""
+def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
+    """Wait until the child processes run their command. Returns them.
+
+    The server waits for this command. If a child is stopped earlier, the server blocks.
+    """
     parent = psutil.Process(server.pid)
 
     def are_there() -> bool:
@@ -74,13 +77,13 @@ def awaited_children(server: ServerProcess) -> list[psutil.Process]:
     return parent.children()
 
 
-def workers_left() -> list[psutil.Process]:
+def remaining_workers() -> list[psutil.Process]:
     """Live workers and their child processes of the servers that this test started."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             is_worker = "app.workers" in one.cmdline()
-            if is_worker and one.environ().get(TEST) == os.environ[TEST] and not are_gone([one]):
+            if is_worker and one.environ().get(TEST) == os.environ[TEST] and not have_ended([one]):
                 found.append(one)
     return found
 
@@ -92,20 +95,20 @@ def private_mb(process: psutil.Process) -> float:
     return found
 
 
-def are_gone(processes: list[psutil.Process]) -> bool:
-    """Also a worker that has ended, and one without requests."""
+def have_ended(processes: list[psutil.Process]) -> bool:
+    """Whether all these processes have ended. A zombie has ended, too."""
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = HANG_TIMEOUT_S) -> None:
     until = time.monotonic() + timeout_s
-    while not is_so():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
 def priorities(process: psutil.Process) -> set[int]:
-    """Of all its threads; a larger value has lower priority."""
+    """The priorities of all threads of a process. A larger value is a lower priority."""
     return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
 
 
@@ -133,12 +136,12 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
             send(signal.SIGCONT, *workers)
             assert hypotheses(running.result()) == hypotheses(post(bundled, beam_size=5))
         assert server.ended() == 0
-        assert are_gone(workers)
+        assert have_ended(workers)
         assert (server.errors, [line for line in server.log if '"level": "error"' in line]) == ([], [])
 
 
 def test_a_terminals_interrupt_drains() -> None:
-    """The signal goes to every process of the group."""
+    """The terminal sends the signal to every process of the group."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -151,7 +154,7 @@ def test_a_terminals_interrupt_drains() -> None:
             send(signal.SIGCONT, *workers)
             assert len(hypotheses(running.result())) == len(TEXTS)
         assert server.ended() == 0
-        assert are_gone(workers)
+        assert have_ended(workers)
         assert server.errors == []
 
 
@@ -169,19 +172,19 @@ def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
                 hypotheses(running.result())
                 wait_until(lambda: probe.get("/livez").status_code == 200)
                 send(signal.SIGSTOP, *workers)
-                running = pool.submit(post, client, beam_size=3)  # not the earlier answers
+                running = pool.submit(post, client, beam_size=3)  # other options, so the answer is not cached
                 server.wait_until("transduce_inflight_requests", 1)
                 send(signal.SIGKILL, workers[1])
             assert running.result().status_code == 503
         assert server.ended() == 70
         died = server.wait_for("engine_process_died")
         assert died["exit"] == "signal 9"
-        assert are_gone(workers)
+        assert have_ended(workers)
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
 def test_a_killed_server_leaves_no_worker() -> None:
-    """One in the middle of its work, and an idle one."""
+    """One worker is at work, and the other worker is idle."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -191,33 +194,33 @@ def test_a_killed_server_leaves_no_worker() -> None:
             server.wait_until("transduce_inflight_requests", 1)
             send(signal.SIGCONT, *workers)
             server.signal(signal.SIGKILL)
-            wait_until(lambda: are_gone(workers), GONE_S)
+            wait_until(lambda: have_ended(workers), END_TIMEOUT_S)
             with pytest.raises(httpx.TransportError):
                 running.result()
         assert server.ended() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kernels", ["native", "standard"])
-def test_workers_share_what_was_loaded_before_they_parted(kernels: str) -> None:
-    """A forked process lacks ONNX Runtime's threads, so with its operators each worker loads the model."""
+def test_workers_share_what_was_loaded_before_the_fork(kernels: str) -> None:
+    """A forked process lacks ONNX Runtime's threads. So with ONNX Runtime's operators each worker loads the model."""
     with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
         server.ready()
         with server.client() as client:
             assert len(hypotheses(post(client))) == len(TEXTS)
-        assert {one.pid for one in workers_left()} == {one.pid for one in workers_of(server)}
+        assert {one.pid for one in remaining_workers()} == {one.pid for one in workers_of(server)}
         sizes = [private_mb(worker) for worker in workers_of(server)]
-        assert (max(sizes) < MOST_PRIVATE_MB) == (kernels == "native"), sizes
+        assert (max(sizes) < MAX_PRIVATE_MB) == (kernels == "native"), sizes
 
 
-def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The early start does not read the settings, whose names may be in any case."""
+def test_a_server_without_worker_processes_ends_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The early start does not read the settings. Their names may be in any case."""
     settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
     monkeypatch.setenv("Transduce_Num_Lanes", "1")
     with ServerProcess(COMMAND, settings) as server:
-        (fork_server,) = awaited_children(server)
+        (fork_server,) = wait_for_children(server)
         server.ready()
         assert psutil.Process(server.pid).children() == []
-        assert are_gone([fork_server])
+        assert have_ended([fork_server])
 
 
 @pytest.mark.parametrize(
@@ -225,36 +228,36 @@ def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: py
 )
 def test_a_failed_start_leaves_no_process(settings: dict[str, object], says: str) -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
-        awaited_children(server)
+        wait_for_children(server)
         assert server.ended() == 78
         assert says in "".join(server.errors)
-        assert workers_left() == []
+        assert remaining_workers() == []
 
 
 def test_a_signal_during_loading_leaves_no_process() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
-        (fork_server,) = awaited_children(server)
+        (fork_server,) = wait_for_children(server)
         send(signal.SIGSTOP, fork_server)
         server.wait_for("listening")
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
-        assert are_gone([fork_server])
-    assert workers_left() == []
+        assert have_ended([fork_server])
+    assert remaining_workers() == []
 
 
 def test_a_worker_that_dies_while_loading_is_reported_and_the_others_end() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
-        (fork_server,) = awaited_children(server)
+        (fork_server,) = wait_for_children(server)
         send(signal.SIGKILL, fork_server)
         assert server.ended() == 70
-        assert are_gone([fork_server])
+        assert have_ended([fork_server])
         assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
 
 
-def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
+def test_settings_that_contradict_the_model_end_the_server_and_its_workers() -> None:
     with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
-        (fork_server,) = awaited_children(server)
+        (fork_server,) = wait_for_children(server)
         assert server.ended() == 78
-        wait_until(lambda: are_gone([fork_server]) and workers_left() == [], GONE_S)
+        wait_until(lambda: have_ended([fork_server]) and remaining_workers() == [], END_TIMEOUT_S)
         (line,) = server.errors
         assert "max_encode_tokens (8)" in line

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engine.arrivals import WindowBatcher, let_arrive
+from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
 from benchmarks.engine.cases import Case
-from benchmarks.engine.jobs import ArrivalResult, Done, Job
+from benchmarks.engine.jobs import ArrivalResult, Job, JobResult
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
 from benchmarks.engine.profiled import OTHER, category_of, runs_of
-from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, Ladder, percentile
+from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, ArrivalRateSearch, percentile
 
 TIMEOUT_S = 20.0
 NEVER_S = 3600.0  # seconds; a window that does not end during a test
@@ -28,7 +28,7 @@ def answered(latency_s: float | None) -> ArrivalResult:
     return ArrivalResult([latency_s] * 20, [0.0] * 20)
 
 
-def climbed(ladder: Ladder, *, holds: float) -> Ladder:
+def climbed(ladder: ArrivalRateSearch, *, holds: float) -> ArrivalRateSearch:
     """A side that answers in time up to a rate of `holds`, and never above it."""
     while not ladder.is_done:
         ladder.record(answered(0.5 if ladder.rate <= holds else None))
@@ -37,19 +37,19 @@ def climbed(ladder: Ladder, *, holds: float) -> Ladder:
 
 @pytest.mark.parametrize("holds", [57.0, 100.0, 103.0, 149.0, 300.0])
 def test_the_highest_rate_is_found_to_a_fine_step(holds: float) -> None:
-    ladder = climbed(Ladder(100.0), holds=holds)
+    ladder = climbed(ArrivalRateSearch(100.0), holds=holds)
     assert holds / FINE < ladder.highest <= holds
 
 
 def test_rates_rise_in_coarse_steps_until_one_fails() -> None:
-    rates = [trial["rate"] for trial in climbed(Ladder(100.0), holds=160.0).trials]
+    rates = [trial["rate"] for trial in climbed(ArrivalRateSearch(100.0), holds=160.0).trials]
     steps = (1.0, COARSE, COARSE**2, COARSE**3, COARSE**2 * FINE)
     assert rates[:5] == pytest.approx([100.0 * step for step in steps])
     assert len(set(rates)) == len(rates)
 
 
 def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
-    ladder = Ladder(10.0)
+    ladder = ArrivalRateSearch(10.0)
     ladder.record(answered(LIMIT_S))
     assert ladder.highest == 10.0
     ladder.record(answered(LIMIT_S * 1.001))
@@ -69,7 +69,7 @@ def test_latency_counts_from_when_a_sentence_was_due() -> None:
         if index == 0:
             time.sleep(0.05)  # noqa: ASYNC251 - what a loop that is held up is
 
-    found = asyncio.run(let_arrive(translate, [0.0, 0.001], limit_s=100.0))
+    found = asyncio.run(submit_at_arrivals(translate, [0.0, 0.001], limit_s=100.0))
     second = found.latencies_s[1]
     assert second is not None
     assert second >= 0.04
@@ -80,7 +80,7 @@ def test_what_is_not_answered_within_the_limit_is_none() -> None:
         if index:
             await asyncio.Event().wait()
 
-    found = asyncio.run(let_arrive(translate, [0.0, 0.0], limit_s=0.5))
+    found = asyncio.run(submit_at_arrivals(translate, [0.0, 0.0], limit_s=0.5))
     assert found.latencies_s[0] is not None
     assert found.latencies_s[1] is None
 
@@ -94,8 +94,8 @@ class TimedWorker:
         assert kind == "ours"
         self._own = iter(self.times_s[arguments["num_lanes"]])
 
-    def translate(self, job: Job) -> Done:
-        return Done([next(self._own)], [])
+    def translate(self, job: Job) -> JobResult:
+        return JobResult([next(self._own)], [])
 
     def close(self) -> None:
         pass

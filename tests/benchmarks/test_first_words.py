@@ -28,7 +28,7 @@ from benchmarks.first_words_score import (
     read_entries,
 )
 from benchmarks.machine import ROOT
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import ServeOptions, ServerProcess
 
 ENTRIES = read_entries()
 PHRASES = ROOT / "training" / "en-de" / "phrases.tsv"
@@ -272,7 +272,7 @@ def test_the_counts_are_by_direction_and_by_kind() -> None:
 def test_a_server_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All entries of the bundled model's pairs, over HTTP."""
     path = tmp_path / "result.json"
-    with ServerProcess(Served(sys.executable, None)) as server:
+    with ServerProcess(ServeOptions(sys.executable, None)) as server:
         assert main(["--url", server.url, "--json", str(path)]) == 0
     result = json.loads(path.read_text("utf-8"))
     total = result["groups"]["all"]

@@ -14,9 +14,17 @@ from app.bundle import Bundle, load_bundle
 from app.settings import Settings
 from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice
-from benchmarks.http.context import QUICK, Context, Cores, NotPlainError, kept_share, running, turned
+from benchmarks.http.context import (
+    QUICK,
+    CachedAnswerError,
+    Context,
+    Cores,
+    cached_share,
+    rotated,
+    running_servers,
+)
 from benchmarks.http.libretranslate_setup import write_package
-from benchmarks.http.models import LibreTranslate, Served, choices_as_json, read_choices
+from benchmarks.http.models import LibreTranslate, ModelFormats, choices_as_json, read_choices
 from benchmarks.http.overhead import requests
 from benchmarks.http.parts import best_layout, subjects_of
 from benchmarks.http.process_tree import ProcessTree
@@ -38,13 +46,13 @@ from benchmarks.http.traffic import (
     SHORT_WORDS,
     TEXTS,
     bimodal,
-    closed,
+    closed_loop,
     mixed,
     plan_of,
     ten_words,
 )
 from benchmarks.machine import ROOT
-from benchmarks.server_process import ALL_CORES, PLAIN
+from benchmarks.server_process import ALL_CORES, NO_CACHE
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 
@@ -56,7 +64,7 @@ def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
     """A server that meets its objective up to a rate of `holds`."""
     search = RateSearch(first, most=most)
     while not search.is_done:
-        search.tell(holds=search.rate <= holds)
+        search.record(holds=search.rate <= holds)
     return search
 
 
@@ -110,7 +118,7 @@ def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
     """Each client's first request was sent before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:
         server: Any = Known(slow.url)
-        flow = closed(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
+        flow = closed_loop(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
     assert flow.num_answers >= 1
     assert flow.p50_ms > 1400
     assert 0.3 < flow.per_s < 0.9
@@ -130,7 +138,7 @@ def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     found = LibreTranslate(Path("python"), Path("packages"), tmp_path)
-    served = Served(bundle, Path("converted"), found)
+    served = ModelFormats(bundle, Path("converted"), found)
     context = Context(bundle, tmp_path, QUICK, sys.executable, None, True, 0.1)
     for cores, workers in (
         (Cores(frozenset({0}), frozenset({1})), [1]),
@@ -151,9 +159,9 @@ def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
 
 def test_rounds_begin_with_another_server_each() -> None:
     servers: Any = ["a", "b", "c"]
-    first: list[Any] = [turned(servers, number)[0] for number in range(4)]
+    first: list[Any] = [rotated(servers, number)[0] for number in range(4)]
     assert first == ["a", "b", "c", "a"]
-    order: Any = turned(servers, 1)
+    order: Any = rotated(servers, 1)
     assert order == ["b", "c", "a"]
 
 
@@ -185,7 +193,7 @@ def test_the_layout_with_the_higher_throughput_goes_on() -> None:
 
 
 def test_ours_is_measured_with_nothing_kept() -> None:
-    assert PLAIN.keys() <= Settings.model_fields.keys()
+    assert NO_CACHE.keys() <= Settings.model_fields.keys()
     environment = ours(Path("bundles/en-de"), settings={"num_rows": "8"}).command.environment
     assert environment["TRANSDUCE_SENTENCE_CACHE_BYTES"] == "0"
     assert environment["TRANSDUCE_COALESCE"] == "false"
@@ -209,14 +217,14 @@ def test_an_answer_from_a_store_spoils_a_run() -> None:
         "transduce_coalesced_sentences_total {shared}\ntransduce_sentences_total 10.0\n"
     )
     server: Any = Metrics(metrics_format.format(hits=0.0, shared=0.0))
-    assert kept_share(server) == 0.0
+    assert cached_share(server) == 0.0
     for hits, shared in ((1.0, 0.0), (0.0, 1.0)):
         server.text = metrics_format.format(hits=hits, shared=shared)
-        with pytest.raises(NotPlainError, match=r"10\.00%"):
-            kept_share(server)
+        with pytest.raises(CachedAnswerError, match=r"10\.00%"):
+            cached_share(server)
     server.text = "transduce_sentences_total 10.0\n"
-    with pytest.raises(NotPlainError, match="does not tell"):
-        kept_share(server)
+    with pytest.raises(CachedAnswerError, match="does not tell"):
+        cached_share(server)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +233,7 @@ def bundle() -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def served(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> ModelFormats:
     pytest.importorskip("torch")
     pytest.importorskip("ctranslate2")
     from benchmarks.http.models import prepare
@@ -244,19 +252,21 @@ def answer(server: ProcessTree, text: str) -> str:
     return str(translation["text"])
 
 
-def test_ctranslate2_says_the_same_alone_and_in_a_window(served: Served) -> None:
+def test_ctranslate2_says_the_same_alone_and_in_a_window(served: ModelFormats) -> None:
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("default", PeerSettings(1, 1))
     subjects = [
         ctranslate2(served, choice, has_window=has_window, name=name)
         for name, has_window in ((ALONE, False), (WINDOW, True))
     ]
-    with running(subjects, BOTH) as servers:
+    with running_servers(subjects, BOTH) as servers:
         alone, window = (server for _, server in servers)
         first = answer(alone, texts[0])
         assert first != texts[0]
         assert answer(window, texts[0]) == first
-        flows = [closed(server, TEXTS, mixed(), num_clients=8, seconds=1.0) for server in (alone, window)]
+        flows = [
+            closed_loop(server, TEXTS, mixed(), num_clients=8, seconds=1.0) for server in (alone, window)
+        ]
         assert all(each.num_answers and not each.num_failed for each in flows)
         assert all(server.memory().pss_mb > 20 for server in (alone, window))
 
@@ -266,7 +276,7 @@ def test_the_echo_answers_the_text() -> None:
         assert answer(server, "Please shut the gate.") == "Please shut the gate."
 
 
-def test_a_package_of_libretranslate_says_what_the_weights_say(served: Served, tmp_path: Path) -> None:
+def test_a_package_of_libretranslate_says_what_the_weights_say(served: ModelFormats, tmp_path: Path) -> None:
     """CTranslate2 reads the package as Argos Translate does: pieces in, no end token, pieces out."""
     import ctranslate2 as library  # type: ignore[import-untyped]
     import sentencepiece

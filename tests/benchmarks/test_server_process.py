@@ -12,7 +12,7 @@ import pytest
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import echo
 from benchmarks.machine import ROOT
-from benchmarks.server_process import ALL_CORES, Command, Process, Served, ServerProcess, StartError
+from benchmarks.server_process import ALL_CORES, Command, Process, ServeOptions, ServerProcess, StartError
 
 BUNDLE = ROOT / "bundles" / "en-de"
 # Ends at SIGTERM and leaves a child that does not.
@@ -38,7 +38,7 @@ def test_it_runs_where_only_the_standard_library_is() -> None:
 
 
 def test_our_server_reports_its_metrics_and_its_memory() -> None:
-    with ServerProcess(Served(sys.executable, BUNDLE)) as server:
+    with ServerProcess(ServeOptions(sys.executable, BUNDLE)) as server:
         assert 0 < server.ready_s < 60
         assert server.metric("transduce_ready") == 1
         assert server.metric("no_such_metric") == 0

@@ -1,4 +1,4 @@
-"""Changes that make a copied bundle invalid while its hashes are right."""
+"""Changes that make a copied bundle invalid. Its hashes stay correct."""
 
 from __future__ import annotations
 

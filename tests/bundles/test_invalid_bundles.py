@@ -1,4 +1,4 @@
-"""An invalid bundle is an error that names bundle and field; a server ends with exit code 78."""
+"""An invalid bundle is an error that names bundle and field. A server ends with exit code 78."""
 
 from __future__ import annotations
 

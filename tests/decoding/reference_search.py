@@ -35,11 +35,11 @@ class ReferenceModel:
         self.attention = attention
 
     def breaks(self, target: Ids) -> bool:
-        """Whether the last token of a target, which may be the end token, is forbidden there."""
+        """Whether the last token of a target is forbidden at its position. It may be the end token."""
         options, ids = self.options, target[:-1]
         if target[-1] == self.eos_id and len(ids) < max(
             1, options.min_target_length
-        ):  # never an empty translation
+        ):  # no translation is empty
             return True
         if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
             return True
@@ -48,7 +48,7 @@ class ReferenceModel:
         return n > 0 and len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
     def score(self, target: Ids) -> float:
-        """The score of a target's last token; negative infinity if it is forbidden there."""
+        """The score of a target's last token. It is negative infinity for a forbidden token."""
         options, ids, token = self.options, target[:-1], target[-1]
         value = np.float32(self.next_scores(ids)[token])
         if len(ids) < len(options.target_prefix):
@@ -65,14 +65,14 @@ class ReferenceModel:
         return float(length**self.options.alpha)
 
     def hypothesis(self, target: Ids, reason: FinishReason) -> Hypothesis:
-        """target: with the end token, if it ended with it."""
+        """Make a hypothesis. target: its tokens, including the end token if there is one."""
         scores = tuple(self.score(target[: position + 1]) for position in range(len(target)))
         total = sum(scores)
         score = total / self.penalty(max(1, len(target)))
         if self.options.coverage_penalty and self.attention is not None and target:
             rows = [self.attention(target[:position]) for position in range(len(target))]
-            paid = [min(1.0, sum(float(row[i]) for row in rows)) for i in range(len(rows[0]))]
-            score += self.options.coverage_penalty * sum(math.log(one) for one in paid)
+            coverage_of_each = [min(1.0, sum(float(row[i]) for row in rows)) for i in range(len(rows[0]))]
+            score += self.options.coverage_penalty * sum(math.log(one) for one in coverage_of_each)
         ids = target[:-1] if reason is FinishReason.STOP else target
         return Hypothesis(ids, total, score, reason, scores)
 
@@ -93,7 +93,7 @@ def is_enough(model: ReferenceModel, complete: list[Hypothesis], best_live: floa
 def reference_search(
     next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
 ) -> list[Hypothesis]:
-    """Beam search of section 6.1 of the paper, best first; a beam of one is greedy search."""
+    """Beam search of section 6.1 of the paper. Returns the best hypothesis first. A beam of one is greedy search."""
     model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     beam_size = options.beam_size
     live: dict[Ids, float] = {(): 0.0}
@@ -125,7 +125,7 @@ def every_translation(
 ) -> list[Hypothesis]:
     """All targets of at most max_target_length subwords that the options allow, best first.
 
-    They end with the end token, or at full length without it if it is forbidden.
+    A target ends with the end token. If that is forbidden, it ends at full length without it.
     """
     model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]

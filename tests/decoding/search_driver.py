@@ -1,4 +1,4 @@
-"""Random language models, and searches run over them in a batch without an engine."""
+"""Random language models, and a driver that runs searches over them in a batch, without an engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = (5, 6, 7, EOS)
 
 
 def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> NextScores:
-    """Log-probabilities after each prefix, drawn from a generator that the prefix seeds."""
+    """A language model with random log-probabilities. The seed and the prefix determine them."""
     known: dict[tuple[int, ...], list[float]] = {}
 
     def next_scores(prefix: tuple[int, ...]) -> list[float]:
@@ -36,7 +36,7 @@ def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> Ne
 
 
 def random_attention(seed: int) -> Attention:
-    """Attention weights over SOURCE for each prefix, drawn likewise."""
+    """Random attention weights over SOURCE. The seed and the prefix determine them."""
 
     def attention(prefix: tuple[int, ...]) -> list[float]:
         weights = np.random.default_rng([seed, 77, *prefix]).dirichlet(np.ones(len(SOURCE)) * 0.5)
@@ -57,21 +57,23 @@ def drive(
     num_candidates: int = 0,
     attention: Attention | None = None,
 ) -> list[list[Hypothesis]]:
-    """Run searches in a batch to their ends, with stored prefixes instead of a cache.
+    """Run searches in a batch until they are done. Stored prefixes replace the cache.
 
-    A step has whole distributions and attention only if a search wants them.
+    A step computes distributions or attention only if a search requests them.
     """
     prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
     while alive := [index for index, search in enumerate(searches) if not search.is_done]:
         k = max(num_candidates, *(searches[index].num_candidates for index in alive), 1)
         tables: list[Row] = []
         rows: list[list[int]] = []
-        paid: list[Row] = []
+        attention_rows: list[Row] = []
         for index in alive:
             rows.append(list(range(len(tables), len(tables) + len(prefixes[index]))))
             tables += [np.array(languages[index](prefix), np.float32) for prefix in prefixes[index]]
             if attention is not None:  # a cache has more columns than the source
-                paid += [np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]]
+                attention_rows += [
+                    np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]
+                ]
         table = np.stack(tables)
         ranked = table.copy()
         ranked[
@@ -93,7 +95,9 @@ def drive(
             log_probabilities=scores,
             ids=order.astype(np.int64),
             distributions=table if any(searches[index].wants_distributions for index in alive) else None,
-            alignment=np.stack(paid) if any(searches[index].wants_alignment for index in alive) else None,
+            alignment=np.stack(attention_rows)
+            if any(searches[index].wants_alignment for index in alive)
+            else None,
         )
         for index in alive:
             search = searches[index]
@@ -108,7 +112,7 @@ def drive(
 def found_by(
     options: DecodingOptions, language: NextScores, attention: Attention | None = None
 ) -> list[Hypothesis]:
-    """The hypotheses of one search run alone."""
+    """The hypotheses of one search that runs alone."""
     return drive([start(options)], [language], attention=attention)[0]
 
 

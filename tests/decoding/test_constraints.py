@@ -1,4 +1,4 @@
-"""Forbidden subwords, by hand; and the best subwords of a row, with ties."""
+"""Forbidden subwords in examples by hand, and the best subwords of a row with ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GreedyRows`: each search gives the same result as alone, while others are added, removed and moved."""
+"""Each search of `GreedyRows` gives the result that it gives alone, while others are added, removed and moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Steps = tuple[list[int], list[float]]
 
 @functools.cache
 def steps_of(seed: int) -> Steps:
-    """A model's subwords and scores; only end tokens follow the first end token."""
+    """A model's subwords and scores. After the first end token all subwords are end tokens."""
     language, rng = (
         random_language(seed, vocab_size=VOCAB_SIZE, eos_bonus=seed % 3 - 1.0),
         random.Random(seed),
@@ -56,8 +56,8 @@ class Running(NamedTuple):
     length: int
 
 
-class World:
-    """Sentences that are added, removed and moved at random."""
+class RandomBatch:
+    """A batch whose sentences are added, removed and moved at random."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -78,16 +78,16 @@ class World:
             self.rows.move(np.array([source], np.int32), np.array([target], np.int32))
             self.running[target] = self.running.pop(source)
         if self.running and self.rng.random() < 0.05:
-            gone = self.rng.choice(list(self.running))
-            self.rows.remove(gone)
-            del self.running[gone]
+            removed = self.rng.choice(list(self.running))
+            self.rows.remove(removed)
+            del self.running[removed]
 
     def step(self) -> None:
         ahead = min(
             search.options.max_target_length + 1 - length for _, search, length in self.running.values()
         )
-        most = self.rng.randint(1, 50)
-        assert self.rows.num_steps_ahead(most) == min(most, ahead)
+        limit = self.rng.randint(1, 50)
+        assert self.rows.num_steps_ahead(limit) == min(limit, ahead)
         num_new = self.rng.randint(1, self.rows.num_steps_ahead(4))
         ids, scores = np.full((num_new, NUM_ROWS), 7, np.int64), np.zeros((num_new, NUM_ROWS), np.float32)
         for row, (sentence, search, begin) in self.running.items():
@@ -99,8 +99,8 @@ class World:
         for done in self.rows.advance(scores, ids):
             sentence, search, end = self.running.pop(done.row)
             self.rows.remove(done.row)
-            wanted, num_steps = alone(sentence)
-            assert (search.hypotheses(), search.has_looped) == (wanted.hypotheses(), wanted.has_looped)
+            expected, num_steps = alone(sentence)
+            assert (search.hypotheses(), search.has_looped) == (expected.hypotheses(), expected.has_looped)
             assert (done.num_steps, done.num_last_steps) == (num_steps, num_steps - (end - num_new))
             self.done.append(search)
 
@@ -117,13 +117,13 @@ class World:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_each_search_gives_its_result_alone(seed: int) -> None:
-    world = World(seed)
-    while world.waiting or world.running:
-        world.change_rows()
-        if world.running:
-            world.step()
-        world.check()
-    assert len(world.done) > 30
-    assert {search.has_looped for search in world.done} == {True, False}
-    reasons = {search.hypotheses()[0].finish_reason for search in world.done if not search.has_looped}
+    batch = RandomBatch(seed)
+    while batch.waiting or batch.running:
+        batch.change_rows()
+        if batch.running:
+            batch.step()
+        batch.check()
+    assert len(batch.done) > 30
+    assert {search.has_looped for search in batch.done} == {True, False}
+    reasons = {search.hypotheses()[0].finish_reason for search in batch.done if not search.has_looped}
     assert reasons == {FinishReason.STOP, FinishReason.LENGTH}

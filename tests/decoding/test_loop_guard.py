@@ -1,4 +1,4 @@
-"""What counts as a loop, and the second attempt."""
+"""The detection of loops, and the options of the second attempt."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_cycles(ids: list[int], last: int, longest: int) -> None:
         ([8] * 16, VARIED, True),
         ([*VARIED, *[8, 9] * 8], VARIED, True),
         ([*VARIED, *[8, 9] * 8, 7], VARIED, False),  # the cycle has ended
-        (VARIED[:18] * 2, VARIED, False),  # a refrain sung twice
+        (VARIED[:18] * 2, VARIED, False),  # a phrase that occurs twice
         (VARIED[:18] * 3, VARIED, True),
-        ([8, 9] * 20, [8, 9] * 20, False),  # forty in the source too
+        ([8, 9] * 20, [8, 9] * 20, False),  # the source repeats it as often
         ([8, 9] * 47, [8, 9] * 20, False),
         ([8, 9] * 48, [8, 9] * 20, True),
     ],
@@ -52,14 +52,14 @@ def test_is_looping(ids: list[int], source: list[int], expected: bool) -> None:
     assert is_looping(ids, source) is expected
 
 
-@pytest.mark.parametrize(("wanted", "size"), [(0, 3), (2, 2), (3, 3), (20, 3)])
-def test_the_second_attempt_forbids_repeated_trigrams_and_has_no_guard(wanted: int, size: int) -> None:
-    options = guarded(DecodingOptions(no_repeat_ngram_size=wanted, loop_guard=True))
+@pytest.mark.parametrize(("ngram_size", "size"), [(0, 3), (2, 2), (3, 3), (20, 3)])
+def test_the_second_attempt_forbids_repeated_trigrams_and_has_no_guard(ngram_size: int, size: int) -> None:
+    options = guarded(DecodingOptions(no_repeat_ngram_size=ngram_size, loop_guard=True))
     assert (options.no_repeat_ngram_size, options.loop_guard) == (size, False)
 
 
 def looping(period: int) -> NextScores:
-    """A language that repeats a phrase; the end token is as probable as any other subword."""
+    """A language model that repeats a phrase. The end token is as probable as any other subword."""
 
     def next_scores(prefix: tuple[int, ...]) -> list[float]:
         scores = [-9.0 - token / 100 for token in range(40)]

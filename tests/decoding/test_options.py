@@ -1,4 +1,4 @@
-"""Every decoding option, against reference searches that share no code with the search."""
+"""Every decoding option, compared with reference searches that share no code with the search."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.decoding.search_driver import (
     start,
 )
 
-# Wider than every tree that the tests search exhaustively, so that no prefix is dropped.
+# A beam wider than every tree that the tests search exhaustively. It drops no prefix.
 WIDE = 400
 
 
 def random_options(rng: random.Random, *, vocab_size: int, longest: int, beam_size: int) -> DecodingOptions:
-    """Random options that change the found hypothesis or its score, some of them on."""
+    """Draw options that change the found hypothesis or its score. Each draw sets some of them."""
     words = [token for token in range(vocab_size) if token != EOS]
     runs = [
         tuple(rng.choice([*words, *words, EOS]) for _ in range(rng.randint(1, 3)))
@@ -113,7 +113,7 @@ def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:
 
 
 def test_bound_ends_early_if_no_continuation_can_be_better() -> None:
-    """Without a length penalty sums only fall, so a complete best hypothesis cannot be beaten."""
+    """Without a length penalty, sums only fall. So no continuation is better than the best complete hypothesis."""
     language = random_language(3, vocab_size=10, eos_bonus=3.0)
     options = DecodingOptions(beam_size=4, early_stop=EarlyStop.BOUND, alpha=0.0, max_target_length=60)
     lengths: list[int] = []
@@ -140,7 +140,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
 def test_a_guided_search_with_options_without_effect_equals_the_plain_one(
     beam_size: int, changes: dict[str, Any]
 ) -> None:
-    """Bit for bit, also with many equal scores, of which the smaller id comes first."""
+    """The results are equal bit for bit, also with many equal scores. Of equal scores, the smaller id comes first."""
 
     def coarse(seed: int) -> Any:
         fine = random_language(seed, vocab_size=40)
@@ -187,30 +187,30 @@ def test_off_values_give_a_plain_search(beam_size: int) -> None:
 
 def test_a_target_prefix_needs_distributions_only_for_its_own_steps() -> None:
     search = start(DecodingOptions(beam_size=2, target_prefix=(5, 6), max_target_length=9))
-    wanted = []
+    requests = []
     language = random_language(0, vocab_size=9)
 
     def watched(prefix: tuple[int, ...]) -> list[float]:
-        wanted.append((len(prefix), search.wants_distributions))
+        requests.append((len(prefix), search.wants_distributions))
         return list(language(prefix))
 
     drive([search], [watched])
-    assert {length for length, wants in wanted if wants} == {0, 1}
-    assert max(length for length, _ in wanted) > 2
+    assert {length for length, wants in requests if wants} == {0, 1}
+    assert max(length for length, _ in requests) > 2
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_min_target_length_needs_distributions_until_it_is_reached(beam_size: int) -> None:
     search = start(DecodingOptions(beam_size=beam_size, min_target_length=3, max_target_length=9))
     language = random_language(1, vocab_size=9, eos_bonus=3.0)
-    wanted = []
+    requests = []
 
     def watched(prefix: tuple[int, ...]) -> list[float]:
-        wanted.append((len(prefix), search.wants_distributions))
+        requests.append((len(prefix), search.wants_distributions))
         return list(language(prefix))
 
     (found,) = drive([search], [watched])
-    assert {length for length, wants in wanted if wants} == {0, 1, 2}
+    assert {length for length, wants in requests if wants} == {0, 1, 2}
     assert min(len(one.ids) for one in found) >= 3
 
 
@@ -279,7 +279,7 @@ def test_scoring_a_found_hypothesis_gives_its_scores() -> None:
 
 
 def test_greedy_equals_a_beam_of_one_with_every_option() -> None:
-    """The arithmetic is the same except for the beam's sums."""
+    """Both searches do the same arithmetic except for the beam's sums."""
     for seed in range(40):
         rng = random.Random(seed)
         options = random_options(rng, vocab_size=10, longest=9, beam_size=1)
@@ -315,14 +315,14 @@ def test_alignment_is_each_tokens_attention_to_the_source() -> None:
             beam_size=beam_size, num_hypotheses=beam_size, alignment=True, max_target_length=8
         )
         for one in found_by(options, language, attention):
-            wanted = [
+            expected = [
                 tuple(attention(one.ids[:position])) for position in range(len(one.token_log_probabilities))
             ]
-            assert list(one.alignment) == wanted
+            assert list(one.alignment) == expected
 
 
 @pytest.mark.parametrize("options", [DecodingOptions(beam_size=1), DecodingOptions(beam_size=3)])
-def test_no_details_are_recorded_unless_wanted(options: DecodingOptions) -> None:
+def test_no_details_are_recorded_unless_requested(options: DecodingOptions) -> None:
     (one,) = found_by(replace(options, max_target_length=5), random_language(1, vocab_size=9))
     assert (one.alternatives, one.alignment) == ((), ())
     assert isinstance(start(options), GreedySearch) is (options.beam_size == 1)

@@ -1,4 +1,4 @@
-"""Sampling: its distribution, top_k and top_p, and the same draws for the same seed in any batch."""
+"""Sampling: its distribution, top_k and top_p. The same seed gives the same draws in any batch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from app.decoding.sampling import candidate_ids, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
-# The id of each rank, so that ids and ranks differ.
+# The id of each rank. Ids and ranks differ.
 SHUFFLED = [4, 0, 7, 2, 9, 1, 5, 3, 8, 6]
 NUM_DRAWS = 5000
-# Chi-square, upper 0.1 %, by degrees of freedom (any table of it).
+# Critical values of the chi-square distribution for the upper 0.1 %, by degrees of freedom.
 CRITICAL = {2: 13.82, 3: 16.27, 9: 27.88}
 
 
@@ -43,9 +43,9 @@ def draws(sampling: Sampling) -> Counter[int]:
         (Sampling(seed=4, top_k=3), PROBABILITIES[:3]),
         (Sampling(seed=5, top_p=0.75), PROBABILITIES[:4]),
         (Sampling(seed=6, top_p=0.67), PROBABILITIES[:3]),
-        # Three of the four best reach 0.8 of their sum: 0.68 of 0.79.
+        # The four best have the sum 0.79. Three of them have 0.68, more than 0.8 of that sum.
         (Sampling(seed=7, top_k=4, top_p=0.8), PROBABILITIES[:3]),
-        # A lower temperature, so that fewer reach top_p.
+        # With a lower temperature, fewer subwords reach top_p.
         (Sampling(seed=9, temperature=0.5, top_p=0.85), [p**2 for p in PROBABILITIES[:3]]),
     ],
 )
@@ -53,7 +53,7 @@ def test_draws_follow_the_probabilities(sampling: Sampling, weights: list[float]
     counts = draws(sampling)
     assert set(counts) == set(range(len(weights)))
     expected = [NUM_DRAWS * weight / sum(weights) for weight in weights]
-    distance = sum((counts[rank] - wanted) ** 2 / wanted for rank, wanted in enumerate(expected))
+    distance = sum((counts[rank] - count) ** 2 / count for rank, count in enumerate(expected))
     assert distance < CRITICAL[len(weights) - 1]
 
 
@@ -67,13 +67,13 @@ def test_impossible_subwords_are_never_drawn() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0 - 2**-53])
 def test_the_smallest_and_largest_random_numbers(value: float) -> None:
-    class Fixed(np.random.Generator):
+    class FixedGenerator(np.random.Generator):
         def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
             return value
 
     impossible = np.full(1, -np.inf, np.float32)
     row = np.concatenate([impossible, scores(), impossible])
-    assert draw(row, Sampling(), Fixed(np.random.PCG64(0))) == (10 if value else 1)
+    assert draw(row, Sampling(), FixedGenerator(np.random.PCG64(0))) == (10 if value else 1)
 
 
 def options(seed: int) -> DecodingOptions:
@@ -111,7 +111,7 @@ def test_scores_are_the_models() -> None:
 def test_constraints_apply_to_draws() -> None:
     language = random_language(3, vocab_size=8)
     for seed in range(30):
-        wanted = DecodingOptions(
+        constrained = DecodingOptions(
             beam_size=1,
             sampling=Sampling(seed=seed),
             suppress_sequences=((4,),),
@@ -120,7 +120,7 @@ def test_constraints_apply_to_draws() -> None:
             target_prefix=(4, 5),
             max_target_length=10,
         )
-        (found,) = found_by(wanted, language)
+        (found,) = found_by(constrained, language)
         assert found.ids[:2] == (4, 5)
         assert 4 not in found.ids[2:]
         assert len(found.ids) >= 3
@@ -128,10 +128,12 @@ def test_constraints_apply_to_draws() -> None:
         assert len(pairs) == len(set(pairs))
 
 
-@pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.001}])
-def test_drawing_from_one_candidate_equals_greedy_search(cut: dict[str, Any]) -> None:
+@pytest.mark.parametrize("truncation", [{"top_k": 1}, {"top_p": 0.001}])
+def test_drawing_from_one_candidate_equals_greedy_search(truncation: dict[str, Any]) -> None:
     language = random_language(4, vocab_size=30)
-    narrow = DecodingOptions(beam_size=1, max_target_length=9, sampling=Sampling(temperature=2.0, **cut))
+    narrow = DecodingOptions(
+        beam_size=1, max_target_length=9, sampling=Sampling(temperature=2.0, **truncation)
+    )
     greedy = DecodingOptions(beam_size=1, max_target_length=9)
     assert found_by(narrow, language) == found_by(greedy, language)
 
@@ -139,7 +141,7 @@ def test_drawing_from_one_candidate_equals_greedy_search(cut: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("sampling", "ids"),
     [
-        (Sampling(top_k=3), [1, 3, 5]),  # two of three equal ones
+        (Sampling(top_k=3), [1, 3, 5]),  # two of the three equal scores
         (Sampling(top_k=4), [1, 3, 5, 6]),
         (Sampling(top_p=0.75), [1, 3, 5, 6]),
         (Sampling(top_p=0.55), [1, 3, 5]),

@@ -1,4 +1,4 @@
-"""Length penalties by hand, and which scores are valid."""
+"""Length penalties computed by hand, and the check for invalid scores."""
 
 from __future__ import annotations
 

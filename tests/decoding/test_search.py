@@ -1,4 +1,4 @@
-"""Greedy and beam search of single sentences, against reference searches that share no code with them."""
+"""Greedy and beam search, compared with reference searches that share no code with them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_after_max_target_length_only_an_end_token_as_next_token_counts(beam_siz
 
 
 def test_an_end_token_ranked_below_beam_size_is_dropped() -> None:
-    """With two better continuations a beam of two continues (section 6.1)."""
+    """A beam of two with two better continuations drops the end token (section 6.1 of the paper)."""
     search = BeamSearch(DecodingOptions(beam_size=2, max_target_length=5), bos_id=BOS, eos_id=EOS)
     advance_beams(
         [search],
@@ -149,7 +149,8 @@ def test_sums_are_float64() -> None:
     assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)
 
 
-@pytest.mark.parametrize("num_sentences", [1, 12])  # ranked in lists, ranked in arrays
+# The search ranks few sentences in lists, and many in arrays.
+@pytest.mark.parametrize("num_sentences", [1, 12])
 def test_an_impossible_end_token_completes_no_hypothesis(num_sentences: int) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=5)
     searches = [BeamSearch(options, bos_id=BOS, eos_id=EOS) for _ in range(num_sentences)]

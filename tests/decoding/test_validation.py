@@ -1,4 +1,4 @@
-"""Contradicting options are rejected with both fields named; valid ones pass."""
+"""Contradictory options are rejected, and the error names both fields. Valid options pass."""
 
 from __future__ import annotations
 

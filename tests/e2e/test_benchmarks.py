@@ -62,7 +62,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text("utf-8"))
-    assert len(result["cases"]) == 4 + 4 + 2, "forced lengths, sentences, a corpus; each with both beams"
+    assert len(result["cases"]) == 4 + 4 + 2, "forced lengths, sentences and a corpus, each with both beams"
     for case in result["cases"]:
         assert case["ratio"] == pytest.approx(case["peer_ms"] / case["ours_ms"], rel=1e-2)
         where = case["where"]
@@ -72,7 +72,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
         assert 0 < where["step_python_share"] < 1
     forced = [case for case in result["cases"] if case["equal_ids"] is None]
     greedy = [case for case in result["cases"] if case not in forced and case["beam_size"] == 1]
-    assert {case["equal_ids"] for case in greedy} == {1.0}, "the same weights say the same"
+    assert {case["equal_ids"] for case in greedy} == {1.0}, "equal weights must give equal ids"
     assert {case["spent"]["num_steps"] / case["num_calls"] for case in forced} == {30}
     assert {row["beam_size"] for row in result["arrivals"]} == {1, 4}
     assert all(row["ours_trials"] and row["peer_trials"] for row in result["arrivals"])

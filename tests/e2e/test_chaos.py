@@ -1,4 +1,4 @@
-"""Valid, invalid and disconnecting clients at once: afterwards the server is in its initial state."""
+"""Valid, invalid and disconnecting clients run at once. Afterwards the server is in its initial state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from tests.api.server_process import HEADERS, PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, ServerProcess
 from tests.e2e.conftest import SERVE
 
 NUM_CALLERS, NUM_CALLS = 6, 50
@@ -23,34 +23,34 @@ HEAD = (
 )
 
 
-def body(chance: random.Random) -> bytes:
-    text = [TEXT] * chance.randint(1, 4)
-    request = {"text": text, "source": "en", "target": "de", "beam_size": chance.randint(1, 6)}
+def body(rng: random.Random) -> bytes:
+    text = [TEXT] * rng.randint(1, 4)
+    request = {"text": text, "source": "en", "target": "de", "beam_size": rng.randint(1, 6)}
     return json.dumps(request).encode()
 
 
-def leave(server: ServerProcess, chance: random.Random) -> None:
-    """Send a request or a part of one, then disconnect: after a while, or at once with a reset."""
-    content = body(chance)
+def disconnect(server: ServerProcess, rng: random.Random) -> None:
+    """Send a request or a part of one. Then disconnect, after a delay or at once with a reset."""
+    content = body(rng)
     with server.connect() as connection:
         whole = HEAD % len(content) + content
-        connection.sendall(whole[: chance.choice([len(whole), len(whole), len(whole) // 2, 10])])
-        time.sleep(chance.choice([0.0, 0.01, 0.05]))
-        if chance.random() < 0.5:
+        connection.sendall(whole[: rng.choice([len(whole), len(whole), len(whole) // 2, 10])])
+        time.sleep(rng.choice([0.0, 0.01, 0.05]))
+        if rng.random() < 0.5:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
 
 
 def call(server: ServerProcess, seed: int) -> Counter[int]:
     """One client. Counts the status codes of its responses."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     codes: Counter[int] = Counter()
     with server.client() as client:
         for _ in range(NUM_CALLS):
-            kind = chance.random()
+            kind = rng.random()
             if kind < 0.3:
-                leave(server, chance)
+                disconnect(server, rng)
                 continue
-            content = body(chance) if kind < 0.7 else body(chance)[: chance.randint(0, 60)]
+            content = body(rng) if kind < 0.7 else body(rng)[: rng.randint(0, 60)]
             if kind > 0.9:
                 content = content.replace(b"}", b', "timeout_ms": 1}')
             codes[client.post("/v1/translate", content=content, headers=HEADERS).status_code] += 1
@@ -84,7 +84,7 @@ def test_chaos(tiny_bundle: Path) -> None:
             # The server may respond before it notices a disconnect.
             assert count + ours <= server.metric(name) <= count + ours + NUM_CALLERS * NUM_CALLS
         assert server.metric('transduce_rejected_total{reason="engine"}') == 0
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + HANG_TIMEOUT_S
         while process.num_fds() > num_files + 1:
             assert time.monotonic() < until, "connections are left open"
             time.sleep(0.05)

@@ -16,7 +16,7 @@ import pytest
 from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer
 from export.verify import MAX_NATIVE_DIFFERENT
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 from tests.e2e.conftest import SERVE
 
 
@@ -29,7 +29,7 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
 def test_golden_sentences_over_http(
     server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
 ) -> None:
-    """ONNX Runtime's operators match exactly; native ones may differ where two subwords are equally probable.
+    """ONNX Runtime's operators match exactly. Native operators may differ if two subwords are equally probable.
 
     Segments that the text layer corrects are left out, because the bundle holds the model's own output.
     """
@@ -46,7 +46,7 @@ def test_golden_sentences_over_http(
                 carried = tokenizer.encode(line.source).verbatim_spans
                 expected = tokenizer.decode(line.ids[precision], carried).text
                 if not any(character.isalnum() for character in expected):
-                    continue  # the server decodes it again, to get an output with words
+                    continue  # the server decodes the sentence again, because its output has no words
                 different += answer["translations"][0]["text"] != expected
                 checked += 1
     assert checked
@@ -209,7 +209,7 @@ def test_a_signal_before_it_listens(tiny_bundle: Path, number: signal.Signals) -
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_lanes": 2}
     with ServerProcess(SERVE, settings) as server:
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + HANG_TIMEOUT_S
         while not children.read_text("ascii"):
             assert time.monotonic() < until
         server.signal(number)

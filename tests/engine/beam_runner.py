@@ -1,4 +1,4 @@
-"""The fake runner, advancing beams with the native library's beam search."""
+"""The fake runner. It advances beams with the native library's beam search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=Tr
 
 
 class BeamRunner(FakeRunner):
-    """beam_calls: for each decode with beams, their number and the steps taken."""
+    """A fake runner that advances beams and records the calls.
+
+    beam_calls: for each decode with beams, the number of beams and the number of steps.
+    outcomes: of each beam in each call.
+    """
 
     def __init__(self, limits: Limits = BEAM_LIMITS, *, eos_bonus: float = 1.0) -> None:
         super().__init__(limits, eos_bonus=eos_bonus)

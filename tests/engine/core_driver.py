@@ -50,7 +50,7 @@ class CoreDriver:
         self.core.inbox.put(Cancel(sequence))
 
     def step(self) -> None:
-        """Run a step and check the invariants that hold after each one."""
+        """Run a step and check the invariants of the rows."""
         self.core.step()
         scheduler, slots = self.core.scheduler, self.core.scheduler.slots
         held = [row for sequence in scheduler.running for row in sequence.rows]
@@ -78,7 +78,7 @@ def hypotheses_of(sequence: Sequence) -> list[Hypothesis]:
 
 
 def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> list[Hypothesis]:
-    """Return what the reference search finds with the fake runner's language model."""
+    """Return the reference search's hypotheses for the fake runner's language model."""
 
     def next_scores(prefix: tuple[int, ...]) -> Ids[float]:
         limits = runner.limits
@@ -90,22 +90,25 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
         ).tolist()
         return scores
 
-    def paid(prefix: tuple[int, ...]) -> Ids[float]:
+    def attention_after(prefix: tuple[int, ...]) -> Ids[float]:
         row = np.array([runner.limits.bos_id, *prefix], np.int32)
         shares: list[float] = attention(np.array(source, np.int32), row).tolist()
         return shares
 
-    return reference_search(next_scores, options, eos_id=EOS, attention=paid)
+    return reference_search(next_scores, options, eos_id=EOS, attention=attention_after)
 
 
 def run_in_batch(
-    driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
+    driver: CoreDriver, rng: random.Random, submissions: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
-    """Submit sentences at random times while others run; each answer must be the reference search's."""
+    """Submit sentences at random times while others run.
+
+    Each answer must equal that of the reference search.
+    """
     runner = driver.runner
     assert isinstance(runner, FakeRunner)
     jobs = []
-    for source, options in wanted:
+    for source, options in submissions:
         jobs.append((source, options, driver.submit(source, options)))
         for _ in range(rng.randrange(3)):
             driver.step()
@@ -115,6 +118,8 @@ def run_in_batch(
     return [sequence for *_, sequence in jobs]
 
 
-def assert_same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:
-    assert [(one.ids, one.finish_reason) for one in found] == [(one.ids, one.finish_reason) for one in wanted]
-    np.testing.assert_allclose([one.score for one in found], [one.score for one in wanted], atol=1e-6)
+def assert_same(found: list[Hypothesis], reference: list[Hypothesis]) -> None:
+    assert [(one.ids, one.finish_reason) for one in found] == [
+        (one.ids, one.finish_reason) for one in reference
+    ]
+    np.testing.assert_allclose([one.score for one in found], [one.score for one in reference], atol=1e-6)

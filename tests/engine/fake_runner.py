@@ -1,7 +1,7 @@
-"""A runner without a model: a language model made of hashes, whose cache rows are real arrays.
+"""A runner without a neural model. Its language model hashes the sentence and the prefix; its cache rows are arrays.
 
-A row's next subword depends only on its sentence and its prefix, and both are read from the cache that `copy_rows`
-and `reorder` move. A bookkeeping error of the engine changes the answers.
+A row's next subword depends only on its sentence and its prefix. The runner reads both from the cache rows, which
+`copy_rows` and `reorder` move. So a bookkeeping error of the engine changes the answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
-STALE = -7  # content of columns that were never written: no prefix contains it
+STALE = -7  # the content of unwritten columns; no prefix contains it
 
 LIMITS = Limits(
     num_rows=24, max_source_length=16, max_target_length=13, vocab_size=40, bos_id=BOS, eos_id=EOS
@@ -23,7 +23,7 @@ LIMITS = Limits(
 
 
 def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bonus: float = 1.0) -> Floats:
-    """Return (vocab_size,) log-probabilities of the subword after a prefix, which begins with the start token."""
+    """Return (vocab_size,) log-probabilities of the subword after a prefix. The prefix begins with the start token."""
     seed = [*source.tolist(), 0xFFFF, *(prefix.astype(np.int64) + 100).tolist()]
     state = np.uint64(14695981039346656037)
     for value in seed:
@@ -39,14 +39,14 @@ def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bo
 
 
 def attention(source: Int32s, prefix: Int32s) -> Floats:
-    """Return (source_length,) the attention of the subword after a prefix to the source; it sums to 1."""
+    """Return the attention from the subword after a prefix to the source, (source_length,). It sums to 1."""
     weights = np.exp(log_probabilities(source, prefix, vocab_size=4 + len(source))[4:])
     shares: Floats = (weights / weights.sum()).astype(np.float32)
     return shares
 
 
 class StepBudget:
-    """Decides, as `StepInput` defines it, whether a call takes its next step."""
+    """Decides whether a call takes its next step, as `StepInput` defines it."""
 
     def __init__(self, step: StepInput) -> None:
         self._step = step
@@ -54,7 +54,7 @@ class StepBudget:
         self.is_open = True
 
     def note_step(self, *, has_ended: bool) -> None:
-        """Count a step. has_ended: whether a row or beam has ended, in it or before."""
+        """Count a step. has_ended: whether a row or beam has ended in this step or an earlier one."""
         stop = self._step.stop
         if has_ended:
             self._num_after_end += 1
@@ -70,8 +70,12 @@ class StepBudget:
 class FakeRunner:
     """A Runner that records its calls.
 
-    calls: number of calls by method. batches: rows of each decode. encoded: every source. wanted: for each decode,
-    whether distributions and alignment were wanted. steps: of each decode.
+    calls: the number of calls of each method.
+    batches: the number of rows of each decode.
+    encoded: every encoded source.
+    encode_batches: the number of source tokens of each encode.
+    optional_outputs: for each step, whether it requests distributions and whether it requests alignment.
+    steps: the number of steps of each decode.
     """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
@@ -86,7 +90,7 @@ class FakeRunner:
         self.batches: list[int] = []
         self.encoded: list[tuple[int, ...]] = []
         self.encode_batches: list[int] = []
-        self.wanted: list[tuple[bool, bool]] = []
+        self.optional_outputs: list[tuple[bool, bool]] = []
         self.steps: list[int] = []
 
     @property
@@ -122,7 +126,7 @@ class FakeRunner:
         return output
 
     def _decode_several(self, step: StepInput) -> StepOutput:
-        """Take several steps: each row continues with its best candidate until that is the end token."""
+        """Take several steps. Each row continues with its best candidate until it ends with the end token."""
         assert step.num_candidates == 1
         assert not step.wants_distributions
         assert not step.wants_alignment
@@ -160,7 +164,7 @@ class FakeRunner:
         ranked = scores.copy()
         ranked[step.positions == 0, EOS] = -np.inf  # the end token cannot be first
         order = np.argsort(-ranked, axis=1, kind="stable")[:, : step.num_candidates]
-        self.wanted.append((step.wants_distributions, step.wants_alignment))
+        self.optional_outputs.append((step.wants_distributions, step.wants_alignment))
         return StepOutput(
             np.take_along_axis(ranked, order, axis=1),
             order.astype(np.int64),
@@ -183,7 +187,7 @@ class FakeRunner:
         self._copy_columns(sources, targets, lengths, shared)
 
     def _alignment(self, step: StepInput) -> Floats:
-        """Return the attention, (num_rows, max_source_length): 0 behind each row's source."""
+        """Return the attention, (num_rows, max_source_length). It is 0 after the end of each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
         for row in np.flatnonzero(step.ids != FREE_ROW_ID).tolist():
@@ -200,7 +204,7 @@ class FakeRunner:
         return source
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """Copy all but the shared columns, so that a wrong number of them changes the answers."""
+        """Copy all columns except the shared ones. A wrong number of shared columns changes the answers."""
         assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
         before = self.cache.copy()
         for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):

@@ -1,4 +1,4 @@
-"""Offloaded beams: the same answers as the search on the host, which takes the steps that the runner cannot."""
+"""Offloaded beams give the same answers as the search on the host. The host takes the steps that the runner cannot."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
-    """Draw a sentence and options, mostly of a plain beam."""
+def random_job(rng: random.Random) -> tuple[list[int], DecodingOptions]:
+    """Draw a sentence and options. Most options are those of a plain beam."""
     if rng.random() < 0.3:
         return random_source(rng), random_options(rng)
     size = rng.choice([2, 3, 4, 8])
@@ -46,11 +46,11 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
-    """Sentences arrive while others run, on few rows: mostly plain beams, all other options among them."""
+    """Sentences arrive while others run, on few rows. Most have plain beams; the rest have any other options."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
-    run_in_batch(driver, rng, [wanted(rng) for _ in range(30)])
+    run_in_batch(driver, rng, [random_job(rng) for _ in range(30)])
     assert driver.core.scheduler.slots.num_occupied == 0
     assert set(runner.outcomes) >= {BeamOutcome.CONTINUES, BeamOutcome.DONE}
     assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
@@ -58,23 +58,25 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_offloaded_beams_return_attention(seed: int) -> None:
-    """In any batch: each subword has the attention of its hypothesis before it."""
+    """In any batch, each subword has the attention that follows from its hypothesis' prefix."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
-    jobs = [wanted(rng) for _ in range(10)]
+    jobs = [random_job(rng) for _ in range(10)]
     jobs += [
-        (source, replace(options, alignment=True)) for source, options in [wanted(rng) for _ in range(20)]
+        (source, replace(options, alignment=True)) for source, options in [random_job(rng) for _ in range(20)]
     ]
     rng.shuffle(jobs)
     for sequence in run_in_batch(driver, rng, jobs):
         source = np.array(sequence.source_ids, np.int32)
         for one in hypotheses_of(sequence):
             tokens = np.array([runner.limits.bos_id, *one.ids], np.int32)
-            paid = [
+            expected_attention = [
                 attention(source, tokens[: place + 1]) for place in range(len(one.token_log_probabilities))
             ]
-            np.testing.assert_array_equal(one.alignment, paid if sequence.options.alignment else [])
+            np.testing.assert_array_equal(
+                one.alignment, expected_attention if sequence.options.alignment else []
+            )
 
 
 def test_a_beam_with_attention_stays_offloaded_to_its_end() -> None:
@@ -86,9 +88,9 @@ def test_a_beam_with_attention_stays_offloaded_to_its_end() -> None:
     assert max(num_steps for _, num_steps in runner.beam_calls) > 1
 
 
-def test_steps_of_one_call_are_counted_singly() -> None:
-    """A sentence alone takes several steps a call; a runner without beams takes as many steps."""
-    spent = []
+def test_each_step_of_a_call_is_counted() -> None:
+    """A single sentence takes several steps a call. A runner without beams takes the same number of steps."""
+    steps_of_each = []
     for limits in (BEAM_LIMITS, replace(BEAM_LIMITS, advances_beams=False)):
         runner = BeamRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
@@ -98,9 +100,9 @@ def test_steps_of_one_call_are_counted_singly() -> None:
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_steps for step in steps) == sequence.outcome.num_steps
         assert sum(step.num_row_steps for step in steps) == 4 * sequence.outcome.num_steps - 3
-        spent.append((sequence.outcome.num_steps, len(steps)))
-    (num_steps, num_calls), (as_many, as_many_calls) = spent
-    assert num_steps == as_many == as_many_calls
+        steps_of_each.append((sequence.outcome.num_steps, len(steps)))
+    (num_steps, num_calls), (num_host_steps, num_host_calls) = steps_of_each
+    assert num_steps == num_host_steps == num_host_calls
     assert num_calls < num_steps / 2
 
 
@@ -116,18 +118,18 @@ def test_a_call_takes_one_step_while_a_sequence_could_be_admitted() -> None:
 
 
 def test_a_finished_beam_does_not_stop_the_others() -> None:
-    """And its rows cost nothing more."""
+    """Its rows take no further steps."""
     runner = BeamRunner(eos_bonus=1.0)
     driver = CoreDriver(runner)
     sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
     driver.run()
     outcomes = [sequence.outcome for sequence in sequences]
-    spent = [outcome.num_steps for outcome in outcomes if isinstance(outcome, SequenceResult)]
-    assert len(set(spent)) > 3
+    steps_of_each = [outcome.num_steps for outcome in outcomes if isinstance(outcome, SequenceResult)]
+    assert len(set(steps_of_each)) > 3
     assert [num_steps for _, num_steps in runner.beam_calls[:-1]] == [1, 4, 4][: len(runner.beam_calls) - 1]
     steps = [step for report in driver.reports for step in report.steps]
-    assert sum(step.num_row_steps for step in steps) == sum(4 * num_steps - 3 for num_steps in spent)
-    assert sum(step.num_steps for step in steps) == max(spent)
+    assert sum(step.num_row_steps for step in steps) == sum(4 * num_steps - 3 for num_steps in steps_of_each)
+    assert sum(step.num_steps for step in steps) == max(steps_of_each)
 
 
 def test_a_beam_is_offloaded_from_its_first_step() -> None:
@@ -140,8 +142,8 @@ def test_a_beam_is_offloaded_from_its_first_step() -> None:
     assert runner.calls["copy_rows"] == 1
 
 
-class SilentRunner(BeamRunner):
-    """The first step after a source that begins with 9 has no scores."""
+class NanFirstStepRunner(BeamRunner):
+    """For a source that begins with 9, the scores of the first step are NaN."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -149,7 +151,7 @@ class SilentRunner(BeamRunner):
 
 
 def test_a_beam_whose_first_step_fails_frees_all_its_rows() -> None:
-    runner = SilentRunner()
+    runner = NanFirstStepRunner()
     driver = CoreDriver(runner)
     broken, sound = driver.submit([9, EOS], BEAM), driver.submit([8, EOS], BEAM)
     driver.step()
@@ -169,8 +171,8 @@ def test_with_too_few_candidates_the_search_takes_the_first_step() -> None:
     assert_same(hypotheses_of(sequence), expected([0, EOS], BEAM, runner))
 
 
-class PoisonedRunner(BeamRunner):
-    """From position 3 on, the scores of a source that begins with 9 are NaN."""
+class NanRunner(BeamRunner):
+    """For a source that begins with 9, the scores are NaN from position 3 on."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -180,7 +182,7 @@ class PoisonedRunner(BeamRunner):
 
 
 def test_a_beam_without_scores_fails_alone() -> None:
-    runner = PoisonedRunner()
+    runner = NanRunner()
     driver = CoreDriver(runner)
     broken = driver.submit([9, 9, EOS], BEAM)
     sources = [[word, EOS] for word in (5, 6, 7)]
@@ -193,7 +195,7 @@ def test_a_beam_without_scores_fails_alone() -> None:
 
 
 class FailingRunner(BeamRunner):
-    """The forwards with the numbers in `failing` raise after the beams were advanced."""
+    """Some forwards raise after the beams have advanced. failing: the numbers of these forwards."""
 
     failing: tuple[int, ...] = (3, 5)
 
@@ -204,7 +206,7 @@ class FailingRunner(BeamRunner):
         return output
 
 
-def test_a_failed_forward_leaves_no_trace() -> None:
+def test_a_failed_forward_changes_no_answer() -> None:
     runner = FailingRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sources = [[word, EOS] for word in (5, 6, 7, 8, 9)]
@@ -218,15 +220,15 @@ def test_a_failed_forward_leaves_no_trace() -> None:
 def test_a_cancelled_sentence_frees_its_beam() -> None:
     runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
-    gone, stays = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
+    cancelled, other = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
     driver.step()
     driver.step()
-    assert all(sequence.beam is not None for sequence in (gone, stays))
-    driver.cancel(gone)
+    assert all(sequence.beam is not None for sequence in (cancelled, other))
+    driver.cancel(cancelled)
     driver.run()
-    assert gone.beam is None
-    assert gone.outcome is None
-    assert_same(hypotheses_of(stays), expected([6, EOS], BEAM, runner))
+    assert cancelled.beam is None
+    assert cancelled.outcome is None
+    assert_same(hypotheses_of(other), expected([6, EOS], BEAM, runner))
     assert runner.beam_calls[-1][0] == 1
 
 
@@ -240,7 +242,7 @@ def test_a_beam_with_another_stopping_rule_is_not_offloaded() -> None:
 
 
 class LoopingBeamRunner(LoopingRunner, BeamRunner):
-    """Both runners in one."""
+    """A runner that advances beams, and whose model loops."""
 
 
 def test_a_loop_is_found_at_the_same_step() -> None:

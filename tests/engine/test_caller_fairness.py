@@ -1,4 +1,4 @@
-"""Callers share a worker's rows and time, with a runner that skips paused rows. The test sets the clock."""
+"""Callers share a worker's rows and time. The runner skips paused rows, and the test sets the clock."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ STEP_S, ROW_S = 0.001, 0.001
 KEPT = replace(LIMITS, num_rows=20, num_kept_rows=4, skips_free_rows=True, max_steps=8, max_target_length=40)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
-# A search that runs on the host at every step.
+# Options of a search that takes every step on the host.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
 
 
 class TimedRunner(FakeRunner):
-    """Takes ROW_S for every row that it does not skip. stepped: their number in each decode."""
+    """A runner that takes ROW_S for each row that it does not skip.
+
+    stepped: the number of these rows in each decode.
+    """
 
     def __init__(self, limits: Limits = KEPT) -> None:
         super().__init__(limits, eos_bonus=-30.0)
@@ -49,37 +52,37 @@ class TimedDriver(CoreDriver):
         return self.core.scheduler.num_held_rows.get(caller, 0)
 
 
-def loud(driver: TimedDriver, count: int = 200, options: DecodingOptions = GREEDY) -> None:
+def submit_loud(driver: TimedDriver, count: int = 200, options: DecodingOptions = GREEDY) -> None:
     for number in range(count):
         driver.submit([5 + number % 7, EOS], options, request_id=f"r{number % 3}", caller="loud")
 
 
 def test_a_caller_alone_holds_all_rows_but_the_kept_ones() -> None:
     driver = TimedDriver()
-    loud(driver)
+    submit_loud(driver)
     driver.step()
     assert driver.rows_of("loud") == 16
 
 
 def test_a_new_caller_gets_rows_at_once_and_no_more_than_its_share() -> None:
     driver = TimedDriver()
-    loud(driver)
+    submit_loud(driver)
     driver.step()
-    line = driver.submit([6, EOS], GREEDY, caller="quiet")
+    single = driver.submit([6, EOS], GREEDY, caller="quiet")
     driver.step()
-    assert line.status is Status.RUNNING
+    assert single.status is Status.RUNNING
     for _ in range(50):
         driver.submit([6, EOS], GREEDY, request_id="more", caller="quiet")
     driver.step()
     assert 1 < driver.rows_of("quiet") < 4
     wide = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
     driver.step()
-    assert wide.status is Status.RUNNING, "rows are left for the next caller"
+    assert wide.status is Status.RUNNING, "some rows stay free for the next caller"
 
 
 def test_rows_that_become_free_go_to_the_new_caller() -> None:
     driver = TimedDriver()
-    loud(driver)
+    submit_loud(driver)
     driver.step()
     for _ in range(200):
         driver.submit([6, EOS], GREEDY, request_id="many", caller="quiet")
@@ -90,15 +93,15 @@ def test_rows_that_become_free_go_to_the_new_caller() -> None:
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, GUIDED], ids=["greedy", "beam", "guided"])
-def test_a_line_is_stepped_without_the_others_rows(options: DecodingOptions) -> None:
+def test_a_single_sentence_is_stepped_without_the_other_callers_rows(options: DecodingOptions) -> None:
     driver = TimedDriver()
-    loud(driver, options=options)
+    submit_loud(driver, options=options)
     for _ in range(10):
         driver.step()
-    line = driver.submit([6, EOS], GREEDY, caller="quiet")
+    single = driver.submit([6, EOS], GREEDY, caller="quiet")
     driver.timed.stepped.clear()
     began_at = driver.now
-    while line.status is not Status.ENDED:
+    while single.status is not Status.ENDED:
         driver.step()
     alone_s = 31 * (STEP_S + ROW_S)
     assert driver.timed.stepped.count(1) > 0.8 * len(driver.timed.stepped)
@@ -107,7 +110,7 @@ def test_a_line_is_stepped_without_the_others_rows(options: DecodingOptions) -> 
 
 def test_paused_sequences_are_stepped_regularly() -> None:
     driver = TimedDriver()
-    loud(driver)
+    submit_loud(driver)
     for _ in range(10):
         driver.step()
     paused_s = longest_s = 0.0
@@ -122,7 +125,7 @@ def test_paused_sequences_are_stepped_regularly() -> None:
 
 
 def test_pauses_do_not_change_answers() -> None:
-    """Sentences of every kind, of callers that come and go at random, have the answers that they have alone."""
+    """Callers submit sentences of every kind at random times. Each sentence has the answer that it has alone."""
     rng = random.Random(4)
     driver = TimedDriver()
     jobs = []
@@ -144,7 +147,7 @@ def test_pauses_do_not_change_answers() -> None:
 
 def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
     driver = TimedDriver()
-    loud(driver, 16)
+    submit_loud(driver, 16)
     driver.step()
     shared = next(iter(driver.core.scheduler.running))
     driver.core.inbox.put(Join(shared, "quiet", "line", 1e9))
@@ -156,7 +159,7 @@ def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
 
 def test_a_wide_first_sentence_is_not_starved() -> None:
     driver = TimedDriver()
-    loud(driver)
+    submit_loud(driver)
     driver.step()
     wide = driver.submit([7, EOS], DecodingOptions(beam_size=12, max_target_length=30), caller="wide")
     for _ in range(200):
@@ -169,7 +172,7 @@ def steps(time_s: float, *, num_paused: int = 0) -> StepStats:
     return StepStats(step_time_s=time_s, num_paused=num_paused)
 
 
-def test_the_caller_with_less_time_runs_alone_until_both_are_even() -> None:
+def test_the_caller_with_less_used_time_runs_alone_until_both_are_equal() -> None:
     fairness = CallerFairness()
     fairness.record({"loud": 16}, steps(0.2), 1.0)
     assert fairness.choose(["loud"]) is None

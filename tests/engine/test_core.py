@@ -34,7 +34,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
-    """Random sentences, arrivals, widths and cancellations: no answer depends on the neighbours."""
+    """With random sentences, arrivals, beam sizes and cancellations, no answer depends on the rest of the batch."""
     rng = random.Random(seed)
     runner = FakeRunner(eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -74,7 +74,7 @@ def test_scores_alone_and_in_a_batch_are_identical() -> None:
 
 
 def test_one_step_advances_all_sentences() -> None:
-    """A new sentence joins at the next step. A beam occupies one row until its first step has spread it."""
+    """A new sentence joins the batch at the next step. A beam occupies one row until its first step is done."""
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     driver.submit([5, EOS], DecodingOptions(beam_size=1, max_target_length=12))
@@ -105,15 +105,15 @@ def test_a_sentence_is_reported_by_the_step_that_ends_it() -> None:
     assert reported == [[], [], [short], [short]]
 
 
-def test_rows_are_free_at_once() -> None:
-    """The step after a sentence ends already runs the next one in its row."""
+def test_rows_are_reused_at_once() -> None:
+    """When a sentence ends, the next step runs another sentence in its row."""
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     for number in range(2 * LIMITS.num_rows):
         driver.submit([4 + number % 30, EOS], DecodingOptions(beam_size=1, max_target_length=4))
     assert driver.run() == 2 * 5
     assert runner.batches == [LIMITS.num_rows] * 10
-    assert runner.calls["copy_rows"] == 0  # new sentences filled the holes
+    assert runner.calls["copy_rows"] == 0  # new sentences fill the free rows
 
 
 def test_a_wide_beam_is_not_starved_by_narrow_ones() -> None:
@@ -173,7 +173,7 @@ def test_a_cancelled_sentence_is_not_in_the_next_step() -> None:
 
 
 class CancellingRunner(FakeRunner):
-    """Cancels a sentence during the third forward, as a client that disconnects would."""
+    """Cancels a sentence during the third forward, like a client that disconnects."""
 
     driver: CoreDriver
     victim: Sequence
@@ -218,7 +218,7 @@ def test_a_deadline_that_has_passed_costs_no_step() -> None:
     assert sum(step.num_expired for report in driver.reports for step in report.steps) == 2
 
 
-def test_later_deadlines_hold_after_the_first() -> None:
+def test_each_sentence_has_its_own_deadline() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     options = DecodingOptions(beam_size=1, max_target_length=12)
     running = [driver.submit([5, EOS], options, deadline=at) for at in (2.0, 1.0, 3.0, 9.0)]
@@ -229,7 +229,7 @@ def test_later_deadlines_hold_after_the_first() -> None:
     assert ended == [0, 1, 2, 2, 3]
 
 
-def test_the_times_of_an_answer() -> None:
+def test_an_answer_has_its_queue_encode_and_decode_times() -> None:
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     driver.submit([5, EOS], DecodingOptions(beam_size=16, max_target_length=2))
@@ -238,9 +238,8 @@ def test_the_times_of_an_answer() -> None:
         driver.step()
         driver.now = float(now)
     assert isinstance(waiting.outcome, SequenceResult)
-    assert (
-        waiting.outcome.queue_time_s == 3.0
-    )  # the first sentence's three steps: two subwords and the end token
+    # The first sentence takes three steps: two subwords and the end token.
+    assert waiting.outcome.queue_time_s == 3.0
     assert waiting.outcome.decode_time_s == 3.0
     assert waiting.outcome.num_steps == 4
     assert waiting.outcome.encode_time_s == 0.0

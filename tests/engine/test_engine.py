@@ -1,4 +1,4 @@
-"""The engine's interface with a worker thread. No sleeps: the runner waits until the test opens its gate."""
+"""The engine's interface with a worker thread. The fake runner waits until the test opens its gate."""
 
 from __future__ import annotations
 
@@ -35,51 +35,55 @@ from tests.engine.test_core import random_options, random_source
 SETTINGS = EngineLimits(max_encode_tokens=64)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 WIDE = DecodingOptions(beam_size=16, max_target_length=12)
-PATIENCE_S = 120.0  # seconds; a busy machine needs less, a hang more
-# Deadlines, in seconds, to try in turn: the step must begin before the deadline passes.
-SOON_S = (0.05, 0.5, 5.0, 50.0)
+# Seconds. Only a hang takes longer, even on a busy machine.
+HANG_TIMEOUT_S = 120.0
+# Timeouts in seconds, tried in turn. The step must begin before the deadline passes.
+TIMEOUTS_S = (0.05, 0.5, 5.0, 50.0)
 
 
 class GatedRunner(FakeRunner):
-    """Waits in each forward until the test opens the gate. has_arrived: set when a forward has begun."""
+    """Waits in each forward until the test opens the gate.
+
+    forward_began: an event that is set when a forward begins.
+    """
 
     def __init__(self) -> None:
         super().__init__(eos_bonus=-30.0)
         self.gate = threading.Event()
-        self.has_arrived = threading.Event()
+        self.forward_began = threading.Event()
 
     def decode(self, step: StepInput) -> StepOutput:
-        self.has_arrived.set()
-        assert self.gate.wait(PATIENCE_S)
+        self.forward_began.set()
+        assert self.gate.wait(HANG_TIMEOUT_S)
         return super().decode(step)
 
-    async def arrival(self) -> None:
-        assert await asyncio.to_thread(self.has_arrived.wait, PATIENCE_S)
+    async def wait_for_forward(self) -> None:
+        assert await asyncio.to_thread(self.forward_began.wait, HANG_TIMEOUT_S)
 
 
 async def has_begun(runner: GatedRunner, future: asyncio.Future[Any]) -> bool:
-    """Wait until a forward has begun. False, with the gate open, if the future expired before."""
-    arrival = asyncio.create_task(runner.arrival())
-    await asyncio.wait({arrival, future}, return_when=asyncio.FIRST_COMPLETED)
+    """Return whether a forward begins before the future expires. If it does not, open the gate."""
+    forward_task = asyncio.create_task(runner.wait_for_forward())
+    await asyncio.wait({forward_task, future}, return_when=asyncio.FIRST_COMPLETED)
     if not future.done():
         return True
     future.exception()
-    runner.has_arrived.set()
+    runner.forward_began.set()
     runner.gate.set()
-    await arrival
+    await forward_task
     return False
 
 
 def run_with_deadlines(scenario: Callable[[float], Coroutine[Any, Any, bool]]) -> None:
-    """Run a scenario with each of SOON_S in turn until it returns True."""
-    assert any(asyncio.run(scenario(timeout_s)) for timeout_s in SOON_S)
+    """Run a scenario with each timeout of TIMEOUTS_S in turn until it returns True."""
+    assert any(asyncio.run(scenario(timeout_s)) for timeout_s in TIMEOUTS_S)
 
 
 @asynccontextmanager
 async def running(
     runner: FakeRunner, settings: EngineLimits = SETTINGS, *, steps: list[StepStats] | None = None
 ) -> AsyncIterator[Engine]:
-    """Yield a started engine. At the end its gate is open, no future is pending and its thread has ended."""
+    """Yield a started engine. At the end open the gate, close the engine, and check that its thread has ended."""
     engine = Engine(
         [ThreadWorker(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
     )
@@ -89,7 +93,7 @@ async def running(
     finally:
         if isinstance(runner, GatedRunner):
             runner.gate.set()
-        await engine.close(PATIENCE_S)
+        await engine.close(HANG_TIMEOUT_S)
         assert not engine.health().is_alive
         assert engine.health().num_pending_sentences == 0
 
@@ -100,7 +104,7 @@ def submit(
     options: DecodingOptions = NARROW,
     *,
     request_id: str = "request",
-    timeout_s: float = PATIENCE_S,
+    timeout_s: float = HANG_TIMEOUT_S,
 ) -> asyncio.Future[SequenceResult]:
     deadline = time.monotonic() + timeout_s
     return engine.submit(source, options, request_id=request_id, caller="caller", deadline=deadline)
@@ -142,7 +146,7 @@ def test_answers() -> None:
         ([5, EOS], DecodingOptions(max_target_length=5, alignment=True), "alignment"),
     ],
 )
-def test_a_sentence_that_does_not_fit_is_refused_without_a_trace(
+def test_an_invalid_sentence_is_rejected_and_not_encoded(
     source: list[int], options: DecodingOptions, field: str
 ) -> None:
     async def scenario() -> None:
@@ -166,7 +170,7 @@ def test_a_ratio_counts_the_source_without_its_end_token() -> None:
     asyncio.run(scenario())
 
 
-def test_a_search_gets_its_source() -> None:
+def test_a_search_receives_its_source() -> None:
     async def scenario() -> None:
         async with running(FakeRunner(replace(LIMITS, has_alignment=True))) as engine:
             result = await submit(engine, [5, 6, EOS], replace(NARROW, alignment=True))
@@ -187,17 +191,14 @@ def test_cancelling_a_future_frees_its_rows_at_the_next_step() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             first, second = submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)
-            await runner.arrival()
+            await runner.wait_for_forward()
             first.cancel()
             await asyncio.sleep(0)  # the future's callbacks run
             runner.gate.set()
             result = await second
             assert_same(result.hypotheses, expected([6, EOS], WIDE, runner))
-        assert runner.batches == [
-            1,
-            1,
-            *[16] * (result.num_steps - 1),
-        ]  # the first one's cancellation was read in its first step
+        # The engine reads the cancellation of the first sentence during its first step.
+        assert runner.batches == [1, 1, *[16] * (result.num_steps - 1)]
 
     asyncio.run(scenario())
 
@@ -207,7 +208,7 @@ def test_a_sentence_cancelled_while_it_waits_never_reaches_the_runner() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             first, second, third = (submit(engine, [number, EOS], WIDE) for number in (5, 6, 7))
-            await runner.arrival()
+            await runner.wait_for_forward()
             second.cancel()
             await asyncio.sleep(0)
             runner.gate.set()
@@ -238,7 +239,7 @@ def test_a_deadline_holds_even_while_a_step_hangs() -> None:
 
 
 def test_requests_above_the_bounds_are_refused_at_once_and_counted_exactly() -> None:
-    """Two sentences fit and the next ten are refused. Once the two are answered, there is room again."""
+    """The queue holds two sentences, so ten more are rejected. After the two answers the queue accepts one again."""
 
     async def scenario() -> None:
         runner = GatedRunner()
@@ -249,7 +250,7 @@ def test_requests_above_the_bounds_are_refused_at_once_and_counted_exactly() -> 
                     return await submit(engine, [5, EOS], WIDE)
 
             accepted = [asyncio.create_task(request()) for _ in range(2)]
-            await runner.arrival()
+            await runner.wait_for_forward()
             assert engine.health().num_pending_sentences == 2
             assert engine.health().num_pending_tokens == 4
             for _ in range(10):
@@ -304,7 +305,7 @@ def test_the_statistics_of_every_step_are_reported() -> None:
 
 
 def test_an_idle_engine_makes_no_step() -> None:
-    """The thread blocks while there is no work, and no step is under way."""
+    """Without work the thread blocks and runs no step."""
 
     async def scenario() -> None:
         steps: list[StepStats] = []
@@ -328,8 +329,8 @@ def test_closing_finishes_accepted_sentences_and_refuses_new_ones() -> None:
             engine.reserve(1, 1)
         engine.start()
         futures = [submit(engine, [5 + number, EOS], WIDE) for number in range(4)]
-        await runner.arrival()
-        closing = asyncio.create_task(engine.close(PATIENCE_S))
+        await runner.wait_for_forward()
+        closing = asyncio.create_task(engine.close(HANG_TIMEOUT_S))
         await asyncio.sleep(0)
         with pytest.raises(NotReady):
             submit(engine, [5, EOS])
@@ -349,7 +350,7 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
         engine = Engine([ThreadWorker(runner)], settings=SETTINGS)
         engine.start()
         futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
-        await runner.arrival()
+        await runner.wait_for_forward()
         await asyncio.wait_for(engine.close(0.05), 0.05 + 1.0 + 2.0)
         assert all(isinstance(future.exception(), NotReady) for future in futures)
         runner.gate.set()
@@ -361,23 +362,23 @@ def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     async def scenario() -> None:
         engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
-        await engine.close(PATIENCE_S)
+        await engine.close(HANG_TIMEOUT_S)
         engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         engine.start()
-        await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
+        await asyncio.wait_for(engine.close(HANG_TIMEOUT_S), HANG_TIMEOUT_S)
         assert not engine.health().is_alive
 
     asyncio.run(scenario())
 
 
 def test_a_retried_request_is_next_once_and_its_tokens_are_not_counted_again() -> None:
-    """WIDE takes more than half of the rows, so that one sentence runs at a time."""
+    """WIDE takes more than half of the rows, so one sentence runs at a time."""
 
     async def scenario() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             answers = [submit(engine, [5, EOS], WIDE, request_id="a")]
-            await runner.arrival()
+            await runner.wait_for_forward()
             answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
             (worker,) = engine._workers
@@ -386,11 +387,11 @@ def test_a_retried_request_is_next_once_and_its_tokens_are_not_counted_again() -
             inbox = worker._core.inbox
             before = inbox.qsize()
             engine.prioritize_retries(again)
-            assert inbox.qsize() == before + 1, "for one sentence"
+            assert inbox.qsize() == before + 1, "one sentence is prioritized"
             runner.gate.set()
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
             assert engine._admission.speed._row_tokens == pytest.approx(3 * 2 * WIDE.beam_size, rel=0.1)
-            engine.prioritize_retries(again)  # no effect: they are answered
+            engine.prioritize_retries(again)  # without effect, because the sentences are answered
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The order of the queue, and the bound on waiting."""
+"""The order of the queue, and the bound on the waiting time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.engine.test_slots import make_sequence
 NARROW = DecodingOptions(beam_size=1, max_target_length=6)
 
 
-def waiting(caller: str, request_id: str) -> Sequence:
+def make_waiting(caller: str, request_id: str) -> Sequence:
     sequence = make_sequence(1)
     sequence.caller, sequence.request_id = caller, request_id
     return sequence
 
 
-def drained(queue: FairQueue) -> list[Sequence]:
+def drain(queue: FairQueue) -> list[Sequence]:
     order = []
     while queue:
         turn = queue.peek()
@@ -40,13 +40,13 @@ def drained(queue: FairQueue) -> list[Sequence]:
 def test_callers_then_requests_take_turns_and_a_request_keeps_its_order() -> None:
     queue = FairQueue()
     sequences = {
-        name: waiting(name[0], name[:2])
+        name: make_waiting(name[0], name[:2])
         for name in ["a1.1", "a1.2", "a1.3", "a2.1", "a2.2", "b1.1", "b1.2", "c1.1"]
     }
     for sequence in sequences.values():
         queue.push(sequence)
     names = {sequence: name for name, sequence in sequences.items()}
-    assert [names[sequence] for sequence in drained(queue)] == [
+    assert [names[sequence] for sequence in drain(queue)] == [
         *("a1.1", "b1.1", "c1.1"),
         *("a2.1", "b1.2"),
         *("a1.2", "a2.2", "a1.3"),
@@ -55,48 +55,48 @@ def test_callers_then_requests_take_turns_and_a_request_keeps_its_order() -> Non
 
 def test_a_removed_sentence_is_not_served_nor_counted() -> None:
     queue = FairQueue()
-    first, second, third = (waiting("a", "r") for _ in range(3))
+    first, second, third = (make_waiting("a", "r") for _ in range(3))
     for sequence in (first, second, third):
         queue.push(sequence)
     queue.remove(second)
-    queue.remove(second)  # once more does nothing
+    queue.remove(second)  # a second removal has no effect
     assert len(queue) == 2
-    assert drained(queue) == [first, third]
+    assert drain(queue) == [first, third]
 
 
 def test_a_prioritized_request_is_next_for_one_sentence() -> None:
     queue = FairQueue()
     sequences = {
-        name: waiting(name[0], name[:2]) for name in ["a1.1", "a2.1", "b1.1", "a3.1", "a3.2", "c1.1"]
+        name: make_waiting(name[0], name[:2]) for name in ["a1.1", "a2.1", "b1.1", "a3.1", "a3.2", "c1.1"]
     }
     for sequence in sequences.values():
         queue.push(sequence)
     queue.prioritize(sequences["a3.1"])
     queue.remove(sequences["c1.1"])
-    queue.prioritize(sequences["c1.1"])  # no effect: it is not queued
+    queue.prioritize(sequences["c1.1"])  # without effect, because the sentence is not queued
     names = {sequence: name for name, sequence in sequences.items()}
-    assert [names[sequence] for sequence in drained(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
+    assert [names[sequence] for sequence in drain(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
 
 
-def test_each_prioritized_request_is_one_more_turn_of_its_caller() -> None:
+def test_each_prioritized_request_takes_a_turn_of_its_caller() -> None:
     queue = FairQueue()
-    line = waiting("quiet", "line")
-    crowd = [waiting("loud", f"r{number}") for number in range(20)]
-    for sequence in (*crowd, line):
+    single = make_waiting("quiet", "single")
+    crowd = [make_waiting("loud", f"r{number}") for number in range(20)]
+    for sequence in (*crowd, single):
         queue.push(sequence)
-    again = [waiting("loud", f"again{number}") for number in range(3)]
+    again = [make_waiting("loud", f"again{number}") for number in range(3)]
     taken = []
     for sequence in again:
         queue.push(sequence)
         queue.prioritize(sequence)
         taken.append(queue.pop())
     assert taken == again
-    assert line in [queue.pop(), queue.pop()]
+    assert single in [queue.pop(), queue.pop()]
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
-    """FairQueue's bound, with new sentences at every turn."""
+    """FairQueue keeps its bound while new sentences arrive at every turn."""
     rng = random.Random(seed)
     num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
     queue = FairQueue()
@@ -104,10 +104,10 @@ def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
     def arrive(count: int) -> None:
         for _ in range(count):
             caller = rng.randrange(num_callers)
-            queue.push(waiting(str(caller), f"{caller}.{rng.randrange(num_requests)}"))
+            queue.push(make_waiting(str(caller), f"{caller}.{rng.randrange(num_requests)}"))
 
     arrive(rng.randrange(40))
-    own = [waiting("0", "mine") for _ in range(place)]
+    own = [make_waiting("0", "mine") for _ in range(place)]
     for sequence in own:
         queue.push(sequence)
     taken_before = 0
@@ -118,32 +118,32 @@ def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_an_array_of_128_never_blocks_one_line(beam_size: int) -> None:
+def test_a_request_of_128_sentences_does_not_block_a_single_sentence(beam_size: int) -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     options = DecodingOptions(beam_size=beam_size, max_target_length=6)
-    array = [driver.submit([5, EOS], options, request_id="array", caller="same") for _ in range(128)]
+    many = [driver.submit([5, EOS], options, request_id="many", caller="same") for _ in range(128)]
     for _ in range(3):
         driver.step()
-    line = driver.submit([6, EOS], options, request_id="line", caller="same")
+    single = driver.submit([6, EOS], options, request_id="single", caller="same")
     steps = 0
-    while line.status is Status.WAITING:
+    while single.status is Status.WAITING:
         driver.step()
         steps += 1
-    assert steps <= 6 + 1  # the first rows that become free are for it
-    assert Counter(one.status for one in array)[Status.WAITING] >= 128 - 2 * 24 // beam_size
+    assert steps <= 6 + 1  # the first rows that become free are reserved for the single sentence
+    assert Counter(one.status for one in many)[Status.WAITING] >= 128 - 2 * 24 // beam_size
 
 
 def test_a_callers_flood_does_not_delay_another_caller() -> None:
-    """With 32 arrays of one caller queued, the single line of another is second."""
+    """One caller has 32 requests in the queue. The single sentence of another caller is served second."""
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     for request in range(32):
         for _ in range(8):
             driver.submit([5, EOS], NARROW, request_id=f"flood {request}", caller="loud")
     driver.step()
-    line = driver.submit([6, EOS], NARROW, request_id="line", caller="quiet")
+    single = driver.submit([6, EOS], NARROW, request_id="single", caller="quiet")
     for _ in range(6 + 1):
         driver.step()
-    assert line.status is Status.RUNNING
+    assert single.status is Status.RUNNING
 
 
 def test_a_retry_is_served_before_later_requests() -> None:
@@ -160,7 +160,10 @@ def test_a_retry_is_served_before_later_requests() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_wait_is_bounded_as_the_scheduler_says(seed: int) -> None:
-    """(W // floor(R / B) + 1) * (T + 1) + W + 1 steps, W = i * r * c - 1, while sentences keep arriving."""
+    """The wait is at most (W // floor(R / B) + 1) * (T + 1) + W + 1 steps, where W = i * r * c - 1.
+
+    Sentences keep arriving meanwhile.
+    """
     rng = random.Random(seed)
     num_rows, widest, longest = 10, 4, 6
     limits = Limits(num_rows, 8, longest + 1, vocab_size=12, bos_id=BOS, eos_id=EOS)

@@ -1,4 +1,4 @@
-"""Sentences that several requests wait for, and the streaming of tokens."""
+"""Sentences that several requests share, and the streaming of tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_engine import (
+    HANG_TIMEOUT_S,
     NARROW,
-    PATIENCE_S,
     GatedRunner,
     has_begun,
     run_with_deadlines,
@@ -26,10 +26,10 @@ from tests.engine.test_engine import (
 )
 
 GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
-WHOLE = DecodingOptions(beam_size=16, max_target_length=4)  # two thirds of the fake runner's rows
+WIDE = DecodingOptions(beam_size=16, max_target_length=4)  # takes two thirds of the fake runner's rows
 
 
-class Looping(FakeRunner):
+class RepeatingRunner(FakeRunner):
     """Repeats subword 9 unless the options prevent it."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
@@ -38,7 +38,7 @@ class Looping(FakeRunner):
         return scores
 
 
-class Hiccup(FakeRunner):
+class FailingRunner(FakeRunner):
     """Fails its fourth forward."""
 
     def decode(self, step: StepInput) -> StepOutput:
@@ -52,7 +52,7 @@ def deltas_of(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[i
     return [(n.position, n.ids) for r in driver.reports for n in r.deltas if n.sequence is sequence]
 
 
-def listen(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
+def submit_stream(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
     sequence = driver.submit(source, options)
     message = driver.core.inbox.get()
     assert isinstance(message, Submit)
@@ -73,18 +73,18 @@ def test_tokens_are_streamed_one_a_step(prefix: tuple[int, ...]) -> None:
     runner = FakeRunner(eos_bonus=-2.0)
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=1, max_target_length=12, target_prefix=prefix)
-    streamed = listen(driver, [5, 9, EOS], options)
+    streamed = submit_stream(driver, [5, 9, EOS], options)
     driver.submit([6, EOS], GREEDY)
     driver.run()
-    (wanted,) = expected([5, 9, EOS], options, runner)
+    (reference,) = expected([5, 9, EOS], options, runner)
     deltas = deltas_of(driver, streamed)
-    assert tokens_of(deltas) == list(wanted.ids[: len(tokens_of(deltas))])
-    assert len(tokens_of(deltas)) >= len(wanted.ids) - 1, "all but the one that came with the end"
+    assert tokens_of(deltas) == list(reference.ids[: len(tokens_of(deltas))])
+    assert len(tokens_of(deltas)) >= len(reference.ids) - 1, "the last token may arrive with the result"
     assert [position for position, _ in deltas] == list(range(len(deltas)))
     assert {id(n.sequence) for r in driver.reports for n in r.deltas} == {id(streamed)}
 
 
-def test_without_streaming_steps_are_reported_together() -> None:
+def test_without_streaming_all_steps_are_in_one_report() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     driver.submit([5, 9, EOS], GREEDY)
     steps = driver.run()
@@ -92,24 +92,24 @@ def test_without_streaming_steps_are_reported_together() -> None:
     assert len(driver.reports) == 1
 
 
-def test_a_second_attempt_voids_the_tokens_sent() -> None:
-    driver = CoreDriver(Looping(replace(LIMITS, max_target_length=60), eos_bonus=-30.0))
+def test_a_second_attempt_withdraws_the_sent_tokens() -> None:
+    driver = CoreDriver(RepeatingRunner(replace(LIMITS, max_target_length=60), eos_bonus=-30.0))
     options = DecodingOptions(beam_size=1, max_target_length=50, loop_guard=True)
-    streamed = listen(driver, [5, EOS], options)
+    streamed = submit_stream(driver, [5, EOS], options)
     driver.run()
     deltas = deltas_of(driver, streamed)
-    begun_again = [index for index, (position, _) in enumerate(deltas) if position == 0]
-    assert len(begun_again) >= 2
-    assert deltas[begun_again[1]] == (0, ()), "void at once, before the next token"
+    restarts = [index for index, (position, _) in enumerate(deltas) if position == 0]
+    assert len(restarts) >= 2
+    assert deltas[restarts[1]] == (0, ()), "the tokens are withdrawn before the next token is sent"
     final = hypotheses_of(streamed)[0].ids
     assert tokens_of(deltas) == list(final[: len(tokens_of(deltas))])
     assert len(tokens_of(deltas)) >= len(final) - 1
 
 
 def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
-    runner = Hiccup(eos_bonus=-30.0)
+    runner = FailingRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
-    streamed = listen(driver, [5, 9, EOS])
+    streamed = submit_stream(driver, [5, 9, EOS])
     driver.submit([6, EOS], GREEDY)
     driver.run()
     final = hypotheses_of(streamed)[0].ids
@@ -119,14 +119,14 @@ def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
 
 
 def test_a_joining_request_has_its_own_turn() -> None:
-    """The last sentence of a long request is served in the turn of a short request that joined it."""
+    """A short request joins the last sentence of a long request. The sentence is served in the short request's turn."""
     driver = CoreDriver(FakeRunner())
-    long = [driver.submit([10 + number, EOS], WHOLE, request_id="long") for number in range(8)]
-    wanted = long[-1]
-    driver.core.inbox.put(Join(wanted, "caller", "short", 1e9))
+    long = [driver.submit([10 + number, EOS], WIDE, request_id="long") for number in range(8)]
+    shared = long[-1]
+    driver.core.inbox.put(Join(shared, "caller", "short", 1e9))
     driver.run()
     served = driver.ended
-    assert served.index(wanted) == 1
+    assert served.index(shared) == 1
     assert len(served) == 8
     assert driver.core.scheduler.num_waiting == 0
 
@@ -134,31 +134,31 @@ def test_a_joining_request_has_its_own_turn() -> None:
 @pytest.mark.parametrize("end", ["cancel", "serve"])
 def test_a_sentence_of_two_requests_leaves_both_queues(end: str) -> None:
     driver = CoreDriver(FakeRunner())
-    driver.submit([9, EOS], WHOLE, request_id="first")
-    wanted = driver.submit([10, EOS], WHOLE, request_id="first")
+    driver.submit([9, EOS], WIDE, request_id="first")
+    shared = driver.submit([10, EOS], WIDE, request_id="first")
     for request_id in ("second", "third", "second"):
-        driver.core.inbox.put(Join(wanted, "other", request_id, 1e9))
+        driver.core.inbox.put(Join(shared, "other", request_id, 1e9))
     driver.step()
     assert driver.core.scheduler.num_waiting == 1
     if end == "cancel":
-        driver.cancel(wanted)
+        driver.cancel(shared)
     driver.run()
     assert len(driver.ended) == (1 if end == "cancel" else 2)
     assert driver.core.scheduler._queue._callers == {}
 
 
-def test_a_later_deadline_holds_while_it_waits_and_while_it_runs() -> None:
+def test_a_join_with_a_later_deadline_extends_the_deadline() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
-    runs = driver.submit([5, EOS], WHOLE, deadline=1.0)
-    waits = driver.submit([6, EOS], WHOLE, deadline=1.0)
+    decoding = driver.submit([5, EOS], WIDE, deadline=1.0)
+    queued = driver.submit([6, EOS], WIDE, deadline=1.0)
     driver.step()
-    for sequence in (runs, waits):
+    for sequence in (decoding, queued):
         driver.core.inbox.put(Join(sequence, "caller", "later", 5.0))
     driver.now = 2.0
     driver.run()
-    assert len(hypotheses_of(runs)) == len(hypotheses_of(waits)) == 1
-    late = driver.submit([7, EOS], WHOLE, deadline=3.0)
-    driver.core.inbox.put(Join(late, "caller", "earlier", 1.0))  # an earlier deadline changes nothing
+    assert len(hypotheses_of(decoding)) == len(hypotheses_of(queued)) == 1
+    late = driver.submit([7, EOS], WIDE, deadline=3.0)
+    driver.core.inbox.put(Join(late, "caller", "earlier", 1.0))  # an earlier deadline has no effect
     driver.run()
     assert len(hypotheses_of(late)) == 1
 
@@ -170,13 +170,12 @@ def test_the_event_loops_timer_follows_the_later_deadline() -> None:
             future = submit(engine, [5, EOS], timeout_s=timeout_s)
             if not await has_begun(runner, future):
                 return False
-            engine.join(future, request_id="b", caller="", deadline=time.monotonic() + PATIENCE_S)
+            engine.join(future, request_id="b", caller="", deadline=time.monotonic() + HANG_TIMEOUT_S)
             await asyncio.sleep(2 * timeout_s)
             runner.gate.set()
             assert (await future).hypotheses
-            engine.join(
-                future, request_id="c", caller="", deadline=time.monotonic() + PATIENCE_S
-            )  # no effect
+            # Without effect, because the sentence is answered.
+            engine.join(future, request_id="c", caller="", deadline=time.monotonic() + HANG_TIMEOUT_S)
             late = submit(engine, [6, EOS])
             engine.join(late, request_id="b", caller="", deadline=time.monotonic() + 0.01)
             assert (await late).hypotheses
@@ -185,14 +184,14 @@ def test_the_event_loops_timer_follows_the_later_deadline() -> None:
     run_with_deadlines(scenario)
 
 
-def test_a_late_stream_starts_with_the_first_token() -> None:
+def test_a_stream_that_joins_late_starts_with_the_first_token() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         received: list[tuple[int, tuple[int, ...]]] = []
         async with running(runner) as engine:
             future = submit(engine, [5, EOS])
-            await runner.arrival()
-            deadline = time.monotonic() + PATIENCE_S
+            await runner.wait_for_forward()
+            deadline = time.monotonic() + HANG_TIMEOUT_S
             engine.join(
                 future,
                 request_id="b",
@@ -209,7 +208,7 @@ def test_a_late_stream_starts_with_the_first_token() -> None:
     asyncio.run(scenario())
 
 
-def test_a_beam_streams_no_tokens() -> None:
+def test_a_beam_search_streams_no_tokens() -> None:
     async def scenario() -> None:
         received: list[object] = []
         async with running(FakeRunner()) as engine:
@@ -219,7 +218,7 @@ def test_a_beam_streams_no_tokens() -> None:
                     options,
                     request_id="a",
                     caller="",
-                    deadline=time.monotonic() + PATIENCE_S,
+                    deadline=time.monotonic() + HANG_TIMEOUT_S,
                     on_tokens=lambda *deltas, beam=options.beam_size: received.append(beam),
                 )
         assert received

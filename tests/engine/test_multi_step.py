@@ -1,4 +1,4 @@
-"""Several decoder steps in one call of the runner: the same answers, and no delay for sentences that could start."""
+"""Calls of several decoder steps give the same answers as single steps, and delay no sentence that can be admitted."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from tests.engine.core_driver import (
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner, LoopingRunner
 from tests.engine.test_options import random_options, random_source
 
-AHEAD = replace(LIMITS, has_alignment=True, max_steps=4)
+MULTI_STEP = replace(LIMITS, has_alignment=True, max_steps=4)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
 BEAM = DecodingOptions(beam_size=4, max_target_length=12)
 
 
 class TimedRunner(FakeRunner):
-    """A decoder step takes step_s seconds on the driver's clock.
+    """A runner whose decoder step takes step_s seconds on the driver's clock.
 
-    comes_in: number of the call in whose first step the sentence that begins with 6 is submitted.
+    arrives_in_call: the number of a call. A sentence that begins with 6 is submitted in the first step of this call.
     """
 
     driver: CoreDriver
     step_s = 0.0
-    comes_in = 0
+    arrives_in_call = 0
 
     def on_step(self, num_taken: int) -> None:
         self.driver.now += self.step_s
-        if num_taken == 1 and self.calls["decode"] == self.comes_in:
+        if num_taken == 1 and self.calls["decode"] == self.arrives_in_call:
             self.driver.submit([6, EOS], GREEDY)
 
 
 def timed_driver(
-    limits: Limits = AHEAD, *, step_s: float = 0.0, settings: EngineLimits = SETTINGS
+    limits: Limits = MULTI_STEP, *, step_s: float = 0.0, settings: EngineLimits = SETTINGS
 ) -> tuple[CoreDriver, TimedRunner]:
     runner = TimedRunner(limits, eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner, settings)
@@ -60,23 +60,23 @@ def timed_driver(
 def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     """Mostly greedy sentences arrive while others run, on few rows."""
     rng = random.Random(seed)
-    runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
+    runner = FakeRunner(replace(MULTI_STEP, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
-    wanted = [(random_source(rng), GREEDY if rng.random() < 0.8 else random_options(rng)) for _ in range(30)]
-    sequences = run_in_batch(driver, rng, wanted)
-    assert max(runner.steps) == AHEAD.max_steps
+    jobs = [(random_source(rng), GREEDY if rng.random() < 0.8 else random_options(rng)) for _ in range(30)]
+    sequences = run_in_batch(driver, rng, jobs)
+    assert max(runner.steps) == MULTI_STEP.max_steps
     steps = [step for report in driver.reports for step in report.steps]
-    spent = [
+    steps_of_each = [
         sequence.outcome.num_steps for sequence in sequences if isinstance(sequence.outcome, SequenceResult)
     ]
     wide = any(len(one.search.prefixes()) > 1 or one.options.beam_size > 1 for one in sequences)
-    assert wide or sum(step.num_row_steps for step in steps) == sum(spent)
+    assert wide or sum(step.num_row_steps for step in steps) == sum(steps_of_each)
 
 
 def test_rows_are_not_compacted_when_the_runner_skips_holes() -> None:
-    """Sentences of many lengths come and go: no row is copied, and only occupied rows are counted."""
+    """Sentences of many lengths start and end. No row is copied, and only occupied rows are counted."""
     rng = random.Random(1)
-    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_free_rows=True), eos_bonus=1.0)
+    runner = FakeRunner(replace(MULTI_STEP, num_rows=5, skips_free_rows=True), eos_bonus=1.0)
     driver = CoreDriver(runner)
     run_in_batch(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
     assert runner.calls["copy_rows"] == runner.calls["reorder"] == 0
@@ -90,47 +90,51 @@ def test_rows_are_not_compacted_when_the_runner_skips_holes() -> None:
 
 
 def test_row_steps_are_counted_up_to_a_rows_end() -> None:
-    driver = CoreDriver(FakeRunner(AHEAD, eos_bonus=2.0))
+    driver = CoreDriver(FakeRunner(MULTI_STEP, eos_bonus=2.0))
     sequences = [driver.submit([word, EOS], GREEDY) for word in range(5, 17)]
     driver.run()
-    spent = [
+    steps_of_each = [
         sequence.outcome.num_steps for sequence in sequences if isinstance(sequence.outcome, SequenceResult)
     ]
-    assert len(set(spent)) > 3
-    assert max(spent) < 12, "the last call does not end early"
+    assert len(set(steps_of_each)) > 3
+    assert max(steps_of_each) < 12, "the last call must end before the maximum length"
     steps = [step for report in driver.reports for step in report.steps]
-    assert sum(step.num_row_steps for step in steps) == sum(spent)
-    assert sum(step.num_steps for step in steps if step.num_rows) == max(spent)
+    assert sum(step.num_row_steps for step in steps) == sum(steps_of_each)
+    assert sum(step.num_steps for step in steps if step.num_rows) == max(steps_of_each)
 
 
-def test_a_sentence_alone_takes_the_fewest_calls() -> None:
+def test_a_single_sentence_takes_the_fewest_calls() -> None:
     driver, runner = timed_driver()
     driver.submit([5, EOS], GREEDY)
     driver.run()
-    # The time of the first step is unknown, so it is a call of its own. The end token takes one more step.
+    # The first call takes one step, because the time of a step is unknown. The end token takes one step, too.
     assert runner.steps == [1, 4, 4, 4]
 
 
-@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)])
-def test_a_new_sentence_ends_the_call_after_its_least_length(steps_in_time: float, wanted: int) -> None:
-    """The sentence comes in the call's first step; the call still takes the steps that fit into MIN_CALL_S."""
-    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MIN_CALL_S / steps_in_time)
-    runner.comes_in = 2
+@pytest.mark.parametrize(
+    ("steps_in_limit", "expected_steps"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)]
+)
+def test_a_new_sentence_ends_the_call_after_its_minimum_time(
+    steps_in_limit: float, expected_steps: int
+) -> None:
+    """The sentence arrives in the call's first step. The call still takes the steps that fit into MIN_CALL_S."""
+    driver, runner = timed_driver(replace(MULTI_STEP, max_steps=12), step_s=MIN_CALL_S / steps_in_limit)
+    runner.arrives_in_call = 2
     driver.submit([5, EOS], GREEDY)
     for _ in range(3):
         driver.step()
-    assert runner.steps[:2] == [1, wanted]
+    assert runner.steps[:2] == [1, expected_steps]
     assert runner.batches == [1, 1, 2]
 
 
 def test_a_cancellation_ends_the_call_too() -> None:
-    class Leaving(TimedRunner):
+    class CancellingRunner(TimedRunner):
         def on_step(self, num_taken: int) -> None:
             super().on_step(num_taken)
             if self.calls["decode"] == num_taken == 2:
                 self.driver.cancel(first)
 
-    runner = Leaving(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
+    runner = CancellingRunner(replace(MULTI_STEP, max_steps=12), eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     runner.step_s = MIN_CALL_S
     first, _ = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
@@ -138,20 +142,21 @@ def test_a_cancellation_ends_the_call_too() -> None:
     assert runner.steps == [1, 2, 10]
 
 
-@pytest.mark.parametrize(("steps_in_time", "wanted"), [(1.5, 1), (4.5, 4), (100.0, 12)])
-def test_the_longest_call_is_bounded(steps_in_time: float, wanted: int) -> None:
-    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_CALL_S / steps_in_time)
+@pytest.mark.parametrize(("steps_in_limit", "expected_steps"), [(1.5, 1), (4.5, 4), (100.0, 12)])
+def test_the_longest_call_is_bounded(steps_in_limit: float, expected_steps: int) -> None:
+    driver, runner = timed_driver(replace(MULTI_STEP, max_steps=12), step_s=MAX_CALL_S / steps_in_limit)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
         driver.step()
-    assert runner.steps == [1, wanted]
+    assert runner.steps == [1, expected_steps]
 
 
-FEW = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STEPS), (1 / 40, 8)]
+# Pairs: the time of a step as a share of MAX_FEW_S, and the expected number of steps.
+SHORT_CALLS = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STEPS), (1 / 40, 8)]
 
 
 class EndingRunner(TimedRunner):
-    """After a source that begins with 7 the end token is third."""
+    """For a source that begins with 7, the third subword is the end token."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -160,25 +165,25 @@ class EndingRunner(TimedRunner):
         return scores
 
 
-@pytest.mark.parametrize(("share", "wanted"), FEW)
-def test_an_ended_sentence_waits_for_a_few_steps_at_most(share: float, wanted: int) -> None:
-    """share: a step's time, as a share of MAX_FEW_S / FEW_STEPS."""
-    runner = EndingRunner(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
+@pytest.mark.parametrize(("share", "expected_steps"), SHORT_CALLS)
+def test_an_ended_sentence_waits_for_few_further_steps(share: float, expected_steps: int) -> None:
+    """share: a step's time as a share of MAX_FEW_S."""
+    runner = EndingRunner(replace(MULTI_STEP, max_steps=12), eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     runner.step_s = share * MAX_FEW_S
     ending, other = driver.submit([7, EOS], GREEDY), driver.submit([5, EOS], GREEDY)
     driver.step()
-    if share < 1:  # else a call of one step
+    if share < 1:  # a longer step is a call of its own
         driver.step()
-        assert runner.steps == [1, min(MAX_CALL_S // runner.step_s, 1 + wanted)]
+        assert runner.steps == [1, min(MAX_CALL_S // runner.step_s, 1 + expected_steps)]
     driver.run()
     assert [len(hypotheses_of(one)[0].ids) for one in (ending, other)] == [2, 12]
 
 
-@pytest.mark.parametrize(("share", "wanted"), FEW)
-def test_a_call_is_short_while_all_rows_are_occupied(share: float, wanted: int) -> None:
-    """Also when a sentence was admitted just before."""
-    limits = replace(AHEAD, num_rows=1, max_steps=8)
+@pytest.mark.parametrize(("share", "expected_steps"), SHORT_CALLS)
+def test_a_call_is_short_while_all_rows_are_occupied(share: float, expected_steps: int) -> None:
+    """The call is also short right after an admission."""
+    limits = replace(MULTI_STEP, num_rows=1, max_steps=8)
     driver, runner = timed_driver(limits, step_s=share * MAX_FEW_S)
     for length in (1, 12):
         driver.submit([5, EOS], replace(GREEDY, max_target_length=length))
@@ -187,7 +192,7 @@ def test_a_call_is_short_while_all_rows_are_occupied(share: float, wanted: int) 
     driver.step()
     now = driver.now
     driver.step()
-    assert runner.steps[2] == wanted
+    assert runner.steps[2] == expected_steps
     assert driver.now - now <= max(MAX_FEW_S, share * MAX_FEW_S)
 
 
@@ -224,7 +229,7 @@ def test_a_call_takes_one_step_while_a_sentence_could_be_admitted() -> None:
 
 
 def test_a_call_takes_several_steps_while_all_rows_are_occupied() -> None:
-    driver, runner = timed_driver(replace(AHEAD, num_rows=2))
+    driver, runner = timed_driver(replace(MULTI_STEP, num_rows=2))
     for word in range(5, 9):
         driver.submit([word, EOS], GREEDY)
     driver.run()
@@ -254,8 +259,8 @@ def test_a_loop_found_within_a_call_restarts_the_sentence() -> None:
     assert [has_looped for _, has_looped in answers[0]] == [True, False, True]
 
 
-class SpoiltRunner(FakeRunner):
-    """After a source that begins with 9 the third subword has no score."""
+class NanRunner(FakeRunner):
+    """For a source that begins with 9, the scores of the third subword are NaN."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -263,15 +268,15 @@ class SpoiltRunner(FakeRunner):
 
 
 def test_a_nan_score_fails_its_sentence_alone() -> None:
-    driver = CoreDriver(SpoiltRunner(AHEAD, eos_bonus=-30.0))
-    spoilt, sound = driver.submit([9, EOS], GREEDY), driver.submit([8, EOS], GREEDY)
+    driver = CoreDriver(NanRunner(MULTI_STEP, eos_bonus=-30.0))
+    broken, sound = driver.submit([9, EOS], GREEDY), driver.submit([8, EOS], GREEDY)
     driver.run()
-    assert isinstance(spoilt.outcome, EngineFailure)
-    assert_same(hypotheses_of(sound), expected([8, EOS], GREEDY, FakeRunner(AHEAD, eos_bonus=-30.0)))
+    assert isinstance(broken.outcome, EngineFailure)
+    assert_same(hypotheses_of(sound), expected([8, EOS], GREEDY, FakeRunner(MULTI_STEP, eos_bonus=-30.0)))
 
 
-class LeavingRunner(FakeRunner):
-    """A sentence is cancelled during the second call."""
+class CancelDuringCallRunner(FakeRunner):
+    """Cancels a sentence during the second call."""
 
     driver: CoreDriver
     victim: Sequence
@@ -282,8 +287,8 @@ class LeavingRunner(FakeRunner):
         return super().decode(step)
 
 
-def test_a_sentence_cancelled_during_a_call_is_gone_after_it() -> None:
-    runner = LeavingRunner(AHEAD, eos_bonus=-30.0)
+def test_a_sentence_cancelled_during_a_call_does_not_run_after_it() -> None:
+    runner = CancelDuringCallRunner(MULTI_STEP, eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     runner.victim, other = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
     driver.step()
@@ -294,8 +299,8 @@ def test_a_sentence_cancelled_during_a_call_is_gone_after_it() -> None:
     assert runner.victim.outcome is None
 
 
-class HiccupRunner(FakeRunner):
-    """The second call fails."""
+class FailingRunner(FakeRunner):
+    """Fails in its second call."""
 
     def decode(self, step: StepInput) -> StepOutput:
         output = super().decode(step)
@@ -305,7 +310,7 @@ class HiccupRunner(FakeRunner):
 
 
 def test_sentences_of_a_failed_call_restart() -> None:
-    runner = HiccupRunner(AHEAD, eos_bonus=-30.0)
+    runner = FailingRunner(MULTI_STEP, eos_bonus=-30.0)
     driver = CoreDriver(runner)
     sequences = {word: driver.submit([word, EOS], GREEDY) for word in (5, 6, 7)}
     driver.run()
@@ -314,7 +319,7 @@ def test_sentences_of_a_failed_call_restart() -> None:
         assert_same(hypotheses_of(sequence), expected([word, EOS], GREEDY, runner))
 
 
-def test_a_stream_gets_every_subword_once_and_soon() -> None:
+def test_a_stream_receives_every_subword_once_and_without_delay() -> None:
     driver, runner = timed_driver()
     sequence = driver.submit([5, EOS], GREEDY)
     driver.core.inbox.get()
@@ -325,11 +330,11 @@ def test_a_stream_gets_every_subword_once_and_soon() -> None:
         for deltas in report.deltas:
             assert deltas.position == len(received)
             received += deltas.ids
-    wanted = hypotheses_of(sequence)[0].ids
-    assert tuple(received) == wanted[: len(received)]
-    assert len(received) >= len(wanted) - MAX_STEPS_STREAMED
+    final_ids = hypotheses_of(sequence)[0].ids
+    assert tuple(received) == final_ids[: len(received)]
+    assert len(received) >= len(final_ids) - MAX_STEPS_STREAMED
     assert runner.steps == [1, *[MAX_STEPS_STREAMED] * 6]
-    # No sentence is streamed any more.
+    # A sentence without a stream has longer calls.
     driver.submit([6, EOS], GREEDY)
     driver.run()
     assert runner.steps[7:] == [4, 4, 4, 1]

@@ -1,4 +1,4 @@
-"""Sentences with every option share the engine with plain ones, and no answer depends on it."""
+"""Sentences with every option share the engine with plain sentences. No answer depends on the rest of the batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_source(rng: random.Random) -> list[int]:
 
 
 def random_options(rng: random.Random) -> DecodingOptions:
-    """Draw options that the reference search knows; half of the time none."""
+    """Draw options that the reference search supports. Half of the time only the basic ones are set."""
     beam_size = rng.choice([1, 1, 2, 4, 8])
     longest = rng.randint(1, LIMITS.max_target_length - 1)
     options = DecodingOptions(
@@ -63,13 +63,13 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
         for _ in range(rng.choice([0, 0, 1, 3])):
             driver.step()
     driver.run()
-    assert (True, True) in runner.wanted
+    assert (True, True) in runner.optional_outputs
     for sequence, source, options in jobs:
         assert_same(hypotheses_of(sequence), expected(source, options, runner))
 
 
 def test_numbers_alone_and_in_a_batch_are_identical() -> None:
-    """With sampling, alternatives, attention and forced targets."""
+    """The jobs include sampling, alternatives, attention and forced targets."""
     rng = random.Random(1)
     jobs = [(random_source(rng), random_options(rng)) for _ in range(12)]
     for number in range(6):
@@ -95,7 +95,7 @@ def test_optional_outputs_are_computed_only_for_rows_that_read_them() -> None:
     driver.submit([6, EOS], replace(BEAM, target_prefix=(7, 8), max_target_length=4))
     driver.submit([7, EOS], replace(PLAIN, alignment=True, max_target_length=2))
     driver.run()
-    assert runner.wanted == [(True, True)] * 2 + [(False, True)] + [(False, False)] * 7
+    assert runner.optional_outputs == [(True, True)] * 2 + [(False, True)] + [(False, False)] * 7
 
 
 def test_a_forced_targets_scores_are_those_of_the_model() -> None:
@@ -126,7 +126,7 @@ def test_a_sentence_that_loops_is_decoded_again_with_the_guard(options: Decoding
     assert isinstance(looping.outcome, SequenceResult)
     assert isinstance(quiet.outcome, SequenceResult)
     assert (looping.outcome.has_looped, quiet.outcome.has_looped) == (True, False)
-    # Not encoded again, and the first attempt ended early.
+    # The sentence is not encoded again, and its first attempt ends early.
     assert driver.core.scheduler.slots.num_reserved == 0
     assert isinstance(driver.runner, LoopingRunner)
     assert driver.runner.calls["encode"] == 1
@@ -135,22 +135,22 @@ def test_a_sentence_that_loops_is_decoded_again_with_the_guard(options: Decoding
     assert sum(step.num_looped for report in driver.reports for step in report.steps) == 1
     assert first.ended
     second = looping_driver()
-    wanted = second.submit([9, 9, EOS], guarded(options))
+    guarded_only = second.submit([9, 9, EOS], guarded(options))
     second.run()
-    assert hypotheses_of(looping) == hypotheses_of(wanted)
+    assert hypotheses_of(looping) == hypotheses_of(guarded_only)
 
 
-def test_a_looped_sentence_of_a_failed_forward_stays_flagged_and_guarded() -> None:
-    class Failing(LoopingRunner):
+def test_a_looped_sentence_keeps_its_flag_and_guard_after_a_failed_forward() -> None:
+    class FailingRunner(LoopingRunner):
         fails_at = -1
 
         def decode(self, step: StepInput) -> StepOutput:
             if self.calls["decode"] == self.fails_at:
                 self.fails_at = -1
-                raise EngineFailure("broken once")
+                raise EngineFailure("a single failure")
             return super().decode(step)
 
-    runner = Failing(replace(LIMITS, max_target_length=60), eos_bonus=-1.0)
+    runner = FailingRunner(replace(LIMITS, max_target_length=60), eos_bonus=-1.0)
     runner.fails_at = 30
     driver = CoreDriver(runner)
     options = replace(PLAIN, loop_guard=True, max_target_length=50)
@@ -163,8 +163,8 @@ def test_a_looped_sentence_of_a_failed_forward_stays_flagged_and_guarded() -> No
     assert sum(step.num_looped for report in driver.reports for step in report.steps) == 2
 
 
-class PoisonedRunner(FakeRunner):
-    """A NaN far from the candidates, in the distributions of rows whose source begins with 9."""
+class NanDistributionRunner(FakeRunner):
+    """Puts a NaN into the distributions of rows whose source begins with 9. It is not among the best candidates."""
 
     def decode(self, step: StepInput) -> StepOutput:
         output = super().decode(step)
@@ -176,7 +176,7 @@ class PoisonedRunner(FakeRunner):
 
 
 def test_a_distribution_with_a_nan_fails_the_sentence_that_reads_it_alone() -> None:
-    driver = CoreDriver(PoisonedRunner(ALIGNED), EngineLimits(max_encode_tokens=64))
+    driver = CoreDriver(NanDistributionRunner(ALIGNED), EngineLimits(max_encode_tokens=64))
     reading = driver.submit([9, 5, EOS], replace(PLAIN, repetition_penalty=1.2))
     plain = driver.submit([9, 5, EOS], BEAM)
     other = driver.submit([5, EOS], replace(PLAIN, repetition_penalty=1.2))

@@ -1,4 +1,4 @@
-"""The engine against the reference search of the paper's model: same subwords, same scores."""
+"""The engine finds the same subwords and scores as the reference search of the paper's model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model() -> Transformer:
     torch.manual_seed(1)
     model = Transformer(CONFIG).eval()
     with torch.no_grad():
-        model.embedding.weight.mul_(2.0)  # sharper than at initialisation, so that ties are rare
+        model.embedding.weight.mul_(2.0)  # sharper distributions than at initialisation, so ties are rare
         model.embedding.weight[EOS_ID].mul_(3.0)  # and some sentences end
     return model
 
@@ -61,13 +61,13 @@ def test_equals_the_reference_search(model: Transformer, formula: Penalty) -> No
     for sequence, source, options in jobs:
         settings = Settings(max_target_length=options.max_target_length, alpha=options.alpha, formula=formula)
         if options.beam_size == 1:
-            wanted = [greedy_search(model, source, **settings)]
+            reference = [greedy_search(model, source, **settings)]
         else:
-            wanted = beam_search(model, source, beam_size=options.beam_size, **settings)
+            reference = beam_search(model, source, beam_size=options.beam_size, **settings)
         found = hypotheses_of(sequence)
         assert [(one.ids, one.finish_reason is FinishReason.STOP) for one in found] == [
-            (one.ids, one.is_complete) for one in wanted
+            (one.ids, one.is_complete) for one in reference
         ]
-        np.testing.assert_allclose([one.score for one in found], [one.score for one in wanted], atol=1e-5)
+        np.testing.assert_allclose([one.score for one in found], [one.score for one in reference], atol=1e-5)
         reasons |= {one.finish_reason for one in found}
     assert reasons == {FinishReason.STOP, FinishReason.LENGTH}

@@ -1,4 +1,4 @@
-"""Slots against a naive model: every occupied row holds the cache that its hypothesis needs."""
+"""`Slots` compared with a naive model: every occupied row holds the cache of its hypothesis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_sequence(beam_size: int) -> Sequence:
 
 
 class NaiveRows:
-    """The cache as labels: the content of each row, as (sentence, hypothesis' name)."""
+    """A cache of labels. The content of a row is a pair: sentence, name of the hypothesis."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str] | None] = [None] * NUM_ROWS
@@ -37,7 +37,7 @@ class NaiveRows:
 
 
 def common_columns(one: tuple[int, str] | None, other: tuple[int, str] | None) -> int:
-    """Return how many columns two rows of a sentence share, by their hypotheses' names."""
+    """Return how many columns two rows of a sentence share, according to the names of their hypotheses."""
     assert one is not None
     assert other is not None
     assert one[0] == other[0]
@@ -113,18 +113,18 @@ def test_only_rows_whose_parent_changed_are_copied() -> None:
     assert not reorders
     assert spreads.moves == [0, 1, 1, 0, 0, 2, 1, 0, 0, 3, 1, 0]
     sequence.length = 2
-    reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four in another order
+    reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four hypotheses in another order
     assert not reorders
     assert not spreads
     assert sequence.rows == [3, 1, 0, 2]
     sequence.length = 3
-    reorders, spreads = follow(slots, sequence, [1, 1, 0, 3])  # hypothesis 2, in row 0, has died
+    reorders, spreads = follow(slots, sequence, [1, 1, 0, 3])  # hypothesis 2, in row 0, is dropped
     assert not spreads
     assert reorders.moves == [1, 0, 3, 1]
     assert sequence.rows == [1, 0, 3, 2]
 
 
-def test_new_sequences_fill_holes_first_and_the_last_rows_move_into_the_rest() -> None:
+def test_new_sequences_take_free_rows_and_compaction_moves_the_last_rows() -> None:
     slots = Slots(NUM_ROWS)
     sequences = [make_sequence(1) for _ in range(6)]
     for number, sequence in enumerate(sequences):
@@ -150,7 +150,7 @@ def test_a_beam_is_admitted_only_as_a_whole() -> None:
     assert not slots.can_admit(make_sequence(5))
 
 
-def test_holes_for_a_new_beam_are_left_open() -> None:
+def test_compaction_keeps_free_rows_for_a_new_beam() -> None:
     slots = Slots(NUM_ROWS)
     first, second = make_sequence(4), make_sequence(4)
     for sequence in (first, second):

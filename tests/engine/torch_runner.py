@@ -1,4 +1,4 @@
-"""A runner over the reference model without a cache: each row stores its sentence and its prefix."""
+"""A runner over the reference model, without a cache. Each row stores its sentence and its prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model.transformer import Transformer
 
 
 class TorchRunner:
-    """A Runner whose every step runs the whole prefix of every row."""
+    """A Runner that decodes the whole prefix of every row in each step."""
 
     def __init__(self, model: Transformer, *, num_rows: int) -> None:
         config = model.config

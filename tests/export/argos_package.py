@@ -1,4 +1,4 @@
-"""An Argos package: a small model without an end token on sources, written by CTranslate2's own specification."""
+"""Writes an Argos package with CTranslate2's own model specification. Its sources have no end token."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.model.sentences import pairs
 
 ctranslate2: Any = import_module("ctranslate2")
 MAX_LENGTH = 64
-# SentencePiece's own ids, which OpenNMT takes over; `<unk>` is 0.
+# SentencePiece's default ids, which OpenNMT uses. `<unk>` is 0.
 START_ID, END_ID = 1, 2
 
 
 def trained(processor: Any, *, num_steps: int) -> Transformer:
-    """A model of `pairs`, trained until translations end and differ. Sentences of equal lengths make a batch."""
+    """Train a model on `pairs` until translations end and differ. A batch holds sentences of equal length."""
     torch.manual_seed(1)
     model = Transformer(
         preset(

@@ -1,4 +1,4 @@
-"""A copy of the tiny bundle for each test that changes it."""
+"""The fixture `own_bundle`, for tests that change a bundle."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import pytest
 
 @pytest.fixture
 def own_bundle(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the bundle that a test may change."""
+    """A copy of the tiny bundle that a test may change."""
     shutil.copytree(tiny / "bundle", tmp_path / "bundle")
     return tmp_path / "bundle"

@@ -1,4 +1,4 @@
-"""A Marian folder as Hugging Face has them, with random weights: written by `transformers` and SentencePiece."""
+"""Writes a Marian folder in Hugging Face's format, with `transformers` and SentencePiece. Its weights are random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from tests.model.sentences import pairs
 
-transformers: Any = import_module("transformers")  # its types do not know what a model returns
+transformers: Any = import_module("transformers")  # its types do not describe what a model returns
 
 TAGS = (">>deu<<", ">>nld<<")
 
@@ -36,7 +36,7 @@ def sentencepiece_model(sentences: list[str], vocab_size: int) -> bytes:
 
 
 def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
-    """Pieces of all models in an order of Marian's: the end, unknown, the others by their letters, padding."""
+    """The pieces of all models in Marian's order: end, unknown, the others alphabetically, padding."""
     pieces: set[str] = set(tags)
     for model in models:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -46,7 +46,7 @@ def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
 
 
 def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **changes: Any) -> Any:
-    """Write a folder and return its model. changes: of the configuration."""
+    """Write a folder and return its model. changes: fields of the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     models = [
         sentencepiece_model([pair.source for pair in pairs()], 90),
@@ -80,7 +80,7 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
 
 
 def train(marian: Any, folder: Path, *, num_steps: int) -> None:
-    """Train on the sentences that the vocabulary was made of, so that translations end and differ; write them."""
+    """Train on the sentences of the vocabulary until translations end and differ. Write the weights."""
     tokenizer = tokenizer_of(folder)
     batch = tokenizer(
         [pair.source for pair in pairs()],
@@ -111,12 +111,12 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def write_npz(folder: Path, output: Path) -> None:
-    """Write a folder of Hugging Face's as Marian's own files: an .npz, and a vocabulary in YAML."""
+    """Convert a Hugging Face folder to Marian's own files: an .npz, and a vocabulary in YAML."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))
     state = load_file(folder / "model.safetensors")
     vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
-    del vocabulary["<pad>"]  # the last one: Marian has none
+    del vocabulary["<pad>"]  # the last piece; Marian has no padding
     output.mkdir()
     (output / "opus.spm32k-spm32k.vocab.yml").write_text(
         "".join(

@@ -51,7 +51,7 @@ def test_subwords_that_share_a_character() -> None:
 
 
 def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
-    """Head 0 always attends to column 0, head 1 to the step's own column."""
+    """Head 0 attends to column 0 at every step. Head 1 attends to the column of the step."""
     weights = np.zeros((1, 2, 4, 4), np.float32)
     weights[0, 0, :, 0] = 1.0
     weights[0, 1] = 0.9 * np.eye(4)

@@ -1,4 +1,4 @@
-"""Archives of models: unpacked within bounds, and never outside their folder."""
+"""Archives of models are unpacked within bounds, and never outside their folder."""
 
 from __future__ import annotations
 

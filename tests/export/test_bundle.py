@@ -1,4 +1,4 @@
-"""A bundle is written completely or not at all, and read only if unchanged."""
+"""A bundle is written completely or not at all. A changed bundle is not read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
     }
     size = (tiny / "bundle" / "int8" / "weights.bin").stat().st_size
     assert all(int(offset) + int(length) <= size for found in places.values() for offset, length in found)
-    # All except the output's table and the cross-attention's part of the scales.
+    # The graphs share all weights except the output's table and a part of the cross-attention's scales.
     assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 
@@ -83,9 +83,9 @@ def test_the_weights_folder_is_a_checkpoint_in_half_precision(tiny: Path) -> Non
 
 def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_path: Path) -> None:
     positions = load_model(tiny / "checkpoint").config.max_length
-    for wanted, expected in ((20, 20), (None, positions), (positions + 1, positions)):
-        changed = dataclasses.replace(request(), max_source_length=wanted)
-        bundle = write_bundle(tiny / "checkpoint", tmp_path / str(wanted), changed)
+    for max_length, expected in ((20, 20), (None, positions), (positions + 1, positions)):
+        changed = dataclasses.replace(request(), max_source_length=max_length)
+        bundle = write_bundle(tiny / "checkpoint", tmp_path / str(max_length), changed)
         assert (bundle.manifest.max_source_length, bundle.manifest.max_target_length) == (expected, positions)
 
 
@@ -141,12 +141,12 @@ def change_manifest(change: Callable[[dict[str, object]], None], bundle: Path) -
 
 
 def list_a_path(path: str) -> Callable[[Path], str]:
-    def spoil(bundle: Path) -> str:
+    def damage(bundle: Path) -> str:
         entry = {"size": 1, "sha256": "0" * 64}
         change_manifest(lambda fields: fields["files"].update({path: entry}), bundle)  # type: ignore[attr-defined]
         return f"{path!r} is not a plain path"
 
-    return spoil
+    return damage
 
 
 def claim_another_format(bundle: Path) -> str:
@@ -159,23 +159,23 @@ def add_a_field(bundle: Path) -> str:
     return "surprise"
 
 
-def spoil_golden(bundle: Path) -> str:
+def damage_golden(bundle: Path) -> str:
     file = bundle / "golden.jsonl"
     file.write_bytes(file.read_bytes().replace(b"{", b"[", 1))
     return "golden.jsonl has another SHA-256"
 
 
-SPOILERS = [
+DAMAGES = [
     flip_a_byte, truncate, remove, add_a_file, replace_by_a_link, link_a_folder, list_a_path("/etc/passwd"),
     list_a_path("../up.onnx"), list_a_path("int8/../../up.onnx"), list_a_path("int8\\decoder.onnx"), list_a_path("./x"),
-    claim_another_format, add_a_field, spoil_golden,
+    claim_another_format, add_a_field, damage_golden,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("spoil", SPOILERS)
-def test_a_damaged_bundle_is_an_error(spoil: Callable[[Path], str], own_bundle: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_bundle_is_an_error(damage: Callable[[Path], str], own_bundle: Path) -> None:
     load_bundle(own_bundle)
-    expected = spoil(own_bundle)
+    expected = damage(own_bundle)
     with pytest.raises(BundleError) as caught:
         load_bundle(own_bundle)
     assert any(expected in problem for problem in caught.value.problems), caught.value.problems
@@ -192,8 +192,8 @@ def test_only_the_sizes_of_unread_files_are_checked(own_bundle: Path) -> None:
 
 
 def test_all_problems_are_listed_together(own_bundle: Path) -> None:
-    spoilers = (flip_a_byte, truncate, remove, add_a_file, link_a_folder, list_a_path("/etc/passwd"))
-    expected = [spoil(own_bundle) for spoil in spoilers]
+    changes = (flip_a_byte, truncate, remove, add_a_file, link_a_folder, list_a_path("/etc/passwd"))
+    expected = [damage(own_bundle) for damage in changes]
     with pytest.raises(BundleError) as caught:
         load_bundle(own_bundle)
     for text in expected:
@@ -215,7 +215,7 @@ def test_a_manifest_that_cannot_be_read(content: bytes | None, problem: str, tmp
 
 
 class Interruption(Exception):
-    """Any error that ends an export in the middle."""
+    """An error that interrupts an export."""
 
 
 @pytest.mark.parametrize("stage", ["int8 graphs", "golden sentences", "checking"])
@@ -250,7 +250,7 @@ def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> 
 
 
 def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
-    # The remains of a killed export do no harm.
+    # The files of a killed export have no effect.
     (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
     (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
     alignment = Alignment(layer=1, heads=(1,))
@@ -270,7 +270,7 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "problem"),
+    ("invalid", "problem"),
     [
         (request(name="Tiny EN-DE"), "name"),
         (request(version=""), "version"),
@@ -281,10 +281,10 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_name_or_version_is_an_error(
-    wanted: object, problem: str, tiny: Path, tmp_path: Path
+    invalid: object, problem: str, tiny: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ExportError, match=problem):
-        write_bundle(tiny / "checkpoint", tmp_path / "new", wanted)  # type: ignore[arg-type]
+        write_bundle(tiny / "checkpoint", tmp_path / "new", invalid)  # type: ignore[arg-type]
     assert names(tmp_path) == []
 
 

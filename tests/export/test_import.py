@@ -1,4 +1,4 @@
-"""Marian models of Hugging Face become bundles that translate as `transformers` does."""
+"""Marian models in Hugging Face's format become bundles. A bundle translates as `transformers` does."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from transduce.cli import main
 
 pytestmark = pytest.mark.training
 MAX_NEW_TOKENS = 56
-# Enough that the translations differ and most end.
+# Training steps after which the translations differ and most of them end.
 NUM_STEPS = 80
 SENTENCES = [pair.source for pair in pairs()][:200]
-# A ligature, a no-break space, full-width letters and spaces in a row, which SentencePiece's default rule folds.
+# SentencePiece's default rule folds a ligature, a no-break space, full-width letters and consecutive spaces.
 FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it")
 
 
@@ -58,7 +58,7 @@ def bundle(folder: Path, marian: Any, tmp_path_factory: pytest.TempPathFactory) 
 
 def imported(folder: Path, output: Path, *more: str, target: tuple[str, ...] = ("de",)) -> Bundle:
     targets = [argument for one in target for argument in ("--target", one)]
-    given = [
+    arguments = [
         "import",
         str(folder),
         "--output",
@@ -69,12 +69,12 @@ def imported(folder: Path, output: Path, *more: str, target: tuple[str, ...] = (
         "--licence",
         "CC-BY-4.0",
     ]
-    assert main([*given, *more]) == 0
+    assert main([*arguments, *more]) == 0
     return load_bundle(output)
 
 
-class Ids:
-    """From the ids of vocab.json to those of a bundle."""
+class IdMap:
+    """Maps the ids of vocab.json to the ids of a bundle."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
@@ -87,7 +87,7 @@ class Ids:
         self.new[vocabulary["<unk>"]] = tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])
         self.new[vocabulary["<pad>"]] = BOS_ID
 
-    def ours(self, theirs: list[int]) -> tuple[int, ...]:
+    def to_bundle(self, theirs: list[int]) -> tuple[int, ...]:
         return tuple(self.new[identity] for identity in theirs)
 
 
@@ -97,8 +97,8 @@ def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> No
     read = read_marian(tmp_path)
     model = Transformer(read.config)
     model.load_state_dict(read.state)
-    (tmp_path / "ours.spm").write_bytes(read.source_spm)
-    ids = Ids(tmp_path, Tokenizer(tmp_path / "ours.spm"))
+    (tmp_path / "bundle.spm").write_bytes(read.source_spm)
+    ids = IdMap(tmp_path, Tokenizer(tmp_path / "bundle.spm"))
     start, size = theirs.config.pad_token_id, theirs.config.vocab_size
     generator = torch.Generator().manual_seed(1)
     source = torch.randint(2, size - 1, (3, 17), generator=generator)
@@ -106,12 +106,12 @@ def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> No
         [torch.full((3, 1), start), torch.randint(2, size - 1, (3, 11), generator=generator)], dim=1
     )
     with torch.no_grad():
-        wanted = theirs(input_ids=source, decoder_input_ids=target).logits
+        reference = theirs(input_ids=source, decoder_input_ids=target).logits
         found = model.eval()(
-            *(torch.tensor([ids.ours(row.tolist()) for row in side]) for side in (source, target))
+            *(torch.tensor([ids.to_bundle(row.tolist()) for row in side]) for side in (source, target))
         )
     known = [identity for identity in range(size) if identity != start]
-    assert torch.allclose(found[..., list(ids.ours(known))], wanted[..., known], atol=1e-5)
+    assert torch.allclose(found[..., list(ids.to_bundle(known))], reference[..., known], atol=1e-5)
     never = {PAD_ID, BOS_ID, *range(EOS_ID + 1, EOS_ID + 2 + len(PLACEHOLDER_SYMBOLS))}
     never.remove(ids.new[ids.theirs["<unk>"]])
     assert float(found[..., sorted(never)].max()) < NEVER / 2
@@ -121,11 +121,11 @@ def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> No
 def test_subwords_are_those_of_transformers(folder: Path, bundle: Bundle, text: str) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"))
     theirs = tokenizer_of(folder)(text).input_ids
-    assert tokenizer.encode(text).ids == Ids(folder, tokenizer).ours(theirs)
+    assert tokenizer.encode(text).ids == IdMap(folder, tokenizer).to_bundle(theirs)
 
 
-def test_what_the_vocabulary_lacks_is_carried_over(bundle: Bundle) -> None:
-    """An emoji, a character of the target's vocabulary only, and one that the normalisation deletes."""
+def test_unknown_characters_are_copied_to_the_translation(bundle: Bundle) -> None:
+    """The text has an emoji, a character of the target's vocabulary only, and one that the normalisation deletes."""
     source, target = (Tokenizer(bundle.file(f"{side}.spm")) for side in ("source", "target"))
     encoded = source.encode("Anna 🙂 sees ß again\u200b.")
     assert encoded.verbatim_spans == ("🙂", "ß", "\u200b")
@@ -143,16 +143,18 @@ def test_translations_are_those_of_transformers(
     )
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, [tokenizer.encode(text).ids for text in SENTENCES], options)
-    wanted = generated(marian, folder, tokenizer, beam_size)
-    # Where no hypothesis ends, the two searches differ: the last end token counts there, here it does not.
-    ended = {text: ids for text, ids in zip(SENTENCES, wanted, strict=True) if len(ids) < MAX_NEW_TOKENS - 1}
+    reference = generated(marian, folder, tokenizer, beam_size)
+    # If no hypothesis ends, the two searches differ: only `transformers` counts the last end token.
+    ended = {
+        text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_NEW_TOKENS - 1
+    }
     assert ended == {text: ids for text, ids in zip(SENTENCES, found, strict=True) if text in ended}
-    assert len(set(ended.values())) > len(SENTENCES) / 4, "the translations are too similar to tell anything"
+    assert len(set(ended.values())) > len(SENTENCES) / 4, "the translations are too similar for a comparison"
 
 
 def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -> list[tuple[int, ...]]:
     """The ids of `generate()` for SENTENCES, as ids of the bundle, without the end token."""
-    ids = Ids(folder, tokenizer)
+    ids = IdMap(folder, tokenizer)
     start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
     rows = marian.generate(
         **tokenizer_of(folder)(SENTENCES, return_tensors="pt", padding=True),
@@ -164,19 +166,21 @@ def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -
         bad_words_ids=[[start]],
         renormalize_logits=True,
     )
-    return [ids.ours([identity for identity in row if identity not in (start, end)]) for row in rows.tolist()]
+    return [
+        ids.to_bundle([identity for identity in row if identity not in (start, end)]) for row in rows.tolist()
+    ]
 
 
 @pytest.mark.server
 def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle: Bundle) -> None:
-    """Those that the server decodes again or repairs, as random weights need it, are left out."""
-    wanted = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
+    """Sentences that the server decodes again or repairs are left out. Random weights cause such sentences."""
+    reference = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
     target = Tokenizer(bundle.file("target.spm"))
     body = {"source": "en", "target": "de", "beam_size": 4, "max_target_length": MAX_NEW_TOKENS}
     settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
     num_checked = 0
     with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
-        for text, ids in list(zip(SENTENCES, wanted, strict=True))[:40]:
+        for text, ids in list(zip(SENTENCES, reference, strict=True))[:40]:
             answer = client.post("/v1/translate", json={**body, "text": text}).json()
             (segment,) = answer["translations"][0]["segments"]
             expected = target.decode(ids).text
@@ -202,8 +206,8 @@ def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path) -> None:
     ]
     tokenizer = Tokenizer(bundle.file("source.spm"))
     theirs = tokenizer_of(tmp_path / "opus-mt-en-gmw")(">>nld<< Anna sees").input_ids
-    ours = Ids(tmp_path / "opus-mt-en-gmw", tokenizer).ours(theirs)
-    assert tokenizer.encode_tagged("Anna sees", ">>nld<<").ids == ours
+    converted = IdMap(tmp_path / "opus-mt-en-gmw", tokenizer).to_bundle(theirs)
+    assert tokenizer.encode_tagged("Anna sees", ">>nld<<").ids == converted
     assert tokenizer.id_of(">>nld<<") not in tokenizer.encode(">>nld<< Anna").ids, "no text holds a tag"
 
 
@@ -220,7 +224,7 @@ def test_the_manifest_has_the_models_own_search(bundle: Bundle) -> None:
 
 @pytest.fixture
 def npz(tmp_path: Path) -> Path:
-    """The same model twice: as Hugging Face has it, and as Marian does. Marian starts with zeros."""
+    """Write the same model in Hugging Face's format and in Marian's. Marian's first decoder input is zeros."""
     marian = write_marian(tmp_path / "theirs")
     with torch.no_grad():
         marian.get_input_embeddings().weight[-1] = 0
@@ -231,11 +235,11 @@ def npz(tmp_path: Path) -> Path:
 
 
 def test_marians_own_files_are_the_same_model(npz: Path) -> None:
-    wanted, found = read_marian(npz.parent / "theirs", max_length=40), read_marian(npz, max_length=40)
-    assert found.config == wanted.config
-    assert (found.source_spm, found.target_spm) == (wanted.source_spm, wanted.target_spm)
-    assert wanted.state.keys() == found.state.keys()
-    assert all(torch.equal(wanted.state[name], found.state[name]) for name in wanted.state)
+    reference, found = read_marian(npz.parent / "theirs", max_length=40), read_marian(npz, max_length=40)
+    assert found.config == reference.config
+    assert (found.source_spm, found.target_spm) == (reference.source_spm, reference.target_spm)
+    assert reference.state.keys() == found.state.keys()
+    assert all(torch.equal(reference.state[name], found.state[name]) for name in reference.state)
     assert (found.beam_size, found.length_penalty) == (1, 1.0)
 
 
@@ -248,7 +252,7 @@ def test_marians_own_files_are_the_same_model(npz: Path) -> None:
         ("transformer-ffn-depth", 3),
     ],
 )
-def test_another_network_of_marian_is_refused(npz: Path, option: str, value: object) -> None:
+def test_an_unsupported_network_of_marian_is_refused(npz: Path, option: str, value: object) -> None:
     arrays = dict(np.load(npz / "opus.npz"))
     options = yaml.safe_load(arrays["special:model.yml"].tobytes().rstrip(b"\0")) | {option: value}
     arrays["special:model.yml"] = np.frombuffer(yaml.safe_dump(options).encode(), np.int8)
@@ -345,13 +349,13 @@ def test_a_truncated_file_is_refused(broken: Path, name: str) -> None:
 def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: Any) -> None:
     (broken / "model.safetensors").unlink()
     torch.save(marian.state_dict(), broken / "pytorch_model.bin")  # noqa: TID251 - as others write it
-    wanted, found = read_marian(folder).state, read_marian(broken).state
-    assert wanted.keys() == found.keys()
-    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+    reference, found = read_marian(folder).state, read_marian(broken).state
+    assert reference.keys() == found.keys()
+    assert all(torch.equal(reference[name], found[name]) for name in reference)
 
 
 class Attack:
-    """Unpickled in the usual way, it makes a file."""
+    """An object that creates a file if it is unpickled in the usual way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -371,7 +375,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(broken: Path, tmp_path: Path)
 
 def test_a_target_without_its_tag_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_marian(tmp_path / "many", tags=TAGS)
-    given = [
+    arguments = [
         "import",
         str(tmp_path / "many"),
         "--output",
@@ -385,6 +389,6 @@ def test_a_target_without_its_tag_is_an_error(tmp_path: Path, capsys: pytest.Cap
         ("de", "--target de needs a tag: --target 'de=>>deu<<'; there are >>deu<<, >>nld<<"),
         ("fr=>>fra<<", "--target fr: the vocabulary has no tag >>fra<<"),
     ):
-        assert main([*given, "--target", target]) == 1
+        assert main([*arguments, "--target", target]) == 1
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""CTranslate2 models and Argos packages become bundles that translate as CTranslate2 does."""
+"""CTranslate2 models and Argos packages become bundles. A bundle translates as CTranslate2 does."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def bundle(folder: Path, translator: object, tmp_path_factory: pytest.TempPathFa
     return load_bundle(output)
 
 
-def test_a_package_says_its_languages_and_its_search(bundle: Bundle) -> None:
+def test_a_package_names_its_languages_and_its_search_options(bundle: Bundle) -> None:
     manifest = bundle.manifest
     assert [(pair.source, pair.target) for pair in manifest.language_pairs] == [("en", "de")]
     assert (manifest.name, manifest.ends_source) == ("translate-en_de", False)
@@ -77,7 +77,7 @@ def test_translations_are_those_of_ctranslate2(
 ) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
     sources = [tokenizer.encode(text).ids for text in SENTENCES]
-    # Without a penalty, because CTranslate2 does not count the end token in it.
+    # The length penalty is off, because CTranslate2 does not count the end token in it.
     options = DecodingOptions(beam_size=beam_size, alpha=0.0, max_target_length=MAX_TOKENS)
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, sources, options)
@@ -85,8 +85,8 @@ def test_translations_are_those_of_ctranslate2(
     results = translator.translate_batch(
         pieces, beam_size=beam_size, length_penalty=1e-9, max_decoding_length=MAX_TOKENS
     )
-    wanted = [result.hypotheses[0] for result in results]
-    ended = {text: ids for text, ids in zip(SENTENCES, wanted, strict=True) if len(ids) < MAX_TOKENS - 1}
+    reference = [result.hypotheses[0] for result in results]
+    ended = {text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_TOKENS - 1}
     ours = {
         text: [piece_of(tokenizer, identity) for identity in ids]
         for text, ids in zip(SENTENCES, found, strict=True)
@@ -104,7 +104,7 @@ def piece_of(tokenizer: Tokenizer, identity: int) -> str:
 
 @pytest.mark.server
 def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
-    """Everything that reads the source's subwords does without an end token."""
+    """Alignment and scoring work with sources that have no end token."""
     settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
     body = {"text": "Anna sees the river today.", "source": "en", "target": "de"}
     with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
@@ -114,7 +114,7 @@ def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
         assert answer.status_code == 200, answer.text
         (segment,) = answer.json()["translations"][0]["segments"]
         spans = [(token["start"], token["end"]) for token in segment["source_tokens"]]
-        assert spans[-1] == (25, 26), "the last subword is the full stop, no end token"
+        assert spans[-1] == (25, 26), "the last subword must be the full stop, because there is no end token"
         scored = client.post(
             "/v1/score",
             json={**body, "translation": "Anna sieht heute den Fluss.", "alignment": True, "attention": True},
@@ -126,9 +126,9 @@ def test_weights_of_int8_are_close(tmp_path: Path) -> None:
     """Each row is rounded to 127 steps of its largest value."""
     for quantization in ("float32", "int8"):
         write_argos(tmp_path / quantization, quantization=quantization, num_steps=1)
-    wanted, found = (read_ctranslate2(tmp_path / name).state for name in ("float32", "int8"))
-    assert wanted.keys() == found.keys()
-    for name, tensor in wanted.items():
+    reference, found = (read_ctranslate2(tmp_path / name).state for name in ("float32", "int8"))
+    assert reference.keys() == found.keys()
+    for name, tensor in reference.items():
         step = tensor.abs().amax(dim=-1, keepdim=True) / 127 if tensor.dim() > 1 else 0.0
         assert bool(((found[name] - tensor).abs() <= 0.51 * step + 1e-6).all()), name
 

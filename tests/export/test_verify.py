@@ -66,7 +66,7 @@ def test_a_model_of_other_weights_fails(
 ) -> None:
     saved = load(tiny / "checkpoint")
     weights = dict(saved.model)
-    # Only one unit, because a norm cancels what is added to all.
+    # Only one unit changes, because a norm cancels a number that is added to all units.
     weights["decoder.0.feed_forward.w_2.bias"][0] += 1e-2
     changed = tmp_path / "changed"
     save(changed, Saved(weights, saved.config, {}, {}), tiny / "checkpoint" / "tokenizer.spm")
@@ -77,7 +77,7 @@ def test_a_model_of_other_weights_fails(
 
 
 def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path) -> None:
-    """Golden ids and BLEU do not detect it."""
+    """Golden ids and BLEU do not detect this difference."""
     other = tmp_path / "other"
     model = random_model(seed=2, max_length=32)
     save(

@@ -22,7 +22,7 @@ from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 
 VOCAB_SIZE = 400
-# Standard kernels, and native ones if they can run.
+# Standard kernels, and native kernels if they can run.
 KERNELS = [
     "standard",
     pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
@@ -47,7 +47,7 @@ def sentences() -> list[Pair]:
 
 
 def random_model(*, seed: int = 1, **changes: Any) -> Transformer:
-    """A tiny model with random biases and norms too, so that a wrong one changes the results."""
+    """A tiny model with random weights, biases and norms. A wrong bias or norm changes the results."""
     torch.manual_seed(seed)
     model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
     with torch.no_grad():

@@ -28,11 +28,11 @@ POISON = 39
 SETTINGS = EngineLimits(max_encode_tokens=64, max_consecutive_failures=4, stall_limit_s=0.05)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
-PATIENCE_S = 120.0  # seconds; a busy machine needs less, a hang more
+HANG_TIMEOUT_S = 120.0  # seconds; only a hang takes longer, even on a busy machine
 
 
 class PoisonedRunner(FakeRunner):
-    """Fails every forward with POISON in it: in the encoder, or in the decoder from `at_position` on."""
+    """Fails every forward with POISON in a source. It fails in the encoder, or in the decoder from `at_position` on."""
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0) -> None:
         super().__init__(eos_bonus=-1.0)
@@ -56,7 +56,7 @@ class PoisonedRunner(FakeRunner):
         return output
 
 
-def innocent_source(rng: random.Random) -> list[int]:
+def source_without_poison(rng: random.Random) -> list[int]:
     return [token for token in random_source(rng) if token != POISON]
 
 
@@ -70,22 +70,21 @@ def innocent_source(rng: random.Random) -> list[int]:
 )
 @pytest.mark.parametrize("num_poisons", [1, 2])
 def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -> None:
-    """The other sentences, running and queued, get the answers that they get without it."""
+    """The other running and queued sentences get the answers that they get without the poison."""
     for seed in range(4):
         rng = random.Random(seed)
         driver = CoreDriver(poisoned := runner(), SETTINGS)
         jobs = []
         for _ in range(20):
-            source, options = innocent_source(rng), random_options(rng)
+            source, options = source_without_poison(rng), random_options(rng)
             jobs.append((driver.submit(source, options, request_id=str(rng.randrange(5))), source, options))
         poisons = [driver.submit([5, POISON, EOS], BEAM) for _ in range(num_poisons)]
         driver.run()
         for sequence, source, options in jobs:
             assert_same(hypotheses_of(sequence), expected(source, options, poisoned))
         assert all(isinstance(one.outcome, EngineFailure) for one in poisons)
-        assert (
-            poisoned.num_failures <= num_poisons * 6
-        )  # halving: log2 of the running sentences, and once alone
+        # The engine halves the batch after each failure, log2 times, and then the poison fails alone.
+        assert poisoned.num_failures <= num_poisons * 6
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_failed for step in steps) == num_poisons
         assert sum(step.num_finished for step in steps) == 20
@@ -106,20 +105,22 @@ def test_no_sentence_is_admitted_while_a_half_is_retried() -> None:
     while not all(sequence.status is Status.ENDED for sequence in others):
         assert newcomer.status is Status.WAITING
         driver.step()
-    assert runner.num_failures == 3  # all four, the half with the poison, the poison alone
+    assert (
+        runner.num_failures == 3
+    )  # all four sentences, then the half with the poison, then the poison alone
     driver.run()
     assert_same(hypotheses_of(newcomer), expected([9, EOS], BEAM, runner))
 
 
 def test_a_forward_that_fails_once_costs_no_answer() -> None:
-    class Hiccup(FakeRunner):
+    class FailingOnceRunner(FakeRunner):
         def decode(self, step: StepInput) -> StepOutput:
             output = super().decode(step)
             if self.calls["decode"] == 4:
                 raise EngineFailure("out of memory")
             return output
 
-    runner = Hiccup(eos_bonus=-1.0)
+    runner = FailingOnceRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner, SETTINGS)
     sequences = [driver.submit([5 + number, EOS], BEAM) for number in range(6)]
     driver.run()
@@ -146,8 +147,8 @@ def test_sentences_that_end_while_waiting_for_a_retry_are_dropped() -> None:
     assert driver.core.scheduler.num_waiting == 0
 
 
-class NotANumberRunner(FakeRunner):
-    """Returns NaN scores for rows whose sentence holds POISON, from a prefix of `length` on."""
+class NanRunner(FakeRunner):
+    """Returns NaN scores for rows whose sentence contains POISON, once the prefix has `length` tokens."""
 
     def __init__(self, *, length: int) -> None:
         super().__init__(eos_bonus=-1.0)
@@ -160,9 +161,9 @@ class NotANumberRunner(FakeRunner):
 
 def test_nan_scores_fail_their_own_sentence_only() -> None:
     rng = random.Random(4)
-    runner = NotANumberRunner(length=3)
+    runner = NanRunner(length=3)
     driver = CoreDriver(runner, SETTINGS)
-    jobs = [(innocent_source(rng), random_options(rng)) for _ in range(20)]
+    jobs = [(source_without_poison(rng), random_options(rng)) for _ in range(20)]
     broken = [driver.submit([POISON, EOS], options) for options in (NARROW, BEAM)]
     sequences = [driver.submit(source, options) for source, options in jobs]
     driver.run()
@@ -172,9 +173,7 @@ def test_nan_scores_fail_their_own_sentence_only() -> None:
     assert sum(step.num_retried for report in driver.reports for step in report.steps) == 0
 
 
-@pytest.mark.parametrize(
-    "runner", [PoisonedRunner(), PoisonedRunner(in_encoder=True), NotANumberRunner(length=1)]
-)
+@pytest.mark.parametrize("runner", [PoisonedRunner(), PoisonedRunner(in_encoder=True), NanRunner(length=1)])
 def test_failures_in_a_row_end_the_engine(runner: FakeRunner) -> None:
     driver = CoreDriver(runner, SETTINGS)
     for _ in range(SETTINGS.max_consecutive_failures - 1):
@@ -205,8 +204,8 @@ def test_one_good_forward_resets_the_count_of_failures() -> None:
     assert len(driver.ended) == 12
 
 
-class DoomedRunner(FakeRunner):
-    """Raises an error that no runner should, in the third forward."""
+class CrashingRunner(FakeRunner):
+    """Raises an unexpected error in the third forward."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(eos_bonus=-30.0)
@@ -225,17 +224,17 @@ def test_when_the_engine_thread_dies_all_futures_fail(
     async def scenario() -> None:
         deaths: list[float] = []
         engine = Engine(
-            [ThreadWorker(DoomedRunner(error))],
+            [ThreadWorker(CrashingRunner(error))],
             settings=SETTINGS,
             on_death=lambda: deaths.append(time.monotonic()),
         )
         engine.start()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + HANG_TIMEOUT_S
         futures = [
             engine.submit([5, EOS], BEAM, request_id=str(number), caller="caller", deadline=deadline)
             for number in range(20)
         ]
-        done, _ = await asyncio.wait(futures, timeout=PATIENCE_S)
+        done, _ = await asyncio.wait(futures, timeout=HANG_TIMEOUT_S)
         assert len(done) == 20
         assert all(isinstance(future.exception(), NotReady) for future in futures)
         assert len(deaths) == 1
@@ -244,7 +243,7 @@ def test_when_the_engine_thread_dies_all_futures_fail(
             engine.submit([5, EOS], BEAM, request_id="late", caller="caller", deadline=deadline)
         with pytest.raises(NotReady):
             engine.reserve(1, 1)
-        await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
+        await asyncio.wait_for(engine.close(HANG_TIMEOUT_S), HANG_TIMEOUT_S)
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
@@ -256,19 +255,19 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_not() -> None:
         gate = threading.Event()
         hangs = threading.Event()
 
-        class Hanging(FakeRunner):
+        class HangingRunner(FakeRunner):
             def decode(self, step: StepInput) -> StepOutput:
                 hangs.set()
-                assert gate.wait(PATIENCE_S)
+                assert gate.wait(HANG_TIMEOUT_S)
                 return super().decode(step)
 
-        engine = Engine([ThreadWorker(Hanging())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(HangingRunner())], settings=SETTINGS)
         engine.start()
         await asyncio.sleep(2 * SETTINGS.stall_limit_s)
         assert engine.health().is_healthy
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + HANG_TIMEOUT_S
         future = engine.submit([5, EOS], NARROW, request_id="request", caller="caller", deadline=deadline)
-        assert await asyncio.to_thread(hangs.wait, PATIENCE_S)
+        assert await asyncio.to_thread(hangs.wait, HANG_TIMEOUT_S)
         await asyncio.sleep(2 * SETTINGS.stall_limit_s)
         health = engine.health()
         assert health.is_alive
@@ -278,20 +277,23 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_not() -> None:
         gate.set()
         assert isinstance(await future, SequenceResult)
         assert not engine.health().is_stalled
-        await engine.close(PATIENCE_S)
+        await engine.close(HANG_TIMEOUT_S)
 
     asyncio.run(scenario())
 
 
 def test_a_request_cancelled_at_any_point_leaves_nothing() -> None:
-    """Cancelled before the first step, while it runs and after the answer: no row, reservation or future is kept."""
+    """A request is cancelled before the first step, while it runs, or after the answer.
+
+    The engine keeps no row, reservation or future of it.
+    """
 
     async def scenario() -> None:
         engine = Engine([ThreadWorker(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
         engine.start()
 
         async def request(number: int) -> None:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + HANG_TIMEOUT_S
             with engine.reserve(4, 8):
                 await asyncio.gather(
                     *(
@@ -310,6 +312,6 @@ def test_a_request_cancelled_at_any_point_leaves_nothing() -> None:
             await asyncio.wait([task])
         await request(99)
         assert engine.health().num_pending_sentences == engine.health().num_pending_tokens == 0
-        await engine.close(PATIENCE_S)
+        await engine.close(HANG_TIMEOUT_S)
 
     asyncio.run(scenario())

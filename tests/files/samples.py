@@ -139,7 +139,7 @@ FOOTNOTES = f'<w:footnotes {_W}><w:footnote w:id="2">{_FOOTNOTE}</w:footnote></w
 
 
 def docx(document: str = DOCUMENT, **others: bytes) -> bytes:
-    """An archive as Word writes it; others: entries by name, `__` for a slash."""
+    """An archive as Word writes it. others: further entries by name, with `__` for a slash."""
     archive = BytesIO()
     with ZipFile(archive, "w", ZIP_DEFLATED) as made:
         made.writestr("[Content_Types].xml", "<Types/>")

@@ -1,4 +1,4 @@
-"""Property tests: unchanged texts give the same file, and changed texts replace exactly the originals."""
+"""Property tests. Unchanged texts give the same file, and changed texts replace exactly the originals."""
 
 from __future__ import annotations
 

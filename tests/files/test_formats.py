@@ -1,4 +1,4 @@
-"""Every format: unchanged texts give the same file, and translations change nothing but the texts."""
+"""In every format, unchanged texts give the same file, and translations change only the texts."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_single_plural_form_uses_the_plural() -> None:
 
 
 def test_markdown_renders_to_the_same_structure() -> None:
-    """Rendered by the parser itself, original and output have the same elements and differ only in text."""
+    """The parser renders original and output. Both have the same elements and differ only in text."""
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     before = renderer.render(MARKDOWN.decode())
     after = renderer.render(changed(MARKDOWN, FileFormat.MARKDOWN).decode())

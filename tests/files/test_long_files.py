@@ -9,7 +9,7 @@ import pytest
 from app.files import FileFormat
 from app.files.reading import read_file
 
-# Bytes, and seconds of CPU time: ten times the usual time, and less than a quadratic reader takes.
+# Bytes, and seconds of CPU time. The limit is ten times the usual time, and a quadratic reader takes longer.
 SIZE = 80_000
 LIMIT_S = 10.0
 MARKDOWN = [

@@ -1,4 +1,4 @@
-"""Long texts are split at good places, join to the original, and are split in linear time."""
+"""Long texts are split after sentences or at spaces, in linear time. The parts join to the original."""
 
 from __future__ import annotations
 

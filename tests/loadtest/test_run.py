@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
+import itertools
 import socket
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -14,7 +15,6 @@ import pytest
 import uvloop
 
 from tests.loadtest.steady_server import SteadyServer
-from tests.loadtest.undisturbed import undisturbed
 from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import ParsedResponse
 from transduce.loadtest.percentiles import distribution, merged, percentile_of
@@ -41,28 +41,30 @@ def plan(url: str, rate: float, duration_s: float, *, kind: ArrivalKind = "poiss
     return dataclasses.replace(made, **more)
 
 
-@pytest.mark.alone
 def test_every_request_has_one_outcome() -> None:
-    answers = "200,429,500,cut,garbage,never,503,fewer"
-    result = undisturbed(lambda url: plan(url, 80.0, 2.0, timeout_s=0.8), max_late_ms=300, answers=answers)
-    assert result.num_sent == 160 == sum(result.outcomes.values())
-    assert result.outcomes == {
-        "ok": 20,
-        "bad_answer": 40,
-        "connection_lost": 20,
-        "http_429": 20,
-        "http_500": 20,
-        "http_503": 20,
-        "timeout": 20,
+    with SteadyServer(answers="200,429,500,cut,garbage,503,fewer") as server:
+        result = run(plan(server.url, 70.0, 2.0))
+    assert result.num_sent == 140 == sum(result.outcomes.values())
+    # On a busy machine the requests may arrive in another order, also those of the warm-up.
+    assert Counter(result.outcomes) + Counter(result.warm_up_outcomes) == {
+        "ok": 25,
+        "bad_answer": 50,
+        "connection_lost": 25,
+        "http_429": 25,
+        "http_500": 25,
+        "http_503": 25,
     }
-    assert sum(result.warm_up_outcomes.values()) == 40
-    assert result.refusals is not None
-    assert result.refusals.num == 60
+    assert sum(result.warm_up_outcomes.values()) == 35
     assert result.latency is not None
-    assert result.latency.num == 20
-    assert result.attained[0].share == pytest.approx(20 / 160)
+    assert result.latency.num == result.outcomes["ok"]
     assert not result.meets_slos
-    assert sum(moment.num_failed for moment in result.timeline) == 140
+
+
+def test_requests_without_a_response_time_out() -> None:
+    with SteadyServer(answers="never") as server:
+        result = run(plan(server.url, 40.0, 1.0, timeout_s=0.3))
+    assert result.outcomes == {"ok": 0, "timeout": 40}
+    assert result.latency is None
 
 
 def test_the_timeline_is_even_and_has_no_gaps() -> None:
@@ -114,32 +116,41 @@ def test_outcomes_that_do_not_add_up_raise_an_error() -> None:
         count_outcomes(samples, 1)
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("max_connections", [None, 1])
-def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | None) -> None:
-    """50 requests/s and a stall from 1.0 s to 2.0 s: the requests due then wait up to a second.
+def test_requests_do_not_wait_for_the_responses_of_others() -> None:
+    """50 requests/s; the server answers the requests from the 50th on when 100 have arrived.
 
-    A tester that waits for each response would see only one slow request in a hundred.
+    A tester that waits for each response would wait for ever. The first 100 requests need 2 s, so of them at least 50
+    are answered later than that: at least 25 wait for half a second or more.
     """
+    with SteadyServer(hold=(50, 100)) as server:
+        record = uvloop.run(
+            observe(plan(server.url, 50.0, 3.0, kind="constant", warm_up_s=0.0, timeout_s=120.0))
+        )
+    samples = sorted(record.samples, key=lambda sample: sample.index)
+    assert [sample.outcome for sample in samples] == [OK] * 150
+    assert record.max_open >= 50
+    due_s = Arrivals.at(50.0, 3.0, "constant").times_s(1)
+    assert [sample.scheduled_s for sample in samples] == due_s
+    assert all(sample.begun_s >= sample.scheduled_s for sample in samples)
+    assert sum(sample.ended_s >= due_s[99] for sample in samples[:100]) >= 50
+    assert sum(sample.latency_s >= 0.48 for sample in samples) >= 25
 
-    def plan_of(url: str) -> RunPlan:
-        return plan(url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
 
-    result = undisturbed(plan_of, max_late_ms=60, service_ms=2.0, stall=(1.0, 2.0))
-    assert result.outcomes == {"ok": 150}
-    assert result.latency is not None
-    assert result.uncorrected_latency is not None
-    # A third of the requests are due in the stall, half of those more than half a second before its end.
-    assert result.latency.percentiles["p90"] == pytest.approx(700, abs=120)
-    assert result.latency.p99_ms > 900
-    # On a busy machine the queue behind a single connection drains slowly.
-    assert result.attained[0].share == pytest.approx(1 - 26 / 150, abs=0.08)
-    assert not result.meets_slos
-    if max_connections == 1:
-        assert result.uncorrected_latency.percentiles["p95"] < 100
-        assert result.uncorrected_latency.max_ms > 900
-    slow = [moment.p50_ms for moment in result.timeline if moment.p50_ms is not None]
-    assert slow[1] > 300 > slow[0]
+def test_a_wait_for_a_connection_counts_as_latency() -> None:
+    """100 requests/s over one connection to a server that takes 20 ms for each."""
+    made = plan(
+        "http://127.0.0.1:1", 100.0, 0.5, kind="constant", warm_up_s=0.0, max_connections=1, timeout_s=120.0
+    )
+    with SteadyServer(service_ms=20.0) as server:
+        record = uvloop.run(observe(dataclasses.replace(made, target=Target(server.url))))
+    samples = record.samples
+    assert [sample.index for sample in samples] == list(range(50))
+    assert record.num_connections == 1
+    for sample, later in itertools.pairwise(samples):
+        assert later.sent_s is not None
+        assert later.sent_s >= sample.ended_s
+        assert later.latency_s - later.uncorrected_latency_s >= sample.ended_s - later.scheduled_s
+        assert later.latency_s >= 0.02 * (later.index + 1) - later.scheduled_s
 
 
 def test_a_late_tester_invalidates_the_run() -> None:
@@ -151,76 +162,36 @@ def test_a_late_tester_invalidates_the_run() -> None:
         allowed = run(plan(server.url, 100.0, 2.0, max_lag_s=600.0), block)
     assert not late.is_valid
     assert "late" in late.problems[0]
-    assert late.lag is not None
-    assert late.lag.p99_ms > 20
-    assert late.loop_lag is not None
-    assert late.loop_lag.max_ms > 50
     assert allowed.is_valid
 
 
-def test_the_lag_counts_in_latency_but_not_in_uncorrected_latency() -> None:
-    with SteadyServer(service_ms=1.0) as server:
-        result = run(plan(server.url, 20.0, 1.5), lambda progress: time.sleep(0.4))
-    assert result.latency is not None
-    assert result.uncorrected_latency is not None
-    assert result.latency.max_ms > 150
-    assert result.latency.max_ms > result.uncorrected_latency.p50_ms + 150
-
-
-class SlowArrivals(Arrivals):
-    """Drawing the times takes a second, as for a million requests."""
-
-    def times_s(self, seed: int) -> list[float]:
-        time.sleep(1.0)
-        return super().times_s(seed)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("slow", ["collection", "arrivals"])
-def test_slow_preparation_makes_no_request_late(slow: str) -> None:
-    """Requests of the warm-up are not late either: sent all at once they would leave a queue for the first ones."""
-
-    def collect(phase: str, info: dict[str, int]) -> None:
-        """A collection takes a second, as in a process with much memory."""
-        if slow == "collection" and phase == "stop":
-            time.sleep(1.0)
-
-    load = (SlowArrivals if slow == "arrivals" else Arrivals)((Phase(40.0, 0.5),), "constant")
-    gc.callbacks.append(collect)
-    try:
-        with SteadyServer() as server:
-            record = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
-    finally:
-        gc.callbacks.remove(collect)
-    assert [sample.scheduled_s < 0 for sample in record.samples].count(True) == 20
-    assert max(sample.lag_s for sample in record.samples) < 0.5
-
-
-@pytest.mark.alone
 def test_responses_are_counted() -> None:
-    result = undisturbed(lambda url: plan(url, 60.0, 2.0), max_late_ms=40)
-    assert result.per_s["sentences"] == pytest.approx(60.0, abs=3)
-    assert result.per_s["target_tokens"] == pytest.approx(120.0, abs=6)
-    assert result.per_s["source_words"] > 200
+    with SteadyServer() as server:
+        record = uvloop.run(observe(made := plan(server.url, 60.0, 2.0, timeout_s=120.0)))
+    result = make_result(made, record)
+    assert result.outcomes == {"ok": 120}
+    assert result.offered_rate == 60.0
     assert result.phases_ms["queue"]["mean"] == 1.5
     assert result.phases_ms["decode"]["p99"] == 2.5
     assert result.first_text is None
-    assert result.offered_rate == 60.0
-    assert result.goodput == pytest.approx(60.0, abs=3)
+    responses = [sample.response for sample in record.samples if sample.response is not None]
+    assert len(responses) == 150
+    assert {(one.num_sentences, one.num_source_tokens, one.num_target_tokens) for one in responses} == {
+        (1, 2, 2)
+    }
 
 
-@pytest.mark.alone
-def test_a_closed_loop_finds_the_capacity() -> None:
-    """Eight requests are always open, 80 ms of work, so a lag below that does not slow the server down."""
-    result = undisturbed(
-        lambda url: plan(url, 1.0, 1.0, load=ClosedLoop(8, 3.0)), max_late_ms=40, service_ms=10.0
-    )
+def test_a_closed_loop_has_as_many_open_requests_as_clients() -> None:
+    """The server answers at most every 10 ms; eight responses of the warm-up may arrive late, in the run."""
+    with SteadyServer(service_ms=10.0) as server:
+        result = run(plan(server.url, 1.0, 1.0, load=ClosedLoop(8, 2.0), timeout_s=120.0))
     assert result.mode == "closed"
-    assert result.achieved_rate == pytest.approx(100.0, rel=0.1)
     assert result.lag is None
     assert result.max_open == 8
+    assert result.outcomes == {"ok": result.num_sent}
+    assert 0 < 2 * result.achieved_rate <= 200 + 1 + 8
     assert result.latency is not None
-    assert result.latency.p50_ms == pytest.approx(80.0, rel=0.2)
+    assert result.latency.min_ms >= 10
 
 
 def test_a_closed_loop_ends_after_its_requests() -> None:
@@ -239,22 +210,19 @@ def test_cancelled_requests_do_not_count_as_failures() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 0
 
 
-@pytest.mark.alone
-def test_overload_and_recovery() -> None:
-    """Half a second at twice the capacity leaves a queue of 50 requests, half a second of work."""
-    slo = Slo.parse("p99=200ms")
-    phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
-    result = undisturbed(
-        lambda url: plan(url, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(slo,)),
-        max_late_ms=60,
-        service_ms=10.0,
-    )
-    before, during, after = result.phases
-    assert before.recovery_s == 0.0
-    assert before.attained_share == 1.0
-    assert during.recovery_s is None
-    assert after.recovery_s == pytest.approx(0.35, abs=0.2)
-    assert [phase.num_sent for phase in result.phases] == [20, 100, 40]
+def test_every_phase_sends_its_requests() -> None:
+    """In the second phase 100 requests are due within 0.5 s and need a second: at least 29 take longer than 0.2 s."""
+    phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 1.0))
+    made = plan("http://127.0.0.1:1", 1.0, 1.0, load=Arrivals(phases, "constant"), timeout_s=120.0)
+    with SteadyServer(service_ms=10.0) as server:
+        one = dataclasses.replace(made, target=Target(server.url), slos=(Slo.parse("p99=200ms"),))
+        result = run(one)
+    assert result.outcomes == {"ok": 140}
+    assert [phase.num_sent for phase in result.phases] == [20, 100, 20]
+    assert [phase.from_s for phase in result.phases] == [0.0, 1.0, 1.5]
+    during = result.phases[1].attained_share
+    assert during is not None
+    assert during <= 0.71
 
 
 def test_runs_with_their_own_seeds_and_their_median() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.loadtest.held_clock import held_run
 from tests.loadtest.steady_server import SteadyServer
-from tests.loadtest.undisturbed import undisturbed_runs
 from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunRecord, RunResult, make_result
@@ -105,26 +105,39 @@ def test_a_sweep_needs_an_objective() -> None:
         sweep(plan(slos=()), SETTINGS, run_one=SimulatedServer(1.0).run)
 
 
-@pytest.mark.alone
-@pytest.mark.slow
 def test_the_capacity_of_a_server_is_found() -> None:
-    """One request takes 10 ms, so the capacity is 100 requests/s. Runs of 4 s let a queue of 0.3 s pass at 107.
-
-    A run that counts as undisturbed must not fail the objective. The tester and the server may each be late by 45 ms,
-    twice per request, and requests that arrive at once after that wait for as long again at most: 3 * 90 + 10 ms. The
-    saturation also needs enough clients for that time.
-    """
+    """One request takes 10 ms, so the capacity is 100 requests/s. Runs of 4 s let a queue of 0.2 s pass at 105."""
     settings = SweepSettings(
-        duration_s=4.0, kind="constant", saturation_s=2.0, num_clients=30, precision=0.1, num_confirmations=1
+        duration_s=4.0, kind="constant", saturation_s=2.0, precision=0.02, num_confirmations=1
     )
-    with SteadyServer(service_ms=10.0) as server:
-        run_one = undisturbed_runs(server, max_late_ms=45)
-        one = plan(server.url, max_lag_s=0.1, slos=(Slo.parse("p99=300ms"),))
-        found = sweep(one, settings, run_one=run_one)
+
+    def run_one(one: RunPlan, on_progress: OnProgress | None) -> RunResult:
+        return held_run(one, service_ms=10.0)
+
+    found = sweep(plan(), settings, run_one=run_one)
     assert found.is_valid, found.problems
     assert found.saturation is not None
-    capacity = found.saturation.achieved_rate
-    assert 85.0 < capacity < 110.0
+    assert found.saturation.achieved_rate == pytest.approx(100.0, abs=1)
     assert found.max_rate is not None
-    # The first rate is 0.8 of the capacity, and a rate a tenth lower is also confirmed; lower rates need not be tested.
-    assert 0.7 * capacity < found.max_rate < 110.0
+    assert 100.0 < found.max_rate < 107.0
+
+
+def test_a_sweep_runs_each_rate_with_texts_of_its_own() -> None:
+    """Every response takes at least 10 ms, so on any machine no rate meets an objective of 5 ms."""
+    settings = SweepSettings(duration_s=0.3, kind="constant", saturation_s=0.5, num_clients=4)
+    with SteadyServer(service_ms=10.0) as server:
+        one = plan(server.url, warm_up_s=0.0, max_lag_s=600.0, timeout_s=120.0, slos=(Slo.parse("p99=5ms"),))
+        found = sweep(one, settings)
+    assert found.is_valid
+    assert found.max_rate is None
+    assert found.saturation is not None
+    first = 0.8 * found.saturation.achieved_rate
+    assert [point.rate for point in found.points] == pytest.approx(
+        [first * 0.7**n for n in range(len(found.points))]
+    )
+    assert len(found.points) == 11
+    assert [point.result.outcomes for point in found.points] == [
+        {"ok": max(1, round(0.3 * point.rate))} for point in found.points
+    ]
+    seeds = [found.saturation.seed, *(point.result.seed for point in found.points)]
+    assert len(set(seeds)) == len(seeds)

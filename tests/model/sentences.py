@@ -1,4 +1,4 @@
-"""Sentences of our own, enough to train a tiny vocabulary on."""
+"""Generated sentences, enough to train a tiny vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training commands end to end, as a user runs them, on text of our own."""
+"""The training commands end to end, as a user runs them, on generated text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", pairs()[16:])
     dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
     spm, run, averaged = tmp_path / "t.spm", tmp_path / "run", tmp_path / "averaged"
-    how = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
-    made = transduce("tokenizer", *how)
-    assert made.returncode == 0, made.stderr
+    options = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
+    done = transduce("tokenizer", *options)
+    assert done.returncode == 0, done.stderr
     where = (
         "--data",
         train,
@@ -88,7 +88,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_an_error_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     failed = transduce(*arguments)
     assert failed.returncode == 1
     assert message in failed.stderr

@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_file_gives_every_kind_of_option(tmp_path: Path) -> None:
+def test_a_file_sets_every_kind_of_option(tmp_path: Path) -> None:
     text = """
 data: [one.tsv, two.tsv]
 domain: {tatoeba: 3, chat: 0}
@@ -61,7 +61,7 @@ norm: null
         ("config: other.yaml", "unknown option 'config'"),
     ],
 )
-def test_what_is_no_option_is_one_clear_line(
+def test_an_invalid_option_is_a_one_line_error(
     text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -70,9 +70,9 @@ def test_what_is_no_option_is_one_clear_line(
     assert problem in capsys.readouterr().err
 
 
-def test_the_file_of_a_run_gives_the_run_again(tmp_path: Path) -> None:
-    given = ["--data", "a.tsv", "--dev", "b.tsv", "--tokenizer", "t.spm", "--run", "r", "--domain", "x=0.5"]
-    args = parser().parse_args([*given, "--warmup-steps", "11", "--reverse-tag", ">>en<<"])
+def test_the_config_file_of_a_run_reproduces_its_options(tmp_path: Path) -> None:
+    flags = ["--data", "a.tsv", "--dev", "b.tsv", "--tokenizer", "t.spm", "--run", "r", "--domain", "x=0.5"]
+    args = parser().parse_args([*flags, "--warmup-steps", "11", "--reverse-tag", ">>en<<"])
     write_config(tmp_path / "config.yaml", args)
     again = parser().parse_args(["--config", str(tmp_path / "config.yaml")])
     again.config = None
@@ -98,10 +98,10 @@ def train(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.training
-def test_mistakes_of_a_start_are_one_clear_line_each(
+def test_each_error_at_the_start_is_one_line(
     tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: six others would each spend their seconds on importing torch."""
+    """The commands run in this process, because six new processes would each take seconds to import torch."""
     data = write_tsv(tmp_path / "train.tsv", pairs())
     broken = tmp_path / "broken.tsv"
     broken.write_bytes(b"a\tb\n\xff\xfe\tc\n")

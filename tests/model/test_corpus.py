@@ -96,7 +96,7 @@ LEXICON = {"river": "fluss", "tree": "baum", "sees": "sieht", "cats": "katzen"}
 
 
 @pytest.mark.parametrize("lexicon", [{}, LEXICON], ids=["shared words", "lexicon"])
-def test_strange_characters_stand_on_both_sides(lexicon: dict[str, str]) -> None:
+def test_unknown_characters_are_added_on_both_sides(lexicon: dict[str, str]) -> None:
     random_numbers = random.Random(3)
     num_most = 0
     for pair in pairs():
@@ -111,7 +111,7 @@ def test_strange_characters_stand_on_both_sides(lexicon: dict[str, str]) -> None
     assert num_most >= (3 if lexicon else 2)
 
 
-def test_tokens_with_one_counterpart_are_replaced_where_they_stand() -> None:
+def test_tokens_with_one_counterpart_are_replaced_in_place() -> None:
     source, target = (
         "The river: 3.5 km from the old tree, and the cats.",
         "3.5 km der Fluss, Baum, Katzen Katzen.",
@@ -128,9 +128,9 @@ def test_tokens_with_one_counterpart_are_replaced_where_they_stand() -> None:
     assert "  " not in varied[1]
 
 
-def batches_of(tokenizer: Tokenizer, **how: Any) -> Batches:
+def batches_of(tokenizer: Tokenizer, **options: Any) -> Batches:
     corpus = encode_corpus(pairs(), tokenizer, keep=PLAIN)
-    return Batches(corpus, **{"max_tokens": 120, "seed": 5, **how})
+    return Batches(corpus, **{"max_tokens": 120, "seed": 5, **options})
 
 
 def test_an_epoch_holds_each_pair_once_within_the_budget(tokenizer: Tokenizer) -> None:
@@ -157,7 +157,7 @@ def test_targets_are_labels_shifted_right(tokenizer: Tokenizer) -> None:
     assert batch.num_target_tokens == sum(len(batches.corpus.target(index)) for index in (0, 9, 200))
 
 
-def test_weights_are_how_often_an_epoch_holds_a_pair(tokenizer: Tokenizer) -> None:
+def test_a_weight_is_the_number_of_times_that_an_epoch_holds_a_pair(tokenizer: Tokenizer) -> None:
     mixed = [Pair(p.source, p.target, "often" if i % 2 else "rare") for i, p in enumerate(pairs())]
     corpus = encode_corpus(mixed, tokenizer, keep=PLAIN)
     batches = Batches(corpus, max_tokens=200, seed=1, weights={"often": 2.5, "rare": 0.25})
@@ -171,7 +171,7 @@ def test_weights_are_how_often_an_epoch_holds_a_pair(tokenizer: Tokenizer) -> No
     assert by_domain["rare"] == pytest.approx(0.25, rel=0.1)
 
 
-def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_very_batch(tokenizer: Tokenizer) -> None:
+def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_same_batch(tokenizer: Tokenizer) -> None:
     batches = batches_of(tokenizer)
     stream = batches.since(Position())
     seen = [next(stream) for _ in range(2 * len(batches.epoch(0)) + 3)]

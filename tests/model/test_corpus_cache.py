@@ -1,4 +1,4 @@
-"""The encoded corpus beside a run is reused if nothing has changed, and rebuilt otherwise."""
+"""A run stores its encoded corpus. An unchanged corpus is reused; otherwise it is encoded again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_unchanged_corpus_is_read_and_equal(tmp_path: Path, tokenizer: Tokeni
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_another_key_or_a_broken_file_is_encoded_anew(
+def test_a_corpus_with_another_key_or_a_broken_file_is_encoded_again(
     tmp_path: Path, tokenizer: Tokenizer, broken: bool
 ) -> None:
     encode = Encoder(tokenizer)
@@ -66,7 +66,7 @@ def test_a_failed_encoding_leaves_the_old_corpus(tmp_path: Path, tokenizer: Toke
     assert encode.num_calls == 1
 
 
-def test_the_facts_of_a_file_change_with_it(tmp_path: Path) -> None:
+def test_the_fingerprint_of_a_file_changes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "data.tsv"
     path.write_text("a\tb\n", "utf-8")
     before = file_facts([path])

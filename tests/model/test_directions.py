@@ -1,4 +1,4 @@
-"""One model that translates both ways: tags in the vocabulary, pairs in both directions, and a bundle with both."""
+"""One model for both directions: the tags in the vocabulary, the pairs in both directions, and the bundle."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_pair_is_read_in_both_directions(tagged_path: Path) -> None:
 
 
 def test_one_way_pairs_are_read_in_one_direction(tagged_path: Path, tmp_path: Path) -> None:
-    """--one-way has the tag of --data, --one-way-reverse the other one; neither is turned round."""
+    """--one-way has the tag of --data, and --one-way-reverse has the other tag. Neither file is reversed."""
     forward, backward = pairs()[:2]
     write_tsv(tmp_path / "forward.tsv", [forward])
     write_tsv(tmp_path / "backward.tsv", [backward])
@@ -93,7 +93,7 @@ def test_one_way_pairs_are_read_in_one_direction(tagged_path: Path, tmp_path: Pa
 
 
 def test_one_way_pairs_have_the_lexicon_of_their_direction() -> None:
-    """Placeholders in the middle of a sentence replace a source word of that direction."""
+    """A placeholder within a sentence replaces a source word of the pair's direction."""
     args = argparse.Namespace(tag=FORWARD, reverse_tag=BACKWARD)
     directions = with_lexicon(directions_of(args), [Entry("dog", "Hund", 1, 1.0)])
     assert [one.lexicon for one in directions] == [{"dog": "hund"}, {"hund": "dog"}]

@@ -1,4 +1,4 @@
-"""Word translations learnt from parallel text of our own."""
+"""Word translations learnt from generated parallel text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_words_find_their_translations() -> None:
 
 
 def test_probabilities_are_those_of_the_formula() -> None:
-    """Against EM written out word by word, as in the tutorial's pseudo-code."""
+    """The probabilities equal those of a simple EM, word by word, as in the tutorial's pseudo-code."""
     sentences = [([1, 2], [1, 2]), ([1, 3], [1, 3]), ([3], [3]), ([2, 3, 2], [2, 3])]
     table = translation_table(sentences)
     t = dict.fromkeys({(e, f) for es, fs in sentences for f in fs for e in [0, *es]}, 1.0)
@@ -53,7 +53,7 @@ def test_probabilities_are_those_of_the_formula() -> None:
     assert sums[sums > 0] == pytest.approx(1.0)
 
 
-def test_a_file_holds_what_was_learnt(tmp_path: Path) -> None:
+def test_a_lexicon_can_be_written_and_read(tmp_path: Path) -> None:
     entries = learn_lexicon(pairs())
     path = tmp_path / "deep" / "lexicon.tsv"
     assert write_lexicon(path, entries) == len(entries)
@@ -86,8 +86,19 @@ def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Pa
     assert learnt.returncode == 0, learnt.stderr
     assert f"{lexicon}: {len(learn_lexicon(pairs()))} words" in learnt.stderr
     where = ("--data", data, "--dev", data, "--tokenizer", tokenizer_path, "--run", tmp_path / "run")
-    how = ("--preset", "tiny", "--max-length", 64, "--max-steps", 1, "--threads", 1, "--domain", "lexicon=2")
-    trained = run("train", *where, *how, "--lexicon", lexicon)
+    flags = (
+        "--preset",
+        "tiny",
+        "--max-length",
+        64,
+        "--max-steps",
+        1,
+        "--threads",
+        1,
+        "--domain",
+        "lexicon=2",
+    )
+    trained = run("train", *where, *flags, "--lexicon", lexicon)
     assert trained.returncode == 0, trained.stderr
     num_pairs = len(pairs()) + len(list(word_pairs(read_lexicon(lexicon))))
     assert f"data: {num_pairs} pairs" in trained.stderr

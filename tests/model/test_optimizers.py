@@ -27,7 +27,7 @@ def test_muon_makes_updates_of_matrices_orthogonal() -> None:
     values = torch.linalg.svdvals(update)
     assert (
         values[0] < 3 * values.median()
-    )  # five Newton-Schulz steps bring nearly all singular values near one
+    )  # after five Newton-Schulz steps nearly all singular values are near one
     state = optimizers.state()
     assert f"{name}/momentum_buffer" in state
     assert f"{name}/exp_avg" not in state
@@ -39,7 +39,7 @@ def test_every_parameter_is_updated_and_gradients_are_dropped() -> None:
         model, before, _ = stepped(kind)
         for name, parameter in model.named_parameters():
             assert parameter.grad is None
-            # The key's bias adds the same to all scores of a query: its gradient is zero but for rounding.
+            # The key's bias adds the same number to all scores of a query. Its gradient is zero except for rounding.
             assert "w_k.bias" in name or not torch.equal(parameter, before[name]), name
 
 

@@ -1,4 +1,4 @@
-"""Training in several processes gives the losses of one process with the same batches."""
+"""Training in several processes gives the same losses as training in one process with the same batches."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def arguments(folder: Path, tokenizer: Path, run: str, *more: object) -> list[st
     data = write_tsv(folder / "train.tsv", pairs())
     dev = write_tsv(folder / "dev.tsv", pairs()[:16])
     where = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)
-    how = ("--preset", "tiny", "--max-length", 64, "--threads", 1, "--precision", "fp32")
+    options = ("--preset", "tiny", "--max-length", 64, "--threads", 1, "--precision", "fp32")
     often = ("--evaluate-every", 4, "--save-every", 4, "--max-steps", 8)
-    return [str(value) for value in ("-m", "transduce", "train", *where, *how, *often, *more)]
+    return [str(value) for value in ("-m", "transduce", "train", *where, *options, *often, *more)]
 
 
 def losses(run: Path) -> list[tuple[float, float]]:
@@ -78,10 +78,10 @@ def test_a_signal_saves_and_ends_the_run(
     while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(number)
-    _, said = process.communicate(timeout=LOADING_S)
-    assert process.returncode == 0, said
-    assert f"{number.name}: saving after this update" in said
-    assert "nats a subword" in said
+    _, errors = process.communicate(timeout=LOADING_S)
+    assert process.returncode == 0, errors
+    assert f"{number.name}: saving after this update" in errors
+    assert "nats a subword" in errors
     newest = checkpoint.step_folders(run)[-1]
     assert checkpoint.load(newest).state["step"] == int(newest.name.removeprefix("step-"))
 

@@ -1,4 +1,4 @@
-"""`transduce plot` shows the model's own attention weights, and writes a PNG and an SVG of each figure."""
+"""`transduce plot` draws the model's attention weights, and writes each figure as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def saved(model: Transformer, tokenizer_path: Path, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_weights_are_those_that_the_model_attends_with(tokenizer: Tokenizer, norm: str) -> None:
+def test_the_weights_equal_the_models_attention(tokenizer: Tokenizer, norm: str) -> None:
     torch.manual_seed(3)
     config = preset("tiny", tokenizer.vocab_size, num_encoder_layers=3, norm=norm)
     model = Transformer(config).eval()
@@ -71,7 +71,7 @@ def test_the_weights_are_those_that_the_model_attends_with(tokenizer: Tokenizer,
     for weights in (encoder, decoder, cross):
         np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
     assert not np.triu(decoder, 1).any()
-    # The first layer's self-attention by hand, for its first head.
+    # The first head of the first layer's self-attention, computed by hand.
     layer = cast(EncoderLayer, model.encoder[0])
     residual = cast(Residual, layer.residuals[0])
     with torch.no_grad():
@@ -230,7 +230,7 @@ def test_the_same_figure_has_the_same_bytes() -> None:
     assert len(one._repr_png_()) < len(one.content("png"))
 
 
-def test_a_mistake_is_one_clear_line(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = ("--checkpoint", saved, "--source", SOURCE, "--output", tmp_path / "x.png")
     for arguments, message in (
         (("alignment", *pair, "--layer", 9), "there is no layer 9"),
@@ -252,7 +252,7 @@ def test_a_bundles_weights_find_their_tokenizer() -> None:
 
 
 def program_of(notebook: Path) -> str:
-    """The cells' code as one program that prints the kind of each cell's output, as Jupyter would show it."""
+    """Join the code of the cells. The program prints the kind of each cell's output, as Jupyter would show it."""
     lines = ["shown = []"]
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
         if cell["cell_type"] != "code":

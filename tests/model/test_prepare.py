@@ -50,7 +50,7 @@ def test_keys_ignore_case_and_marks_but_no_letters() -> None:
     assert sorted_digits("٣") == "3"
 
 
-def test_the_hash_is_the_same_everywhere() -> None:
+def test_the_hash_is_the_same_on_every_machine() -> None:
     assert hash64("Haus") == 0x9AC6701C29F59D7
     assert hash64("Haus") != hash64("Maus")
     assert hash64("\ud800") < 2**64
@@ -85,7 +85,7 @@ def test_rules(source: str, target: str, reason: Reason | None) -> None:
     assert RULES.reason_against(source, target) == reason
 
 
-def test_numbers_are_compared_on_demand_only() -> None:
+def test_numbers_are_compared_only_on_request() -> None:
     strict = Rules("en", "de", checks_numbers=True)
     assert RULES.reason_against("Room 12", "Zimmer 21a3") is None
     assert strict.reason_against("Room 12", "Zimmer 13") is Reason.NUMBERS
@@ -130,10 +130,10 @@ def test_seen_hashes_are_those_of_a_set() -> None:
     assert seen.contains(probes).tolist() == [number in expected for number in range(600)]
 
 
-def run(chosen: list[Pair], **how: Any) -> tuple[list[Pair], Report]:
+def run(chosen: list[Pair], **options: Any) -> tuple[list[Pair], Report]:
     report = Report()
-    rules = how.pop("rules", Rules("en", "de", kept=frozenset({Reason.LANGUAGE})))
-    return list(prepare(chosen, Preparation(rules, **how), report)), report
+    rules = options.pop("rules", Rules("en", "de", kept=frozenset({Reason.LANGUAGE})))
+    return list(prepare(chosen, Preparation(rules, **options), report)), report
 
 
 def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
     )
     chosen = pairs()
     kept, report = run(chosen, excluded=excluded_hashes([test_set]))
-    gone = [pair for pair in chosen if pair not in kept]
-    assert [pair.source for pair in gone] == ["Anna sees the river today.", "nobody sees 42 cats today."]
+    dropped = [pair for pair in chosen if pair not in kept]
+    assert [pair.source for pair in dropped] == ["Anna sees the river today.", "nobody sees 42 cats today."]
     assert report.num_dropped_for(Reason.EXCLUDED) == 2
     test_set.write_text("a\tb\tc\td\n", "utf-8")
     with pytest.raises(CorpusError, match="line 1: 4 columns"):
@@ -234,7 +234,7 @@ def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_mistake_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "home.tsv", pairs()[:4])
     (tmp_path / "bad.tsv").write_text("a\tb\n1\t2\t3\t4\n", "utf-8")
     (tmp_path / "full").mkdir()

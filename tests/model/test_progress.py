@@ -1,4 +1,4 @@
-"""Progress of long commands, where stderr is no terminal."""
+"""The progress lines of long commands if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from model.progress import LINE_EVERY_S, Progress
 
 
-def test_lines_come_now_and_then_and_at_the_end() -> None:
+def test_lines_are_written_at_intervals_and_at_the_end() -> None:
     now = 0.0
     file = io.StringIO()
     with Progress("read", unit="pairs", total=4000, file=file, clock=lambda: now) as progress:

@@ -1,4 +1,4 @@
-"""The reference search: greedy is beam 1, and a wide beam finds what exhaustive search finds."""
+"""The reference search: greedy search equals a beam of 1, and a wide beam equals exhaustive search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def random_model(vocab_size: int, seed: int) -> Transformer:
     torch.manual_seed(seed)
     model = Transformer(preset("tiny", vocab_size)).eval()
     with torch.no_grad():
-        model.embedding.weight.mul_(4)  # sharper distributions, so that hypotheses differ clearly
+        model.embedding.weight.mul_(4)  # sharper distributions, so the scores of hypotheses differ clearly
     return model
 
 
@@ -44,7 +44,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Pe
     )
     words = [token for token in range(vocab_size) if token != EOS_ID]
     every = [ids for length in range(1, longest + 1) for ids in product(words, repeat=length)]
-    # At the limit a hypothesis ends as it is unless the next token is the end token.
+    # At the length limit a hypothesis is complete only if the next token is the end token.
     best = max(score_of(model, ids, formula, is_complete=True) for ids in every)
     complete = [hypothesis for hypothesis in found if hypothesis.is_complete]
     assert complete[0].score == pytest.approx(best, abs=1e-4)
@@ -55,7 +55,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Pe
 
 
 def score_of(model: Transformer, ids: tuple[int, ...], formula: Penalty, *, is_complete: bool) -> float:
-    """Teacher-forced score of a hypothesis, its end token counted where it has one."""
+    """The teacher-forced score of a hypothesis, including its end token if it has one."""
     total = 0.0
     scored = (*ids, EOS_ID) if is_complete else ids
     for position, token in enumerate(scored):
@@ -82,14 +82,14 @@ def test_length_penalties_by_hand() -> None:
     assert length_penalty(9, 0.0, "wu") == length_penalty(9, 0.0, "power") == 1.0
 
 
-# With seed 50 one hypothesis ends with the token after the limit, beside one that does not.
+# With seed 50, one hypothesis ends with the token after the limit and another one does not.
 @pytest.mark.parametrize("seed", [*range(12), 50])
-def test_it_is_the_reference_search_over_whole_prefixes(seed: int) -> None:
+def test_it_equals_the_reference_search_over_whole_prefixes(seed: int) -> None:
     beam_size, longest = 2 + seed % 4, 2 + seed % 5
     model = random_model(12, seed)
     with torch.no_grad():
         model.embedding.weight[EOS_ID] *= (
-            1.5  # end tokens compete with words, among the best candidates and behind them
+            1.5  # with this bonus, end tokens rank among the best candidates and below them
         )
     options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=longest)
     expected = reference_search(

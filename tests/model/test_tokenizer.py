@@ -1,4 +1,4 @@
-"""The tokenizer keeps characters that SentencePiece alters by default, and copies those outside its vocabulary."""
+"""The tokenizer keeps characters that SentencePiece changes by default, and copies unknown characters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_unknown_characters_are_copied(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == text
 
 
-def test_a_decomposed_letter_is_the_letter(tokenizer: Tokenizer) -> None:
+def test_a_decomposed_letter_is_composed(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("Ba\u0308cker") == tokenizer.encode("B\u00e4cker")
 
 
@@ -62,7 +62,7 @@ def test_special_tokens_as_text_are_text(tokenizer: Tokenizer) -> None:
         assert tokenizer.decode(ids[:-1], tokenizer.encode(text).verbatim_spans).text == text
 
 
-def test_what_the_model_forgets_is_put_at_the_end_once(tokenizer: Tokenizer) -> None:
+def test_an_unknown_run_that_the_model_omits_is_appended_once(tokenizer: Tokenizer) -> None:
     encoded = tokenizer.encode("Anna \U0001f600 greets \U0001f680 today.")
     first, second = (tokenizer.encode(mark).ids[:-1] for mark in ("\U0001f600", "\U0001f600"))
     without = tokenizer.encode("Anna greets today.").ids[:-1]
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
         Tokenizer(path)
 
 
-def test_known_characters_that_the_default_rule_folds_stay_what_they_are(tmp_path: Path) -> None:
+def test_known_characters_that_the_default_rule_folds_are_unchanged(tmp_path: Path) -> None:
     folded = "\u2026\u00b2\ufb01\uff21\u00bd\u2122\u00a0"
     known = [Pair(f"{pair.source} {folded}", pair.target, pair.domain) for pair in pairs()]
     train_tokenizer(known, tmp_path / "folded.spm", vocab_size=420, character_coverage=1.0)

@@ -1,4 +1,4 @@
-"""Training as a whole on a task with known answers: copy a sequence, or reverse it."""
+"""A complete training run on a task with known answers: copy or reverse a sequence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOCAB_SIZE = FIRST + 10
 
 
 def examples(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Sources of 1-6 symbols whose first symbol selects copy or reverse; no source occurs twice."""
+    """Sources of 1-6 symbols and their targets. The first symbol selects copy or reverse. No source occurs twice."""
     random_numbers = random.Random(seed)
     made: dict[tuple[int, ...], list[int]] = {}
     while len(made) < count:

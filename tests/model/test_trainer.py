@@ -1,4 +1,4 @@
-"""Training: the loss falls, it stops, and after SIGKILL it resumes exactly."""
+"""Training: the loss falls, the run stops in time, and a killed run resumes exactly."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_after_sigkill_training_resumes_exactly(tmp_path: Path, tokenizer_path: 
         check=False,
     )
     assert whole.returncode == 0, whole.stderr
-    for _ in range(NUM_TRIALS):  # until this machine kills it before it is done
+    for _ in range(NUM_TRIALS):  # until the kill comes before the end of the run
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
         command = [*train_arguments(tmp_path, tokenizer_path, "killed"), *chosen]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -136,7 +136,9 @@ def test_a_run_is_not_overwritten_without_resume(
     assert "holds a run already" in refused.stderr
 
 
-def test_the_oldest_checkpoints_go(tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path) -> None:
+def test_the_oldest_checkpoints_are_deleted(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
     trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, save_every=1, keep=2)
     trainer.train(dev_of(trainer))
     assert [path.name for path in checkpoint.step_folders(tmp_path)] == ["step-5", "step-6"]
@@ -246,7 +248,7 @@ def test_resume_with_another_batch_size_is_refused(
         other.resume()
 
 
-def test_a_write_that_is_cut_off_leaves_the_old_checkpoint(
+def test_a_failed_write_keeps_the_old_checkpoint(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)

@@ -1,4 +1,4 @@
-"""The paper's model equals PyTorch's layers, itself in other batches, and arithmetic by hand."""
+"""The paper's model equals PyTorch's layers and arithmetic by hand. No result depends on the batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOCAB_SIZE = 50
 
 
 def model_of(**changes: Any) -> Transformer:
-    """A tiny random model with random norms and biases, in evaluation mode."""
+    """A tiny model with random weights, norms and biases, in evaluation mode."""
     torch.manual_seed(7)
     model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
     with torch.no_grad():
@@ -45,7 +45,7 @@ def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> N
 
 
 def copy_layer(ours: Any, theirs: Any) -> None:
-    """Copy an encoder or decoder layer's weights, norms included."""
+    """Copy the weights of an encoder or decoder layer, including the norms."""
     copy_attention(ours.self_attention, theirs.self_attn)
     if hasattr(ours, "cross_attention"):
         copy_attention(ours.cross_attention, theirs.multihead_attn)
@@ -146,7 +146,11 @@ def test_cross_attention_weights_belong_to_the_same_forward_pass() -> None:
 
 
 def parameters_by_hand(vocab_size: int, d_model: int, d_ff: int, num_layers: int) -> int:
-    """Embedding; attention 4 (d^2 + d); feed-forward 2 d d_ff + d_ff + d; 2 d a norm; 2 and 3 norms a layer."""
+    """The number of parameters, by the sizes of the blocks.
+
+    Attention has 4 (d^2 + d), feed-forward 2 d d_ff + d_ff + d, a norm 2 d. An encoder layer has 2 norms, a decoder
+    layer has 3.
+    """
     attention = 4 * (d_model**2 + d_model)
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     encoder_layer = attention + feed_forward + 2 * 2 * d_model

@@ -13,7 +13,7 @@ import pytest
 
 from app.observability import log_writer
 from app.observability.log_writer import LogWriter
-from tests.api.server_process import PATIENCE_S
+from tests.api.server_process import HANG_TIMEOUT_S
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def new_writer(descriptor: int) -> LogWriter:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
 def fill(descriptor: int) -> int:
-    """Fill a pipe; returns the number of bytes."""
+    """Fill a pipe. Returns the number of bytes."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
     count = 0
@@ -90,7 +90,7 @@ def test_a_full_pipe_blocks_no_thread_and_dropped_lines_are_reported(
             writer.put("y" * 99)  # ten lines fit
         assert writer.num_dropped == 40
         writer.close(timeout_s=0.1)  # times out
-        assert time.monotonic() - started_at < PATIENCE_S / 2
+        assert time.monotonic() - started_at < HANG_TIMEOUT_S / 2
         while filled > 0:
             filled -= len(os.read(reader, min(filled, 65536)))
         lines = b""

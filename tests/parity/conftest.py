@@ -1,4 +1,4 @@
-"""Every test with the fixture `kernels` runs on standard and native kernels."""
+"""The fixture `kernels` runs a test on standard kernels and on native kernels."""
 
 from __future__ import annotations
 

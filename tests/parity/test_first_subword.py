@@ -20,8 +20,8 @@ SOURCES = [[*range(5, 5 + length), EOS_ID] for length in (1, 3, 6, 9)]
 
 
 @pytest.fixture(scope="module")
-def silent() -> Transformer:
-    """A model that always gives the end token by far the largest probability."""
+def ending_model() -> Transformer:
+    """A model that gives the end token by far the largest probability at every step."""
     model = random_model(max_length=24, norm="pre")
     with torch.no_grad():
         model.get_parameter("decoder_norm.bias").fill_(1.0)
@@ -30,8 +30,12 @@ def silent() -> Transformer:
 
 
 @pytest.fixture(scope="module")
-def runner(silent: Transformer, kernels: Kernels, tmp_path_factory: pytest.TempPathFactory) -> LoadedRunner:
-    return load_tiny_runner(silent, "fp32", tmp_path_factory.mktemp("silent"), num_rows=20, kernels=kernels)
+def runner(
+    ending_model: Transformer, kernels: Kernels, tmp_path_factory: pytest.TempPathFactory
+) -> LoadedRunner:
+    return load_tiny_runner(
+        ending_model, "fp32", tmp_path_factory.mktemp("ending_model"), num_rows=20, kernels=kernels
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,13 +57,13 @@ def test_every_hypothesis_has_a_subword(runner: LoadedRunner, options: DecodingO
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_reference_searches_have_the_same_rule(
-    silent: Transformer, runner: LoadedRunner, beam_size: int
+    ending_model: Transformer, runner: LoadedRunner, beam_size: int
 ) -> None:
     options = DecodingOptions(beam_size=beam_size, max_target_length=8)
     expected = [
-        greedy_search(silent, source, max_target_length=8).ids
+        greedy_search(ending_model, source, max_target_length=8).ids
         if beam_size == 1
-        else beam_search(silent, source, beam_size=beam_size, max_target_length=8)[0].ids
+        else beam_search(ending_model, source, beam_size=beam_size, max_target_length=8)[0].ids
         for source in SOURCES
     ]
     assert translate_ids(runner, SOURCES, options) == expected
@@ -67,7 +71,7 @@ def test_the_reference_searches_have_the_same_rule(
 
 
 def test_the_end_token_keeps_its_probability(runner: LoadedRunner) -> None:
-    """It is no candidate, but the other subwords' probabilities do not change."""
+    """The end token is no candidate for the first subword. The probabilities of other subwords do not change."""
     runner.encode([np.array(SOURCES[0], np.int32)], [0])
     step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 3, wants_distributions=True)
     output = runner.decode(step)

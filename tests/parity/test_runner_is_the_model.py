@@ -88,7 +88,7 @@ def test_top_candidates_are_the_largest_log_probabilities(
             np.full(len(pairs), BOS_ID, np.int32), np.zeros(len(pairs), np.int32), num_candidates
         )
         everything = distributions_of(runner, step.ids, step.positions).copy()
-        everything[:, EOS_ID] = -np.inf  # never an empty translation
+        everything[:, EOS_ID] = -np.inf  # the first subword is never the end token
         output = runner.decode(step)
         expected = np.argsort(-everything, axis=1, kind="stable")[:, :num_candidates]
         np.testing.assert_array_equal(output.ids, expected)
@@ -115,7 +115,7 @@ def test_the_engine_finds_the_hypotheses_of_the_reference_search(
 
 
 def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: Kernels) -> None:
-    """A hidden layer that ReLU sets to zero in every row has magnitude 0, by which rows are divided."""
+    """ReLU sets every hidden value to zero, so the magnitude that rows are divided by is 0."""
     model = random_model(max_length=24)
     with torch.no_grad():
         for layer in [*model.encoder, *model.decoder]:

@@ -41,7 +41,7 @@ SENTENCES = (
 
 @pytest.fixture(scope="module")
 def requests() -> list[BeamRequest]:
-    """Beams of 1 to 8, some widths twice."""
+    """Requests with beam sizes from 1 to 8, some of them twice."""
     tokenizer = Tokenizer(load_bundle(BUNDLE).file("source.spm"))
     return [
         BeamRequest(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8)
@@ -67,7 +67,7 @@ def alone(runner: Runner, requests: list[BeamRequest]) -> list[Found]:
 def test_int8_hypotheses_and_scores_in_a_batch(
     seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Found]
 ) -> None:
-    """In another order, with other beam sizes and cancelled sentences in the batch, all within a few steps."""
+    """The sentences run in another order, beside other beam sizes and cancelled sentences, all within a few steps."""
 
     async def decode() -> tuple[list[Found], int]:
         async with Decoding(runner) as decoding:

@@ -35,7 +35,7 @@ def sources() -> list[list[int]]:
 
 
 def found_together(runner: Runner, jobs: list[tuple[list[int], DecodingOptions]]) -> list[list[Hypothesis]]:
-    """The hypotheses of all jobs in one engine; each joins a step after the previous one."""
+    """The hypotheses of all jobs in one engine. Each job joins one step after the previous job."""
     driver = CoreDriver(runner, EngineLimits(max_encode_tokens=256))
     sequences = []
     for source, options in jobs:
@@ -127,6 +127,6 @@ def test_coverage_equals_that_of_the_alignment(model: Transformer, tmp_path: Pat
             assert len(one.alignment) == len(one.token_log_probabilities)
             assert {len(row) for row in one.alignment} == {len(source)}
             assert [sum(row) for row in one.alignment] == pytest.approx([1.0] * len(one.alignment), abs=1e-5)
-            paid = [min(1.0, sum(column)) for column in zip(*one.alignment, strict=True)]
-            coverage = sum(math.log(share) for share in paid)
+            coverage_of_each = [min(1.0, sum(column)) for column in zip(*one.alignment, strict=True)]
+            coverage = sum(math.log(share) for share in coverage_of_each)
             assert one.score == pytest.approx(one.log_probability + 0.5 * coverage, abs=1e-4)

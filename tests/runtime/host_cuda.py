@@ -1,4 +1,4 @@
-"""A replacement of CUDA's runtime library in host memory, as its manual specifies, and the GPU runner over it."""
+"""A fake of CUDA's runtime library that uses host memory, and the GPU runner over it."""
 
 # ruff: noqa: N802, N815 - the names are the library's
 from __future__ import annotations
@@ -26,11 +26,10 @@ STREAM = 4711
 
 
 class HostCuda:
-    """The functions that the project uses. They return `code` as their error.
+    """The CUDA functions that the project uses. They return `code` as their error code.
 
-    is_late: whether copies are made at the next wait instead of at once.
-
-    New memory holds garbage, so that reading it before writing shows.
+    is_late: whether copies run at the next wait instead of at once.
+    New memory holds garbage, so a read before the first write gives a wrong result.
     """
 
     def __init__(self, *, is_late: bool = False) -> None:
@@ -129,20 +128,20 @@ def read_cuda(pool: CudaPool, shape: PoolShape) -> np.ndarray[Any, Any]:
 
 
 class Recorder:
-    """A session's binding that records bound addresses."""
+    """A session's binding that records the bound addresses."""
 
     def __init__(self, binding: Any) -> None:
         self.binding = binding
         self.addresses: dict[str, int] = {}
 
-    def bind_input(self, name: str, *place: Any) -> None:
-        self.addresses[name] = place[-1]
-        self.binding.bind_input(name, *place)
+    def bind_input(self, name: str, *location: Any) -> None:
+        self.addresses[name] = location[-1]
+        self.binding.bind_input(name, *location)
 
-    def bind_output(self, name: str, *place: Any) -> None:
-        if len(place) > 1:
-            self.addresses[name] = place[-1]
-        self.binding.bind_output(name, *place)
+    def bind_output(self, name: str, *location: Any) -> None:
+        if len(location) > 1:
+            self.addresses[name] = location[-1]
+        self.binding.bind_output(name, *location)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.binding, name)
@@ -151,8 +150,8 @@ class Recorder:
 class RecordingSession(Session):
     """A session that records the bound addresses and the graph id of each run.
 
-    A run starts after all work enqueued before it and does not wait for its own end, as on one stream. It repeats the
-    graph num_repeats times, as capturing does.
+    A run starts after all work that was enqueued before it, as on one stream. The caller does not wait for its end.
+    A run repeats the graph num_repeats times, as capturing does.
     """
 
     def __init__(self, *arguments: Any, cuda: Cuda, num_repeats: int = 1) -> None:
@@ -175,7 +174,7 @@ class RecordingSession(Session):
 def load_both(
     model: Transformer, precision: Precision, folder: Path, *, num_rows: int, num_repeats: int = 1
 ) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
-    """A CPU runner, a GPU runner on the CPU over the same graphs, and the latter's decoder session."""
+    """A CPU runner, a GPU runner on the CPU over the same graphs, and the decoder session of the GPU runner."""
     bundle = one_variant(model, precision, folder)
     variant = bundle.manifest.variants[precision]
     expected = load_runner(

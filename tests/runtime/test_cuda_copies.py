@@ -1,4 +1,4 @@
-"""Copies on a GPU, tested on a CPU: the kernel's arithmetic, the order of copies, errors, memory."""
+"""Copies on a GPU, tested on a CPU: the kernel's arithmetic, the order of copies, errors and memory."""
 
 # ruff: noqa: N802 - the names are the library's
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.runtime.host_cuda import STREAM, HostCuda, host_cuda, read_cuda
 NUM_ROWS = 8
 # A column has 32 bytes, two of the kernel's vectors.
 SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=3, capacity=7, head_dim=16, dtype="float16")
-# Definitions that make the CUDA kernel compile as C++.
+# Definitions with which the CUDA kernel compiles as C++.
 PRELUDE = r"""
 struct int4 { int x, y, z, w; };
 struct Place { unsigned x, y, z; };
@@ -46,7 +46,7 @@ extern "C" void launch(void** a, unsigned gx, unsigned gy, unsigned gz, unsigned
 
 
 class HostDriver:
-    """A replacement of CUDA's driver, with the kernel compiled for the CPU."""
+    """A fake of CUDA's driver. It runs the kernel that is compiled for the CPU."""
 
     def __init__(self, library: Any, cuda: HostCuda) -> None:
         self._library = library
@@ -102,14 +102,14 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
 
 
 def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
-    """Sentences to rows, then rows to rows, with and without cycles; every copy is late, as on a GPU."""
+    """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = host_cuda(driver._cuda)
     pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver))
     expected = np.zeros_like(random_values(1))
     for seed, length, rows in ((1, 7, list(range(NUM_ROWS))), (2, 5, [6, 1]), (3, 1, [0, 7, 2])):
         values = random_values(seed, num_rows=len(rows), length=length)
         pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(values), rows)
-        cuda.wait()  # the values are freed after this
+        cuda.wait()  # the values are freed after the wait
         expected[:, rows, :, :length] = values
     for sources, targets in (([0, 1], [2, 3]), ([4, 5, 6], [5, 6, 4]), ([7, 7], [0, 1]), ([], [])):
         lengths = [1 + (row % 7) for row in sources]
@@ -139,7 +139,7 @@ def test_without_a_kernel_rows_are_copied_one_by_one(caplog: pytest.LogCaptureFi
 
 
 def test_uploads_between_two_waits_do_not_overwrite_one_another() -> None:
-    """The GPU reads them late. If the upload memory is full, the next upload waits for earlier ones."""
+    """The GPU reads uploads late. If the upload memory is full, the next upload waits for earlier uploads."""
     library = HostCuda(is_late=True)
     cuda = host_cuda(library, num_upload_bytes=1024)
     cuda.wait()
@@ -189,7 +189,7 @@ def test_a_cuda_error_is_an_engine_failure() -> None:
 
 
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
-    """Needs CUDA's compiler library and no GPU."""
+    """This test needs CUDA's compiler library, but no GPU."""
     try:
         ctypes.CDLL(cuda_copies.COMPILER)
     except OSError:

@@ -1,4 +1,4 @@
-"""The GPU runner on a CPU: buckets, padding, fixed addresses, and results equal to the CPU runner's, bit for bit."""
+"""The GPU runner on a CPU: buckets, padding, fixed addresses. Its results equal the CPU runner's bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 @pytest.fixture(scope="module", params=["int8", "fp32"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Both runners. The GPU runner's graphs run three times for each call, as when captured."""
+    """Both runners. The GPU runner's graphs run three times for each call, as during capture."""
     folder = tmp_path_factory.mktemp(request.param)
     return load_both(random_model(max_length=24), request.param, folder, num_rows=NUM_ROWS, num_repeats=3)
 
@@ -60,12 +60,12 @@ def test_buckets_are_powers_of_two_up_to_all_rows() -> None:
 
 
 def test_added_removed_and_moved_rows_give_the_cpu_results(both: Both) -> None:
-    """Admissions, ends, compaction and reordered beams, at every number of rows."""
+    """Rows are added, removed, compacted and reordered, at every number of rows."""
     random_numbers = np.random.default_rng(3)
     sources = random_sources(4, 40)
     last, positions = np.zeros(0, np.int32), np.zeros(0, np.int32)
-    wanted = [int(number) for _ in range(4) for number in random_numbers.permutation(NUM_ROWS) + 1]
-    for turn, (number, following) in enumerate(zip(wanted, [*wanted[1:], 1], strict=True)):
+    row_counts = [int(number) for _ in range(4) for number in random_numbers.permutation(NUM_ROWS) + 1]
+    for turn, (number, following) in enumerate(zip(row_counts, [*row_counts[1:], 1], strict=True)):
         rows = list(range(len(last), number))
         for runner in both[:2]:
             runner.encode([sources[(turn + row) % 40] for row in rows], rows)
@@ -82,7 +82,7 @@ def test_added_removed_and_moved_rows_give_the_cpu_results(both: Both) -> None:
 def compact(
     both: Both, stays: np.ndarray[Any, Any], last: Int32s, positions: Int32s
 ) -> tuple[Int32s, Int32s]:
-    """Move the last kept rows to the first removed ones."""
+    """Move the last kept rows to the places of the first removed rows."""
     end = int(stays.sum())
     targets = np.flatnonzero(~stays[:end]).astype(np.int32)
     sources = (np.flatnonzero(stays[end:]) + end).astype(np.int32)
@@ -94,7 +94,7 @@ def compact(
 
 
 def reorder(both: Both, last: Int32s, positions: Int32s, random_numbers: np.random.Generator) -> None:
-    """Copy another row's columns to a row, as many as both have."""
+    """Copy columns from one row to another, as many as both rows have."""
     source, target = random_numbers.permutation(len(last))[:2].astype(np.int32)
     length = min(positions[source], positions[target])
     for runner in both[:2]:
@@ -115,7 +115,7 @@ def test_optional_outputs_equal_the_cpu_results(both: Both) -> None:
 
 
 def test_a_graph_has_one_shape_and_one_set_of_addresses(both: Both) -> None:
-    """Every run of a graph id uses the addresses of its capture."""
+    """Every run of a graph id uses the addresses of the capture."""
     _, runner, decoder = both
     random_numbers = np.random.default_rng(7)
     runner.encode(random_sources(6, NUM_ROWS), list(range(NUM_ROWS)))

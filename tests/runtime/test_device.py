@@ -1,4 +1,4 @@
-"""The devices auto, cpu and cuda: messages if no GPU can be used, and auto's fallback."""
+"""The devices auto, cpu and cuda: the messages if no GPU is usable, and the fallback of auto."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from app.runtime.device import known_device
 from app.runtime.session import choose_device
 
 
-def nothing() -> None:
+def print_nothing() -> None:
     pass
 
 
-def complain() -> None:
+def print_missing_libraries() -> None:
     print("Failed to load /somewhere/cu13/lib/libcublas.so.13: no such file")
     print("Failed to load libcurand.so.10: cannot open shared object file")
     print("Please follow the instructions")
 
 
-def no_driver(*_: Any) -> Any:
+def raise_old_driver(*_: Any) -> Any:
     raise RuntimeError(
         "/source/cuda_call.cc:154 void CudaCall() CUDA failure 35: driver too old ; GPU=0\nmore"
     )
@@ -35,31 +35,31 @@ def no_driver(*_: Any) -> Any:
 CASES = {
     "wheel": (
         ["CPUExecutionProvider"],
-        nothing,
+        print_nothing,
         "libc.so.6",
         r"no CUDA provider: .*pip install -e '\.\[gpu\]'",
     ),
     "libraries": (
         ["CUDAExecutionProvider"],
-        complain,
+        print_missing_libraries,
         "libc.so.6",
         r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): pip install -e '\.\[gpu\]'",
     ),
     "cudnn": (
         ["CUDAExecutionProvider"],
-        nothing,
+        print_nothing,
         "libc.so.6",
         r"libraries are missing \(libcudnn\.so\.none\): pip install -e '\.\[gpu\]'",
     ),
     "driver": (
         ["CUDAExecutionProvider"],
-        nothing,
+        print_nothing,
         "libcuda.so.none",
         r"no NVIDIA driver \(libcuda\.so\.none\): install one for CUDA 13, 580 or newer",
     ),
     "device": (
         ["CUDAExecutionProvider"],
-        nothing,
+        print_nothing,
         "libc.so.6",
         r"no GPU can be used, .* 580 or newer \(CUDA failure 35: driver too old\)",
     ),
@@ -68,11 +68,11 @@ CASES = {
 
 @pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A machine without one requirement, and the expected part of the message."""
+    """Simulates a machine without one requirement. Returns a part of the expected message."""
     providers, preload, driver, message = request.param
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
-    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", no_driver)
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", raise_old_driver)
     monkeypatch.setattr(session, "DRIVER", driver)
     monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in message else "libc.so.6")
     return str(message)
@@ -104,7 +104,7 @@ def test_a_requested_cpu_is_logged_without_a_reason(reason: str, caplog: pytest.
 def test_auto_uses_a_usable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"]),
-        (onnxruntime, "preload_dlls", nothing),
+        (onnxruntime, "preload_dlls", print_nothing),
         (onnxruntime.OrtValue, "ortvalue_from_shape_and_type", lambda *_: None),
     ]
     for owner, name, replacement in replaced:

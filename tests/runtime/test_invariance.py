@@ -1,4 +1,4 @@
-"""int8: a sentence's results are the same, bit for bit, alone and in any batch."""
+"""With int8, a sentence has the same results alone and in any batch, bit for bit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
 
 
 def test_a_row_with_large_values_does_not_change_others(runner: LoadedRunner) -> None:
-    """A scale for a whole tensor instead of one a row would make the others' values coarser."""
+    """Each row has its own scale. One scale for the whole tensor would make the other rows' values coarser."""
     sources = random_sources(6)[:2]
     quiet = np.full((2, NUM_STEPS), BOS_ID, np.int32)
     loud = quiet.copy()
@@ -89,7 +89,7 @@ def test_the_number_of_threads_changes_no_result(
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)
-    # The native kernels have one thread pool a process.
+    # The native kernels have one thread pool in each process.
     two_threads = load_tiny_runner(
         random_model(max_length=32), "int8", tmp_path, num_rows=64, num_threads=2, kernels=kernels
     )

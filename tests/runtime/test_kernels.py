@@ -36,10 +36,10 @@ def variant(bundle: Bundle) -> Variant:
 @needs_native
 def test_auto_is_native_if_possible(bundle: Bundle) -> None:
     load = {
-        wanted: type(
-            load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=wanted)
+        choice: type(
+            load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=choice)
         )
-        for wanted in ("auto", "native", "standard")
+        for choice in ("auto", "native", "standard")
     }
     assert load == {"auto": NativeRunner, "native": NativeRunner, "standard": OrtRunner}
 
@@ -62,7 +62,7 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """auto logs the reason: as a warning if the processor can run the kernels."""
+    """auto logs the reason. The level is warning if the processor can run the kernels."""
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
     monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
@@ -106,7 +106,7 @@ class TestSlots:
         return found
 
     def test_a_new_sentence_always_finds_a_slot(self, runner: NativeRunner) -> None:
-        """Rows share slots, move and are encoded again, more often than there are slots."""
+        """Rows share slots, move, and are encoded more often than there are slots."""
         sources = [np.array([8 + n, 30 + n, EOS_ID], np.int32) for n in range(12)]
         alone = []
         for source in sources:
@@ -120,7 +120,7 @@ class TestSlots:
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
 
     def test_slots_of_rows_after_the_last_step_are_free(self, runner: NativeRunner) -> None:
-        """A further slot would allocate pages that are never freed."""
+        """Another slot would allocate pages that are never freed."""
         runner.encode([np.array([8, 30, EOS_ID], np.int32)], [0])
         runner.copy_rows(*(np.array(values, np.int32) for values in ([0, 0], [1, 2], [0, 0])))
         for num_rows in (3, 1):

@@ -1,4 +1,4 @@
-"""Pages of mapped files are released, and written pages are kept."""
+"""The pages of mapped files are released, except written pages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NUM_PAGES = 64
 BUNDLED = ROOT / "bundles" / "en-de"
 
 
-def facts(part: str, *names: str) -> list[int]:
-    """The sums in kB of some fields of /proc/self/smaps, over the mappings whose first line contains `part`."""
+def memory_kb(part: str, *names: str) -> list[int]:
+    """Sum some fields of /proc/self/smaps in kB, over the mappings whose first line contains `part`."""
     sums, is_ours = dict.fromkeys(names, 0), False
     for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
         name, *values = line.split(maxsplit=2)
@@ -31,7 +31,7 @@ def facts(part: str, *names: str) -> list[int]:
 
 
 def mapped(path: Path) -> mmap.mmap:
-    """A file of NUM_PAGES pages with their numbers as content, mapped privately and read once."""
+    """Write a file of NUM_PAGES pages that hold their numbers. Map it privately and read it once."""
     path.write_bytes(b"".join(bytes([number]) * mmap.PAGESIZE for number in range(NUM_PAGES)))
     with path.open("r+b") as file:
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -43,10 +43,10 @@ def test_pages_of_the_folder_are_released_and_can_be_read_again(tmp_path: Path) 
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours beside").mkdir()
     with mapped(tmp_path / "ours" / "a") as pages, mapped(tmp_path / "ours beside" / "b") as others:
-        before = facts(f"{tmp_path}/ours beside/", "Rss")
+        before = memory_kb(f"{tmp_path}/ours beside/", "Rss")
         release_pages(tmp_path / "ours")
-        assert facts(f"{tmp_path}/ours/", "Rss") == [0]
-        assert facts(f"{tmp_path}/ours beside/", "Rss") == before != [0]
+        assert memory_kb(f"{tmp_path}/ours/", "Rss") == [0]
+        assert memory_kb(f"{tmp_path}/ours beside/", "Rss") == before != [0]
         assert bytes(pages[:: mmap.PAGESIZE]) == bytes(others[:: mmap.PAGESIZE]) == bytes(range(NUM_PAGES))
 
 
@@ -61,8 +61,8 @@ def test_written_pages_are_kept(tmp_path: Path) -> None:
 def test_a_loaded_model_has_its_weights_in_memory_once() -> None:
     bundle = load_bundle(BUNDLED)
     runner = load_runner(bundle, precision="int8", device="cpu", kernels="native", num_rows=4, num_threads=1)
-    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again, or not released"
-    assert facts(f"{BUNDLED}/", "Size") > [1000]
+    assert memory_kb(f"{BUNDLED}/", "Rss") == [0], "the weights' pages must be released and not read again"
+    assert memory_kb(f"{BUNDLED}/", "Size") > [1000]
     del runner
 
 

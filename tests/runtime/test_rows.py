@@ -1,4 +1,4 @@
-"""Copies of cache rows: cycles, chains and prefixes are copied as if all at once."""
+"""Copies of cache rows in cycles, chains and prefixes happen as if all at once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def random_ids(seed: int, size: int) -> Int32s:
 
 
 def start(runner: LoadedRunner, *, same_source: bool) -> None:
-    """Encode one sentence a row and decode two steps of different subwords, so that each cache has 2 columns."""
+    """Encode one sentence a row and decode two steps of different subwords. Each cache then has 2 columns."""
     lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
     sources = [
         np.append(random_ids(1 if same_source else row, n - 1), EOS_ID) for row, n in enumerate(lengths)

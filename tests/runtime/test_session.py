@@ -1,4 +1,4 @@
-"""Failures to load or run a graph are the project's own errors."""
+"""A failure to load or run a graph raises one of the project's errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_failed_forward_is_an_engine_failure_and_the_next_one_runs(bundle: Bun
 
 
 def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:
-    """The caller checks them row by row."""
+    """The caller checks the scores row by row."""
     model = random_model(max_length=16)
     model.embedding.weight.data[7] = float("nan")
     runner = load_tiny_runner(model, "fp32", tmp_path)

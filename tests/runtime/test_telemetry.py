@@ -11,7 +11,7 @@ from tests.house_rules.project import ROOT
 
 
 def test_onnxruntime_sends_no_telemetry(tmp_path: Path) -> None:
-    """There is no file in the user's cache folder and no thread to send it."""
+    """No telemetry file is in the user's cache folder, and no thread sends one."""
     program = (
         "import os, app.runtime.session, onnxruntime\n"
         "onnxruntime.SessionOptions()\n"

@@ -32,7 +32,7 @@ from app.text.glossary import Term
 LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
 ANNA, BOB = "0123456789ab", ""
 PAIR = ("en", "de")
-# Seconds that a writer waits for a reader which may itself wait for the writer.
+# Seconds that a writer waits for a reader. The reader may wait for the writer.
 WAIT_S = 0.3
 TERMS = (Term("tree", "Baum"), Term("Ann's", "Ann's"))
 
@@ -208,7 +208,7 @@ def test_a_loaded_glossary_is_cached_until_it_is_deleted(tmp_path: Path) -> None
     for other in ids[1:]:
         store.load(ANNA, other)
     assert store.load(ANNA, ids[0])[1] is not glossary
-    GlossaryStore(path).delete(ANNA, ids[0])  # as another process would
+    GlossaryStore(path).delete(ANNA, ids[0])  # like another process
     with pytest.raises(GlossaryNotFound):
         store.load(ANNA, ids[0])
 

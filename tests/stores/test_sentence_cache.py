@@ -8,7 +8,7 @@ import pytest
 
 from app.stores.sentence_cache import ENTRY_BYTES, KEY_BYTES, SentenceCache
 
-WEIGHT = 100 + 1 + KEY_BYTES + ENTRY_BYTES  # of a value of 100 bytes whose key has one
+WEIGHT = 100 + 1 + KEY_BYTES + ENTRY_BYTES  # the size of an entry: a value of 100 bytes and a key of one byte
 
 
 def key(number: int) -> bytes:

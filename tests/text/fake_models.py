@@ -1,4 +1,4 @@
-"""Translates texts with fake models: those of the round trip, and one that loses placeholders."""
+"""Translates texts with fake models: those of the round-trip benchmark, and one that loses placeholders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.roundtrip_models import Model, copied
 
 
 def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
-    """Return the model, made to lose all placeholders."""
+    """Return a model that translates as `model` does, and then deletes all placeholders."""
 
     def translate(source: str) -> SegmentTranslation:
         text = model(source).text
@@ -28,10 +28,11 @@ def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
     return translate
 
 
-def through(text: str, options: ParseOptions, model: Model = copied, limit: int = 300) -> FinishedText:
-    """Translate a text; segments that lack terms again with placeholders.
+def translate_with(text: str, options: ParseOptions, model: Model = copied, limit: int = 300) -> FinishedText:
+    """Translate a text with a fake model.
 
-    limit: characters that the model takes at once.
+    If a segment's translation lacks glossary terms, translate that segment again with placeholders.
+    limit: the most characters in a segment.
     """
     parsed_text = parse_text(text, options)
     segments = parsed_text.segments(lambda source: len(source) <= limit)
@@ -42,5 +43,5 @@ def through(text: str, options: ParseOptions, model: Model = copied, limit: int 
 
 
 def squeezed(text: str) -> str:
-    """Return the text with every run of spaces and line breaks as one space."""
+    """Return the text with one space in the place of every run of white space."""
     return re.sub(r"\s+", " ", text)

@@ -12,7 +12,10 @@ from app.text.tags import Tag, TagKind
 
 
 def scan(markup: str) -> tuple[str, list[Tag]]:
-    """Text and tags of a sentence without entities: <a ...> opens, </a> closes, <a/> is a point."""
+    """Scan a sentence without entities. Returns text and tags.
+
+    <a ...> is an opening tag, </a> a closing tag, and <a/> a point.
+    """
     text = ""
     tags = []
     for part in re.split(r"(<[^>]*>)", markup):
@@ -25,7 +28,7 @@ def scan(markup: str) -> tuple[str, list[Tag]]:
 
 
 def aligned(source: str, target: str, pairs: Iterable[tuple[int, int]]) -> Alignment:
-    """Words as subwords. pairs: (target word, source word) of weight 1."""
+    """Make an alignment whose subwords are words. pairs: (target word, source word) pairs of weight 1."""
     source_words, target_words = words(source), words(target)
     weights = np.zeros((len(target_words), len(source_words)))
     for target_word, source_word in pairs:

@@ -1,4 +1,4 @@
-"""Capitals and titles are lowered for the model and restored; acronyms and names in other text are unchanged."""
+"""Capitals and titles are lower-cased for the model and restored. Acronyms and names in other text are unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
         ("OPEN", Casing.CAPITALS, "Open"),
         ("YES!", Casing.CAPITALS, "Yes!"),
         ("NASA", Casing.PLAIN, "NASA"),  # not a word
-        ("IT", Casing.PLAIN, "IT"),  # a word, and too often an acronym
+        ("IT", Casing.PLAIN, "IT"),  # a word, but often an acronym
         ("OPEN NOW", Casing.CAPITALS, "Open now"),
         ("YES MAN", Casing.PLAIN, "YES MAN"),
     ],
@@ -75,7 +75,7 @@ def test_the_casing_of_the_translation() -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from(Casing))
-def test_positions_stay(text: str, casing: Casing) -> None:
+def test_positions_do_not_change(text: str, casing: Casing) -> None:
     result = lowered(text, casing)
     assert len(result) == len(text)
     assert all(a == b or a.lower() == b for a, b in zip(text, result, strict=True))

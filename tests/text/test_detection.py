@@ -69,7 +69,9 @@ NO_LANGUAGE_FOR_SURE = (
 
 
 @pytest.mark.parametrize("text", NO_LANGUAGE_FOR_SURE)
-def test_words_numbers_and_names_are_never_certain(detector: LanguageDetector, text: str) -> None:
+def test_the_language_of_words_numbers_and_names_is_never_certain(
+    detector: LanguageDetector, text: str
+) -> None:
     assert foreign_language(text, detector.detect(text), {"en", "de"}) is None
 
 
@@ -149,8 +151,8 @@ def test_the_limits_of_certainty(letters: int, confidence: float, expected: bool
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
 
 
-class Loading:
-    """Loads after `may_end` is set, and counts its calls. failures: how often it fails first."""
+class BlockingLoader:
+    """A load function that waits for `may_end` and counts its calls. failures: how many first calls fail."""
 
     def __init__(self, detector: LanguageDetector, *, failures: int = 0) -> None:
         self.may_end = threading.Event()
@@ -167,7 +169,7 @@ class Loading:
 
 
 def test_a_detector_is_loaded_once_by_the_first_call(detector: LanguageDetector) -> None:
-    loading = Loading(detector)
+    loading = BlockingLoader(detector)
     lazy = LazyDetector(loading)
     assert loading.count == 0
     with ThreadPoolExecutor(8) as callers:
@@ -178,7 +180,7 @@ def test_a_detector_is_loaded_once_by_the_first_call(detector: LanguageDetector)
 
 
 def test_a_cancelled_wait_does_not_end_the_loading(detector: LanguageDetector) -> None:
-    loading = Loading(detector)
+    loading = BlockingLoader(detector)
     lazy = LazyDetector(loading)
 
     async def give_up() -> None:
@@ -193,7 +195,7 @@ def test_a_cancelled_wait_does_not_end_the_loading(detector: LanguageDetector) -
 
 
 def test_a_failed_load_is_repeated(detector: LanguageDetector) -> None:
-    loading = Loading(detector, failures=1)
+    loading = BlockingLoader(detector, failures=1)
     loading.may_end.set()
     lazy = LazyDetector(loading)
     with pytest.raises(OSError, match="no room"):

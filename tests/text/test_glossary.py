@@ -69,7 +69,7 @@ def test_the_last_of_two_equal_terms_counts() -> None:
 @given(
     st.lists(st.sampled_from(["mail", "box", "boxes", "IT", "it", " ", ", ", "\n", "department", "C++", "x"]))
 )
-def test_hits_are_in_order_and_apart(parts: list[str]) -> None:
+def test_hits_are_in_order_and_do_not_overlap(parts: list[str]) -> None:
     text = "".join(parts)
     end = 0
     for hit in Glossary(TERMS, "en").hits(text):
@@ -78,7 +78,7 @@ def test_hits_are_in_order_and_apart(parts: list[str]) -> None:
 
 
 def test_many_terms_in_a_long_text_take_near_linear_time() -> None:
-    """As many terms as phrases: comparing every term with every word would take quadratic time."""
+    """There are as many terms as phrases. A comparison of every term with every word takes quadratic time."""
 
     def find(size: int) -> None:
         terms = [Term(f"box {number} {number}", "x") for number in range(size)]

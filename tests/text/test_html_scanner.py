@@ -1,4 +1,4 @@
-"""HTML is scanned by the standard, without loss, in linear time."""
+"""HTML is scanned according to the standard, without loss and in linear time."""
 
 from __future__ import annotations
 

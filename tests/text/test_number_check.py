@@ -1,4 +1,4 @@
-"""A changed number is reported; one in the notation of the target language is not."""
+"""A changed number is reported. A number in the notation of the target language is no change."""
 
 from __future__ import annotations
 

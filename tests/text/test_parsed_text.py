@@ -1,4 +1,4 @@
-"""Texts with fake models: everything that is not translated is unchanged, whatever the model does."""
+"""Texts with fake models. Everything except the translated text is unchanged for any model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.text.segments import Fallback, SegmentTranslation
 from app.text.xml_reader import XmlRules
 from benchmarks.roundtrip_models import MODELS as BY_NAME
 from benchmarks.roundtrip_models import Model, copied, reversed_words
-from tests.text.fake_models import squeezed, through, without_placeholders
+from tests.text.fake_models import squeezed, translate_with, without_placeholders
 from tests.text.markup_samples import is_well_formed
 
 PLAIN = ParseOptions("en", "de")
@@ -45,7 +45,7 @@ MODELS = [*BY_NAME.values(), lambda source: SegmentTranslation(source.upper())]
 def test_a_copied_text_is_unchanged(text: str, limit: int) -> None:
     segments = parse_text(text, PLAIN).segments(lambda source: len(source) <= limit)
     assume(all(segment.casing is Casing.PLAIN for segment in segments))
-    finished = through(text, PLAIN, limit=limit)
+    finished = translate_with(text, PLAIN, limit=limit)
     assert finished.text == text
     for segment in finished.segments:
         assert segment.source == segment.target
@@ -54,7 +54,7 @@ def test_a_copied_text_is_unchanged(text: str, limit: int) -> None:
 @settings(deadline=None)
 @given(PROSE, st.sampled_from(MODELS))
 def test_line_breaks_are_unchanged_for_any_model(text: str, model: Model) -> None:
-    finished = through(text, PLAIN, model)
+    finished = translate_with(text, PLAIN, model)
     breaks = re.compile("[\n\r\t\u2028]")
     assert breaks.findall(finished.text) == breaks.findall(text)
 
@@ -84,8 +84,10 @@ MARKUP = st.lists(PIECES, max_size=5).map("".join)
 @settings(deadline=None)
 @given(MARKUP)
 def test_copied_markup_is_unchanged(markup: str) -> None:
-    assert squeezed(through(markup, HTML).text) == squeezed(markup)
-    assert through(markup.replace("&eacute;", "&#xe9;"), XML).text == markup.replace("&eacute;", "&#xe9;")
+    assert squeezed(translate_with(markup, HTML).text) == squeezed(markup)
+    assert translate_with(markup.replace("&eacute;", "&#xe9;"), XML).text == markup.replace(
+        "&eacute;", "&#xe9;"
+    )
 
 
 @settings(deadline=None)
@@ -94,7 +96,7 @@ def test_tags_are_the_same_and_well_formed_for_any_model(
     markup: str, model: Model, options: ParseOptions
 ) -> None:
     markup = markup.replace("&eacute;", "&#xe9;")
-    result = through(markup, options, model).text
+    result = translate_with(markup, options, model).text
     assert Counter(TAGS.findall(result)) == Counter(TAGS.findall(markup))
     assert is_well_formed(TAGS.sub(lambda tag: "" if tag.group().startswith("<!") else tag.group(), result))
     assert result.count("{name}") == markup.count("{name}")
@@ -104,7 +106,7 @@ def test_tags_are_the_same_and_well_formed_for_any_model(
 @settings(deadline=None)
 @given(st.text(st.sampled_from("<>/!-ab &;#\"'=x? \n[]"), max_size=60), st.sampled_from(MODELS))
 def test_malformed_html_is_no_error(markup: str, model: Model) -> None:
-    result = through(markup, HTML, model).text
+    result = translate_with(markup, HTML, model).text
     assert not set(map(ord, result)) & set(PLACEHOLDER_CODE_POINTS[:10])
 
 
@@ -113,7 +115,7 @@ def test_malformed_html_is_no_error(markup: str, model: Model) -> None:
 )
 def test_a_lost_placeholder_is_restored_once(model: Model) -> None:
     text = "Dear {name}, go to https://example.org/x or write to a@example.org {name}"
-    finished = through(text, PLAIN, model)
+    finished = translate_with(text, PLAIN, model)
     for placeholder in ("https://example.org/x", "a@example.org"):
         assert finished.text.count(placeholder) == 1
     assert finished.text.count("{name}") == 2
@@ -121,14 +123,18 @@ def test_a_lost_placeholder_is_restored_once(model: Model) -> None:
 
 
 def test_a_repeated_placeholder_is_kept_once() -> None:
-    finished = through("Dear {name}, hello", PLAIN, lambda source: SegmentTranslation(source + " " + source))
+    finished = translate_with(
+        "Dear {name}, hello", PLAIN, lambda source: SegmentTranslation(source + " " + source)
+    )
     assert finished.text.count("{name}") == 1
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_REPEATED,)
 
 
 def test_spans_count_in_the_whole_texts() -> None:
     text = "  Go to {place}. - Come!"
-    finished = through(text, PLAIN, lambda source: SegmentTranslation(source.replace("Go to", "Geh zu")))
+    finished = translate_with(
+        text, PLAIN, lambda source: SegmentTranslation(source.replace("Go to", "Geh zu"))
+    )
     assert finished.text == "  Geh zu {place}. - Come!"
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go to {place}.", "- Come!"]
     assert [finished.text[slice(*segment.target)] for segment in finished.segments] == [
@@ -139,7 +145,7 @@ def test_spans_count_in_the_whole_texts() -> None:
 
 def test_spans_count_markup() -> None:
     text = "<p>Go &amp; see</p><p>it</p>"
-    finished = through(text, HTML)
+    finished = translate_with(text, HTML)
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go &amp; see", "it"]
 
 
@@ -167,7 +173,7 @@ def test_the_models_input(text: str, options: ParseOptions, sources: list[str]) 
 
 
 def test_capitals_are_restored_and_placeholders_keep_their_case() -> None:
-    finished = through(
+    finished = translate_with(
         "CLOSE THE STREET {name}, <b>",
         PLAIN,
         lambda source: SegmentTranslation(source.replace("street", "straße")),
@@ -177,12 +183,12 @@ def test_capitals_are_restored_and_placeholders_keep_their_case() -> None:
 
 def test_tags_keep_their_places_in_text_that_grows_in_capitals() -> None:
     markup = "<i>MIND</i> THE <b>STREET</b> HERE"
-    finished = through(markup, HTML, copied)
+    finished = translate_with(markup, HTML, copied)
     assert finished.text == markup
 
 
 def test_tags_around_a_whole_sentence_need_no_alignment() -> None:
-    finished = through(
+    finished = translate_with(
         "<i><b>One two.</b></i> <u>Three</u>", HTML, lambda source: SegmentTranslation(source.upper())
     )
     assert finished.text == "<i><b>ONE TWO.</b></i> <u>THREE</u>"
@@ -191,7 +197,7 @@ def test_tags_around_a_whole_sentence_need_no_alignment() -> None:
 
 def test_spaces_between_tags_stay_between_them() -> None:
     markup = "Bread <!-- a -->  <!-- b -->\n<img> and  <b> tea</b>"
-    assert through(markup, HTML).text == markup.replace("and  <b>", "and <b>")
+    assert translate_with(markup, HTML).text == markup.replace("and  <b>", "and <b>")
 
 
 def test_the_prose_of_a_text_excludes_markup() -> None:
@@ -203,13 +209,13 @@ def test_references_keep_the_spelling_of_the_source() -> None:
     def translate(source: str) -> SegmentTranslation:
         return SegmentTranslation(source.replace("and", "<und>") + " \u2014 \u00a0 \u00e9")
 
-    finished = through("Bread &mdash; and&nbsp;tea &#233;", HTML, translate)
+    finished = translate_with("Bread &mdash; and&nbsp;tea &#233;", HTML, translate)
     assert finished.text == "Bread &mdash; &lt;und&gt;&nbsp;tea &#233; &mdash; &nbsp; &#233;"
 
 
 def test_a_link_with_a_url_as_text_is_unchanged() -> None:
     markup = '<a href="x"><span class="a">https://</span><span>example.org/page</span></a> is <b>good</b>'
-    finished = through(markup, HTML, reversed_words)
+    finished = translate_with(markup, HTML, reversed_words)
     assert '<span class="a">https://</span><span>example.org/page</span>' in finished.text
     assert finished.text.startswith("<b>good</b> is ")
 
@@ -219,7 +225,7 @@ def test_terms_of_a_glossary_stand_in_the_translation() -> None:
     options = ParseOptions("en", "de", TextFormat.HTML, glossary=glossary)
     parsed_text = parse_text("Mail boxes of R&amp;D and {mail box}", options)
     assert [hit.surface for hit in parsed_text.glossary_hits] == ["Mail boxes", "R&D", "mail box"]
-    finished = through("Mail boxes of R&amp;D", options)
+    finished = translate_with("Mail boxes of R&amp;D", options)
     assert finished.text == "Briefkasten of F&amp;E"
 
 
@@ -231,13 +237,13 @@ def test_a_term_inside_a_placeholder_is_no_hit() -> None:
 
 def test_ignored_elements_of_xml_are_unchanged() -> None:
     options = ParseOptions("en", "de", TextFormat.XML, xml=XmlRules(ignored=frozenset({"x"})))
-    finished = through('Hello <x id="12"></x>, see <x>this <b>thing</b></x>', options, reversed_words)
+    finished = translate_with('Hello <x id="12"></x>, see <x>this <b>thing</b></x>', options, reversed_words)
     assert finished.text.count('<x id="12"></x>') == 1
     assert finished.text.count("<x>this <b>thing</b></x>") == 1
 
 
 def test_pieces_of_a_long_sentence_and_changed_numbers_are_reported() -> None:
-    finished = through(
+    finished = translate_with(
         "one two 33 four five six", PLAIN, lambda s: SegmentTranslation(s.replace("33", "34")), 14
     )
     assert [segment.is_part for segment in finished.segments] == [True, True]
@@ -262,7 +268,7 @@ def test_number_retries_need_a_changed_number_and_must_fit() -> None:
 
 
 def test_digits_of_a_placeholder_are_no_numbers() -> None:
-    finished = through(
+    finished = translate_with(
         "Take {0} of https://example.org/33 now", PLAIN, without_placeholders(copied, is_aligned=True)
     )
     assert not finished.segments[0].changed_numbers

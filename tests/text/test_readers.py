@@ -1,4 +1,4 @@
-"""HTML and XML become blocks, and everything that is not text is kept byte for byte."""
+"""HTML and XML become blocks. Everything except the text is kept byte for byte."""
 
 from __future__ import annotations
 

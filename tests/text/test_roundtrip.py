@@ -1,4 +1,4 @@
-"""The round-trip texts lose nothing, and the counter of losses sees one of each kind."""
+"""The round-trip texts have no losses. The counter detects each kind of loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting loses nothing: if every span is replaced by itself, the result is the text."""
+"""Splitting loses no text. If every span is replaced by itself, the result is the text."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_parts_are_in_order() -> None:
         ("one\r\ntwo\u2028three\x85four", ["one", "two", "three", "four"]),
         ("\ufeff\u200bHello.\u200b", ["Hello."]),
         ("--- *** ---\n\U0001f600 \U0001f600", []),
-        ("12:30\n3.5 %\n(1) 2024-05-01", []),  # numbers alone are in no language
+        ("12:30\n3.5 %\n(1) 2024-05-01", []),  # numbers have no language
         (" \t\n\u00a0\u200b\ufeff", []),
         ("", []),
         (
@@ -182,15 +182,21 @@ def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("the first clause, and the second", "the first clause,"),  # a clause end beats the nearer space
-        ("a, bbbbbbbbbbbbbbbb cccccccccccccccccc", "a, bbbbbbbbbbbbbbbb"),  # but not one far from the middle
+        (
+            "the first clause, and the second",
+            "the first clause,",
+        ),  # the end of a clause is better than a nearer space
+        (
+            "a, bbbbbbbbbbbbbbbb cccccccccccccccccc",
+            "a, bbbbbbbbbbbbbbbb",
+        ),  # the end of a clause far from the middle is worse
         (
             "aaaaaaaaaaaaaaaaaaaaaaaaaa bb",
             "aaaaaaaaaaaaaaaaaaaaaaaaaa",
-        ),  # a space anywhere beats a word's middle
+        ),  # any space is better than the middle of a word
         ("aaaaaaaa", "aaaa"),
         ("aae\u0301\u0302\u0303bb", "aa"),  # a letter keeps its marks
-        ("x\U0001f468\u200d\U0001f469\u200d\U0001f467y", "x"),  # and a family its members
+        ("x\U0001f468\u200d\U0001f469\u200d\U0001f467y", "x"),  # a joined emoji is not split
         ("ab\U0001f1e9\U0001f1eacd", "ab"),
     ],
 )
@@ -224,7 +230,7 @@ def test_splitting_is_near_linear() -> None:
 
 
 class PanicException(BaseException):
-    """As Rust's bindings name theirs."""
+    """An exception with the name that Rust's Python bindings use."""
 
 
 def test_a_line_on_which_the_library_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +283,7 @@ def test_join_needs_a_translation_for_each_span() -> None:
         join("a b", [Span(0, 1), Span(2, 3)], ["x"])
 
 
-def test_join_returns_where_translations_stand() -> None:
+def test_join_returns_the_positions_of_translations() -> None:
     joined = join("(A) b!", [Span(1, 2), Span(4, 5)], ["long", ""])
     assert joined.text == "(long) !"
     assert joined.spans == ((1, 5), (7, 7))

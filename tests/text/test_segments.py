@@ -86,7 +86,7 @@ def test_an_inserted_placeholder_is_separated_from_words() -> None:
     source = f"The {A} is at {B}."
     repaired = repair(segment(source), translated(source, f"Auf {A} ist.", [(0, 0), (1, 4), (2, 2), (3, 5)]))
     assert sorted(repaired.text.split()) == sorted(["Auf", A, B, "ist."])
-    # A placeholder within a word of the source may be within a word of the translation.
+    # A placeholder within a source word may be within a word of the translation.
     source = f"pre{A}fix so"
     repaired = repair(segment(source), translated(source, "vorne so", [(0, 1), (1, 3)]))
     assert len(repaired.text) == len("vorne so") + 1

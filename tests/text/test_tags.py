@@ -1,4 +1,4 @@
-"""Tags follow their words; for any alignment each appears once and well formed."""
+"""Tags follow their words. For any alignment each tag appears once, and the result is well formed."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
         ("see <b>big red cars</b>", "siehe grosse da Autos", [(0, 0), (1, 1), (3, 3)], "siehe <b>grosse da Autos</b>"),
         # punctuation is no part of the word beside it
         ("say <b>yes</b>.", "sag ja.", [(0, 0), (1, 1), (2, 2)], "sag <b>ja</b>."),
-        # self-closing ones stay at their word
+        # self-closing tags stay at their word
         ("big<x/> cat", "Katze gross", [(0, 1), (1, 0)], "Katze gross<x/>"),
         ("big <x/>cat", "Katze gross", [(0, 1), (1, 0)], "<x/>Katze gross"),
         ("one <x/> two", "eins zwei", [(0, 0), (1, 1)], "eins <x/>zwei"),
         ("one <i></i>two", "zwei eins", [(0, 1), (1, 0)], "<i></i>zwei eins"),
-        # a point beside an element does not slip into it
+        # a point beside an element stays outside it
         ("<x/> <b>one two</b>", "zwei eins", [(0, 1), (1, 0)], "<x/><b>zwei eins</b>"),
         (
             "one <x/>two <b>three four five six</b>",
@@ -62,7 +62,7 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
         ),
         # a tag that touches two words in the source stays with its own word if a space separates them
         ("a-<b>b</b>", "A - B", [(0, 0), (1, 1), (2, 2)], "A - <b>B</b>"),
-        # partners in other sentences
+        # the matching tags are in other sentences
         ("one</b> two <i>three", "eins zwei drei", [(0, 0), (1, 1), (2, 2)], "eins</b> zwei <i>drei"),
         ("one</b> <i>two</i> three", "zwei eins drei", [(0, 1), (1, 0), (2, 2)], "</b><i>zwei</i> eins drei"),
     ],
@@ -116,7 +116,7 @@ def test_every_tag_appears_once_and_well_formed_for_any_alignment(
 
 @given(st.data(), NESTED, TARGETS)
 def test_part_of_a_well_formed_text_stays_part_of_one(data: st.DataObject, markup: str, target: str) -> None:
-    """A sentence's tags may have their partners before and after it."""
+    """The matching tag of a tag may be in an earlier or later sentence."""
     whole, tags = scan(markup)
     first = data.draw(st.integers(0, len(tags)))
     last = data.draw(st.integers(first, len(tags)))
@@ -171,7 +171,7 @@ def test_an_empty_translation_keeps_the_tags() -> None:
     assert not placement.is_sure
 
 
-def test_an_element_whose_word_is_taken_is_not_sure() -> None:
+def test_an_element_whose_word_another_element_has_is_uncertain() -> None:
     source, tags = scan("<b>mail</b><i>box</i>")
     alignment = Alignment(((0, 4), (4, 7)), ((0, 11),), np.array([[0.6, 0.4]]))
     placement = place_tags(source, tags, "Briefkasten", alignment)
@@ -182,7 +182,7 @@ def test_an_element_whose_word_is_taken_is_not_sure() -> None:
 @pytest.mark.parametrize(
     ("markup", "target", "weights", "expected"),
     [
-        # all words before the tag that closes elsewhere come after those that follow it
+        # the words before a tag that closes elsewhere come after the words that follow the tag
         (
             "one four</u> <b>two</b>",
             "zwei eins vier",

@@ -1,4 +1,4 @@
-"""A misbehaving server over bare sockets: it cuts connections, responds late, rejects requests or stays silent."""
+"""A faulty server over sockets. It closes connections, responds late, rejects requests or sends nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Handles one connection after its request has been read.
+# A function that handles one connection after its request is read.
 Act = Callable[[socket.socket], None]
 
 
 class BadServer:
-    """Handles the k-th connection with the k-th act, and all later ones with the last act."""
+    """Handles the k-th connection with the k-th act, and later connections with the last act."""
 
     def __init__(self, acts: list[Act]) -> None:
         self._acts = acts

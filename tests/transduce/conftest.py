@@ -24,9 +24,10 @@ class Answer:
 
 @dataclass
 class ScriptedServer:
-    """Responds to each POST with the next of `answers`; without one, with every text in upper case.
+    """Responds to each POST with the next of `answers`. After the last one it responds with the texts in upper case.
 
-    `requests` holds the parsed bodies in order of arrival, `headers` and `paths` the headers and paths.
+    requests: the parsed bodies in order of arrival.
+    headers, paths: of the requests.
     """
 
     url: str
@@ -45,12 +46,12 @@ class ScriptedServer:
         self.requests.append(json.loads(body))
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
         self.paths.append(f"{scope['method']} {scope['path']}")
-        answer = self.answers.pop(0) if self.answers else self.upper_case()
+        answer = self.answers.pop(0) if self.answers else self.default_answer()
         headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def upper_case(self) -> Answer:
+    def default_answer(self) -> Answer:
         translations = [{"text": text.upper()} for text in self.requests[-1]["text"]]
         return Answer(200, json.dumps({"translations": translations}).encode())
 

@@ -1,4 +1,4 @@
-"""The `transduce` command: help without any extra, exit codes, one line for every error."""
+"""The `transduce` command: help without any extra, exit codes, and one line for every error."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_debug_shows_the_traceback(
 
 
 def test_a_closed_stdout_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
-    """As in `transduce translate ... | head -1`: no traceback, no complaint at exit."""
+    """`transduce translate ... | head -1` prints no traceback and no warning at exit."""
     (tmp_path / "chatter.py").write_text(
         "def add_chatter_arguments(parser): pass\n"
         "def run_chatter(args):\n    while True: print('x' * 9999, flush=True)\n"

@@ -153,7 +153,7 @@ DONE = stream(("done", TRANSLATED)).partition(b"\r\n\r\n")[2]
 
 
 def test_a_stream_of_typed_events() -> None:
-    """Events arrive in pieces of one byte, so also split within a character."""
+    """Events arrive byte by byte, so they are also split within a character."""
 
     def slowly(connection: socket.socket) -> None:
         for place in range(len(WHOLE + DONE)):

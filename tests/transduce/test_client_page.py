@@ -76,7 +76,7 @@ def test_every_result_field_is_filled(url: str) -> None:
 
 
 def test_the_deltas_of_a_stream_add_up_to_its_result(url: str) -> None:
-    """The appended and replaced texts of each segment make the text of the last event."""
+    """The appended and replaced texts of each segment give the text of the last event."""
     text = "Where is the station? I am <b>hungry</b>.\n\nIt is late and the water is cold."
     with transduce.Client(url) as client:
         with client.stream(

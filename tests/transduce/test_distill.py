@@ -26,10 +26,10 @@ from transduce.errors import CommandError, ExitCode
 PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
 
 
-class UpperCase:
-    """A server from en to de and back that answers each text in capitals, and refuses one that holds `bad`.
+class UpperCaseServer:
+    """A server from en to de and back. It answers each text in capitals, and rejects a text that contains `bad`.
 
-    num_left: answers until it fails with 500; None: it never does.
+    num_left: the number of answers until the server fails with 500. With None it never fails.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class UpperCase:
 
 
 @pytest.fixture
-def server() -> Iterator[UpperCase]:
-    app = UpperCase()
+def server() -> Iterator[UpperCaseServer]:
+    app = UpperCaseServer()
     listener = socket.create_server(("127.0.0.1", 0))
     app.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     runner = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="critical"))
@@ -86,14 +86,14 @@ def data(tmp_path: Path) -> Path:
 
 
 def distill(
-    server: UpperCase, output: Path, *arguments: object, languages: tuple[str, str] = ("en", "de")
+    server: UpperCaseServer, output: Path, *arguments: object, languages: tuple[str, str] = ("en", "de")
 ) -> int:
     source, target = languages
     where = ["--url", server.url, "--source", source, "--target", target, "--output", str(output)]
     return main(["distill", *where, "--batch-size", "8", *map(str, arguments)])
 
 
-def test_the_translation_becomes_the_target(server: UpperCase, data: Path, tmp_path: Path) -> None:
+def test_the_translation_becomes_the_target(server: UpperCaseServer, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.tsv.gz"
     assert distill(server, output, "--data", data, "--beam-size", 5) == 0
     assert list(read_data(str(output))) == [Pair(p.source, p.source.upper(), p.domain) for p in PAIRS]
@@ -103,7 +103,7 @@ def test_the_translation_becomes_the_target(server: UpperCase, data: Path, tmp_p
 
 
 def test_back_translation_of_pairs_and_of_monolingual_text(
-    server: UpperCase, data: Path, tmp_path: Path
+    server: UpperCaseServer, data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "news.de.gz").write_bytes(gzip.compress(b"Ein Satz.\nwiki\tNoch einer.\n"))
     options = ("--back-translation", "--source-tag", "<BT>", "--domain-tag", "bt", "--limit", 52)
@@ -117,7 +117,9 @@ def test_back_translation_of_pairs_and_of_monolingual_text(
     assert "beam_size" not in server.bodies[0]
 
 
-def test_sampling_has_another_seed_for_each_batch(server: UpperCase, data: Path, tmp_path: Path) -> None:
+def test_sampling_has_another_seed_for_each_batch(
+    server: UpperCaseServer, data: Path, tmp_path: Path
+) -> None:
     options = ("--sample", "--top-k", 10, "--seed", 100, "--limit", 20)
     assert distill(server, tmp_path / "out.tsv", "--data", data, *options) == 0
     found = {body["text"][0]: body["sampling"] for body in server.bodies}
@@ -126,11 +128,11 @@ def test_sampling_has_another_seed_for_each_batch(server: UpperCase, data: Path,
 
 
 def test_sentences_without_a_translation_are_left_out_and_counted(
-    server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute", "last one"]
     (tmp_path / "mono.txt").write_text("".join(f"{line}\n" for line in ["first"] * 8 + lines), "utf-8")
-    # One request at a time: the first texts are answered before one is refused.
+    # The requests run one at a time, so the first texts are answered before a text is rejected.
     arguments = ("--text", tmp_path / "mono.txt", "--concurrency", 1)
     assert distill(server, tmp_path / "out.tsv", *arguments) == 0
     found = [pair.source for pair in read_data(str(tmp_path / "out.tsv"))]
@@ -141,7 +143,7 @@ def test_sentences_without_a_translation_are_left_out_and_counted(
 
 
 def test_rejection_of_the_first_texts_ends_the_run(
-    server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mono.txt").write_text("bad\n", "utf-8")
     assert distill(server, tmp_path / "out.tsv", "--text", tmp_path / "mono.txt") == 1
@@ -150,7 +152,7 @@ def test_rejection_of_the_first_texts_ends_the_run(
 
 @pytest.mark.parametrize("num_answers", [1, 3, 6])
 def test_the_same_command_resumes(
-    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], num_answers: int
+    server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], num_answers: int
 ) -> None:
     expected = tmp_path / "whole.tsv"
     assert distill(server, expected, "--data", data) == 0
@@ -161,7 +163,7 @@ def test_the_same_command_resumes(
     assert "the server answered 500" in error
     assert error.endswith("run the same command again to resume")
     assert not output.exists()
-    # As after a kill in the middle of a write.
+    # The file as it is after a kill during a write.
     part = tmp_path / "out.tsv.part"
     with part.open("ab") as file:
         file.write(b"a\tword 48\tWORD 48\na\twor")
@@ -173,7 +175,7 @@ def test_the_same_command_resumes(
 
 
 def test_other_options_do_not_resume(
-    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.num_left = 2
     arguments = ("--data", data, "--concurrency", 1)
@@ -187,7 +189,7 @@ def test_other_options_do_not_resume(
 
 
 def test_an_error_is_one_line(
-    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "old.tsv").touch()
     (tmp_path / "wide.txt").write_text("a\tb\tc\n", "utf-8")

@@ -14,7 +14,7 @@ from transduce.errors import ExitCode
 
 @pytest.fixture
 def folder(tiny: Path, tmp_path: Path) -> Path:
-    """Two bundles, and a folder that is none."""
+    """A folder with two bundles and a folder that is no bundle."""
     for name in ("b", "a"):
         shutil.copytree(tiny / "bundle", tmp_path / "bundles" / name)
     (tmp_path / "bundles" / "notes").mkdir()
@@ -42,7 +42,7 @@ def test_json_has_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     }  # fmt: skip
 
 
-def test_an_unusable_bundle_is_said_and_the_others_are_listed(
+def test_an_unusable_bundle_is_reported_and_the_others_are_listed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "a" / "manifest.json").write_text("{}", "utf-8")

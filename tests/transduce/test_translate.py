@@ -88,7 +88,7 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
         "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
         "--no-repeat-ngram-size 3 --repetition-penalty 1.2 --temperature 0.7 --top-k 5 --top-p 0.9 --seed 0 "
         "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 "
-        "--num-alternatives 4 --token-scores --alignment --attention"
+        "--num-alternatives 4 --token-scores --alignment --attention --model opus"
     )
     assert translate(server, written(tmp_path, b"one\ntwo\n"), *options.split()) == 0
     assert server.requests == [
@@ -111,6 +111,7 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
             "loop_guard": True,
             "suppress": ["nie", "nimmer"],
             "target_prefix": ["Heute", "Heute"],
+            "model": "opus",
             "num_hypotheses": 2,
             "num_alternatives": 4,
             "token_scores": True,
@@ -227,7 +228,7 @@ def test_an_overloaded_server_is_retried_after_retry_after(
     assert 7 <= waits[0] <= 7 * 1.25
     assert all(1 <= wait <= 1.25 for wait in waits[1:])
     assert len(waits) == 3
-    assert len(set(waits)) == 3, "callers that were refused together must not come back together"
+    assert len(set(waits)) == 3, "clients that are rejected together must not retry at the same time"
     assert len(server.requests) == 4
     assert capsysbinary.readouterr().out == b"ONE\n"
 
@@ -354,7 +355,7 @@ def test_pieces_join_to_the_text(text: str, max_characters: int) -> None:
         ("short", ["short"]),
     ],
 )
-def test_a_long_line_is_cut_at_sentences_then_at_white_space(text: str, pieces: list[str]) -> None:
+def test_a_long_line_is_split_at_sentences_then_at_white_space(text: str, pieces: list[str]) -> None:
     assert list(split_text(text, max_characters=16)) == pieces
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.files import SUFFIXES, FileFormat, Unit, UnitFormat
 from app.files.reading import read_file
 from tests.files.samples import SAMPLES, docx
-from tests.files.test_formats import shouted
+from tests.files.test_formats import shouted as swap_case
 from tests.transduce.conftest import Answer, ScriptedServer
 from transduce.cli import main
 from transduce.journal import Journal
@@ -26,10 +26,10 @@ LANGUAGES = ["--source", "en", "--target", "de"]
 
 
 class SwapServer(ScriptedServer):
-    """Answers with every text in the other case, its tags as they were."""
+    """Answers each text with its case swapped; the tags stay unchanged."""
 
-    def upper_case(self) -> Answer:
-        translations = [{"text": shouted(text)} for text in self.requests[-1]["text"]]
+    def default_answer(self) -> Answer:
+        translations = [{"text": swap_case(text)} for text in self.requests[-1]["text"]]
         return Answer(200, json.dumps({"translations": translations}).encode())
 
 
@@ -54,7 +54,7 @@ def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: s
     path.write_bytes(data)
     assert run(swapping, path, "-o", out) == 0
     file = read_file(data, FileFormat(name))
-    assert out.read_bytes() == file.write([shouted(unit.text) for unit in file.units])
+    assert out.read_bytes() == file.write([swap_case(unit.text) for unit in file.units])
     assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, "out"]
     mask = os.umask(0)
     os.umask(mask)

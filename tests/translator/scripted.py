@@ -1,4 +1,4 @@
-"""A translator with a scripted engine: a function returns the translation of each sentence at once."""
+"""A translator with a scripted engine. A function gives the translation of each sentence at once."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from app.translator import (
 )
 from tests.api.echo import Behaviour, echo_model
 
-# Source -> translation; one that ends with NO_END reaches the length limit. Several hypotheses: a line each.
-Say = Callable[[str], str]
+# A fake model: it returns the translation of a source, with one line for each hypothesis. A line that ends with NO_END
+# reaches the length limit.
+FakeModel = Callable[[str], str]
 NO_END = "..."
 
 
 class ScriptedEngine:
     """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: Any, translate: FakeModel) -> None:
         self.limits = limits
         self.submitted: list[tuple[str, DecodingOptions]] = []
         self.prioritized: list[str] = []
         self.costs: list[tuple[Cost, int]] = []
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
-        self._say = say
+        self._translate = translate
 
     def reserve(self, *_: object, **__: object) -> ScriptedEngine:
         return self
@@ -58,7 +59,7 @@ class ScriptedEngine:
         self.costs.append((cost, longest))
 
     def join(self, *_: object, **__: object) -> None:
-        """Without effect: every sentence is answered at once."""
+        """This has no effect, because every sentence is answered at once."""
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         self.prioritized += [self._sources[future] for future in futures]
@@ -74,7 +75,7 @@ class ScriptedEngine:
         source = self._tokenizer.offsets(list(source_ids[:-1]))[0]
         self.submitted.append((source, options))
         hypotheses = [
-            self._hypothesis(line, len(source_ids), options) for line in self._say(source).split("\n")
+            self._hypothesis(line, len(source_ids), options) for line in self._translate(source).split("\n")
         ]
         hypotheses += hypotheses[-1:] * (options.num_hypotheses - len(hypotheses))
         future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
@@ -110,22 +111,22 @@ class ScriptedEngine:
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """num_hops: calls of `submit`."""
+    """An executor that counts the calls of `submit` in num_submits."""
 
-    num_hops = 0
+    num_submits = 0
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.num_hops += 1
+        self.num_submits += 1
         return super().submit(*args, **kwargs)
 
 
-class Script:
-    """A translator with that engine."""
+class ScriptedTranslator:
+    """A translator with a scripted engine."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        say: Say,
+        translate: FakeModel,
         *,
         has_alignment: bool = False,
         detector: LanguageDetector | LazyDetector | None = None,
@@ -133,7 +134,7 @@ class Script:
     ) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
         limits = replace(model.limits, has_alignment=has_alignment)
-        self.engine = ScriptedEngine(tokenizer, limits, say)
+        self.engine = ScriptedEngine(tokenizer, limits, translate)
         self.executor = CountingExecutor(1)
         self.translator = Translator(
             model.manifest,
@@ -177,8 +178,13 @@ def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
     return TranslationRequest(**{**fields, **changes})
 
 
-class Watcher:
-    """An observer. shown: text so far, by text and segment. ended: final texts. replacements: in order."""
+class RecordingObserver:
+    """An observer that records the events.
+
+    shown: the text so far, by text and segment.
+    ended: the final texts, by text and segment.
+    replacements: the replaced texts, in order.
+    """
 
     def __init__(self) -> None:
         self.spans: list[list[tuple[int, int]]] = []

@@ -1,4 +1,4 @@
-"""The admission ticket of a request that is refused after its sentences were looked up in the cache."""
+"""The admission ticket of a request that is rejected after the cache lookup of its sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.translator.admission_ticket import AdmissionTicket
 
 
 class EmptyCache:
-    """A cache that keeps results and holds none."""
+    """A cache that is enabled and empty."""
 
     keeps_results = True
     num_provisional = 0
@@ -27,7 +27,7 @@ class EmptyCache:
 
 
 class FullQueue(AbstractContextManager["FullQueue"]):
-    """A reservation that is refused."""
+    """A reservation that fails, as with a full queue."""
 
     def __enter__(self) -> FullQueue:
         raise Overloaded("too much work is waiting", retry_after_s=1)
@@ -37,11 +37,11 @@ class FullQueue(AbstractContextManager["FullQueue"]):
 
 
 class RequestText:
-    """Stands for all that a request holds while it is translated."""
+    """Represents the objects that a request holds during its translation."""
 
 
 def refuse(cache: EmptyCache) -> weakref.ref[RequestText]:
-    """Refuse a request in a frame that holds its text; return a weak reference to the text."""
+    """Reject a request in a frame that holds its text. Returns a weak reference to the text."""
 
     def translate(text: RequestText) -> None:
         with AdmissionTicket(cache, cast(Any, FullQueue())) as ticket:

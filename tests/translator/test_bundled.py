@@ -1,4 +1,4 @@
-"""Translates the structured texts with the bundled model: nothing is lost."""
+"""The bundled model translates the structured texts without losses."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def bundled() -> Iterator[Bundled]:
     application = Application(settings)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(application._open())
-    assert application.service.translator is not None
-    yield Bundled(loop, application.service.translator)
+    assert application.service.models is not None
+    yield Bundled(loop, application.service.models.default)
     loop.run_until_complete(application.close_engine())
     loop.close()
 

@@ -1,4 +1,4 @@
-"""Cached sentences, and sentences in flight with several subscribers, on a runner that a test can hold."""
+"""Cached sentences, and sentences in flight with several subscribers. The runner waits for the test."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_engine import (
+    HANG_TIMEOUT_S,
     NARROW,
-    PATIENCE_S,
     WIDE,
     GatedRunner,
     has_begun,
@@ -60,7 +60,7 @@ def submit(
     options: DecodingOptions = NARROW,
     *,
     request_id: str = "request",
-    timeout_s: float = PATIENCE_S,
+    timeout_s: float = HANG_TIMEOUT_S,
     on_tokens: Any = None,
 ) -> asyncio.Future[SequenceResult]:
     return submitter.submit(
@@ -74,7 +74,7 @@ def submit(
 
 
 def in_scenario(scenario: Any) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 2 * PATIENCE_S))
+    asyncio.run(asyncio.wait_for(scenario(), 2 * HANG_TIMEOUT_S))
 
 
 def test_a_cached_sentence_is_not_decoded_again() -> None:
@@ -128,7 +128,9 @@ OTHERS: dict[str, DecodingOptions] = {
 
 
 def test_the_key_depends_on_every_option_every_id_and_the_model() -> None:
-    assert set(OTHERS) == {field.name for field in fields(DecodingOptions)}, "a new option needs a line above"
+    assert set(OTHERS) == {field.name for field in fields(DecodingOptions)}, (
+        "each decoding option needs a line above"
+    )
     base = DecodingOptions(beam_size=3)
     engine: Any = None
     submitter = CachingSubmitter(engine, model_key="m", settings=CACHED)
@@ -154,7 +156,7 @@ def test_equal_sentences_in_flight_are_decoded_once() -> None:
         async with running_submitter(runner, SubmitterSettings(cache_bytes=0)) as submitter:
             futures = [submit(submitter, request_id=str(number)) for number in range(5)]
             other = submit(submitter, (7, EOS))
-            await runner.arrival()
+            await runner.wait_for_forward()
             futures.append(submit(submitter, request_id="late"))
             runner.gate.set()
             results = await asyncio.gather(*futures, other)
@@ -162,12 +164,12 @@ def test_equal_sentences_in_flight_are_decoded_once() -> None:
             assert runner.encoded == [SOURCE, (7, EOS)]
             assert submitter.stats().num_coalesced == 5
             await submit(submitter)
-            assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of no bytes stays empty"
+            assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of zero bytes stays empty"
 
     in_scenario(scenario)
 
 
-def test_nothing_is_coalesced_if_that_is_switched_off() -> None:
+def test_no_sentences_are_coalesced_if_coalescing_is_off() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         async with running_submitter(
@@ -188,7 +190,7 @@ def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows(
         runner = GatedRunner()
         async with running_submitter(runner) as submitter:
             first, second, third = (submit(submitter, options=WIDE, request_id=name) for name in "abc")
-            await runner.arrival()
+            await runner.wait_for_forward()
             first.cancel()
             await asyncio.sleep(0)
             assert not second.done()
@@ -196,19 +198,19 @@ def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows(
             runner.gate.set()
             assert (await third).hypotheses
             runner.gate.clear()
-            runner.has_arrived.clear()
+            runner.forward_began.clear()
             left = [submit(submitter, (8, EOS), WIDE, request_id=name) for name in "ab"]
-            await runner.arrival()
+            await runner.wait_for_forward()
             steps = runner.calls["decode"]
             for future in left:
                 future.cancel()
-            await asyncio.sleep(0.01)  # the cancellation is in the engine's inbox
+            await asyncio.sleep(0.01)  # until the cancellation is in the engine's inbox
             runner.gate.set()
             await submit(submitter, (9, EOS), DecodingOptions(beam_size=1, max_target_length=1))
             assert runner.calls["decode"] <= steps + 2 + 2, (
-                "two steps of its own, at most two of the cancelled ones"
+                "two steps of the sentence itself, and at most two of the cancelled sentences"
             )
-            assert runner.batches[-1] == 1, "its sixteen rows are free"
+            assert runner.batches[-1] == 1, "the sixteen rows of the cancelled sentence are free"
             assert not submitter.has((8, EOS), WIDE), "a cancelled sentence is not cached"
 
     in_scenario(scenario)
@@ -239,7 +241,7 @@ def test_each_subscriber_has_its_own_deadline() -> None:
 
 
 def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again() -> None:
-    """A request with time left subscribes after the engine has set the error."""
+    """A request with time left subscribes after the engine sets the error."""
 
     async def scenario() -> None:
         runner = GatedRunner()
@@ -250,14 +252,14 @@ def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again(
             in_flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
             second = submit(submitter, request_id="b")
             assert (await second).hypotheses
-            assert (await late).hypotheses, "it had time left, too"
+            assert (await late).hypotheses, "the late subscriber had time left, too"
             assert submitter.has(SOURCE, NARROW)
 
     in_scenario(scenario)
 
 
 def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
-    class Failing(GatedRunner):
+    class FailingRunner(GatedRunner):
         is_broken = True
 
         def decode(self, step: StepInput) -> StepOutput:
@@ -267,7 +269,7 @@ def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
             return output
 
     async def scenario() -> None:
-        runner = Failing()
+        runner = FailingRunner()
         async with running_submitter(runner) as submitter:
             futures = [submit(submitter, request_id=name) for name in "ab"]
             runner.gate.set()
@@ -315,7 +317,7 @@ def test_tokens_reach_every_subscriber_from_the_first_on() -> None:
 
         async with running_submitter(runner) as submitter:
             silent = submit(submitter, request_id="silent")
-            await runner.arrival()
+            await runner.wait_for_forward()
             futures = [submit(submitter, request_id=name, on_tokens=listener(name)) for name in "ab"]
             runner.gate.set()
             ids = (await silent).hypotheses[0].ids
@@ -326,14 +328,14 @@ def test_tokens_reach_every_subscriber_from_the_first_on() -> None:
     in_scenario(scenario)
 
 
-def test_cached_sentences_cost_nothing_and_pass_a_full_queue() -> None:
+def test_cached_sentences_have_no_cost_and_are_answered_with_a_full_queue() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         limits = EngineLimits(max_encode_tokens=64, max_pending_sentences=2)
         async with running_submitter(runner, limits=limits) as submitter:
             runner.gate.set()
             await submit(submitter)
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + HANG_TIMEOUT_S
             engine: Engine = submitter.engine
             with submitter.reserve(2, 20, deadline=deadline) as full:
                 full.finalize([((7, EOS), NARROW, 1), ((8, EOS), NARROW, 1)])
@@ -367,7 +369,7 @@ def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
     async def scenario() -> None:
         limits = EngineLimits(max_encode_tokens=64, max_pending_sentences=2)
         async with running_submitter(FakeRunner(), SubmitterSettings(), limits) as submitter:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + HANG_TIMEOUT_S
             with submitter.reserve(2, 2, deadline=deadline), pytest.raises(Overloaded):
                 submitter.reserve(1, 1, deadline=deadline).__enter__()
 
@@ -381,7 +383,7 @@ def test_closing_the_engine_fails_all_subscribers() -> None:
         engine.start()
         submitter = CachingSubmitter(engine, settings=CACHED)
         futures = [submit(submitter, request_id=name) for name in "ab"]
-        await runner.arrival()
+        await runner.wait_for_forward()
         closing = asyncio.create_task(engine.close(0.0))
         for future in futures:
             with pytest.raises(NotReady):

@@ -1,4 +1,4 @@
-"""A text with letters or digits never gets an empty translation; repetitions and endless output are reported."""
+"""A text with letters or digits has a translation with words. Repetitions and endless output are reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.text.parsed_text import TextFormat
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import NO_END, Script
+from tests.translator.scripted import NO_END, ScriptedTranslator
 
 GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
 
@@ -23,11 +23,11 @@ def reasons(translation: Translation) -> list[FinishReason]:
     return [segment.hypotheses[0].finish_reason for segment in translation.segments]
 
 
-# Output without words: none, a space, a placeholder symbol that the source does not have, a mark.
+# Output without words: no text, a space, a placeholder symbol that the source does not have, a punctuation mark.
 @pytest.mark.parametrize("nothing", ["", " ", "\ue003", "."])
 def test_output_without_words_is_suppressed_and_decoded_again(tokenizer: Tokenizer, nothing: str) -> None:
     answers = iter([nothing])
-    script = Script(tokenizer, lambda _: next(answers, "Anna"))
+    script = ScriptedTranslator(tokenizer, lambda _: next(answers, "Anna"))
     translation = script("Garten")
     assert translation.text == "Anna"
     assert reasons(translation) == [FinishReason.STOP]
@@ -37,7 +37,7 @@ def test_output_without_words_is_suppressed_and_decoded_again(tokenizer: Tokeniz
 
 
 def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: "" if "Garten" in source else source)
+    script = ScriptedTranslator(tokenizer, lambda source: "" if "Garten" in source else source)
     translation = script("Garten. Anna draws.")
     assert translation.text == "Garten. Anna draws."
     assert reasons(translation) == [FinishReason.SOURCE, FinishReason.STOP]
@@ -45,7 +45,7 @@ def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer)
 
 
 def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda _: "", has_alignment=True)
+    script = ScriptedTranslator(tokenizer, lambda _: "", has_alignment=True)
     for text in (
         "<button>Garten</button>",
         "<table><tr><th>Kater</th><th>2 cats</th></tr></table>",
@@ -56,7 +56,7 @@ def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
 
 def test_hypotheses_and_tokens_without_words_are_replaced(tokenizer: Tokenizer) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=2, max_target_length=60)
-    script = Script(tokenizer, lambda _: ".\nAnna")
+    script = ScriptedTranslator(tokenizer, lambda _: ".\nAnna")
     translation = script("Garten", options=options, token_scores=True)
     assert all(any(map(str.isalnum, text)) for text in translation.hypotheses)
     assert reasons(translation) == [FinishReason.SOURCE]
@@ -64,15 +64,15 @@ def test_hypotheses_and_tokens_without_words_are_replaced(tokenizer: Tokenizer) 
 
 @pytest.mark.parametrize("text", ["...", "\U0001f600", "{name}", "?!"])
 def test_a_text_without_words_is_decoded_at_most_once(tokenizer: Tokenizer, text: str) -> None:
-    script = Script(tokenizer, lambda _: "")
+    script = ScriptedTranslator(tokenizer, lambda _: "")
     assert len(script.engine.submitted) == 0
     script(text)
     assert len(script.engine.submitted) <= 1
 
 
 def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Tokenizer) -> None:
-    """No part of a hot sample ends: together they may be as long as the whole sentence, not sixteen times."""
-    script = Script(tokenizer, lambda source: f"{source}{NO_END}")
+    """With a high temperature no part ends. All parts together are as long as the sentence may be."""
+    script = ScriptedTranslator(tokenizer, lambda source: f"{source}{NO_END}")
     source = (
         "Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town"
     )
@@ -89,9 +89,9 @@ def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Toke
 
 def test_a_shortened_repetition_is_reported(tokenizer: Tokenizer) -> None:
     text = "very " * 60 + "old"
-    short = Script(tokenizer, lambda _: "very old")
+    short = ScriptedTranslator(tokenizer, lambda _: "very old")
     assert set(reasons(short(text))) == {FinishReason.REPETITION}
-    same = Script(tokenizer, lambda source: source)
+    same = ScriptedTranslator(tokenizer, lambda source: source)
     assert set(reasons(same(text))) == {FinishReason.STOP}
-    plain = Script(tokenizer, lambda _: "Anna draws.")
+    plain = ScriptedTranslator(tokenizer, lambda _: "Anna draws.")
     assert reasons(plain("Anna draws the cat near the old house.")) == [FinishReason.STOP]

@@ -1,4 +1,4 @@
-"""Texts with a detected source language, and texts with one in the request."""
+"""Texts whose source language is detected, and texts whose source language the request sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.text.tokenizer import Tokenizer
 from app.translator import TranslationResult
 from app.translator.languages import Languages
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import Script, request
+from tests.translator.scripted import ScriptedTranslator, request
 
 ENGLISH = "Where is the nearest railway station, and how late is it?"
 GERMAN = "Wo ist hier der nächste Bahnhof, und wie spät ist es jetzt?"
@@ -37,7 +37,7 @@ def shouted(source: str) -> str:
 
 
 def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     texts = [ENGLISH, GERMAN, "Gift", "42", f"{GERMAN} https://www.example.com/where/is/the/station"]
     translations = script.result(texts, source=None).translations
     assert [each.source for each in translations] == ["en", "de", "en", "en", "de"]
@@ -61,30 +61,30 @@ def test_loading_the_detector_blocks_no_other_request(
         assert may_end.wait(60)
         return detector
 
-    script = Script(tokenizer, shouted, detector=LazyDetector(load))
+    script = ScriptedTranslator(tokenizer, shouted, detector=LazyDetector(load))
 
-    async def ask() -> tuple[TranslationResult, TranslationResult]:
+    async def run() -> tuple[TranslationResult, TranslationResult]:
         first = asyncio.ensure_future(script.translator.translate(request([ENGLISH], source=None)))
-        # Long enough to be prepared on the executor's only thread.
+        # The text is long, so it is prepared on the executor's only thread.
         stated = await asyncio.wait_for(script.translator.translate(request([f"{ENGLISH} " * 8])), 60)
         assert not first.done()
         may_end.set()
         return await first, stated
 
-    detected, stated = asyncio.run(ask())
+    detected, stated = asyncio.run(run())
     assert [detected.translations[0].source, stated.translations[0].source] == ["en", "en"]
-    assert script.executor.num_hops >= 2
+    assert script.executor.num_submits >= 2
 
 
 def test_a_source_in_the_request_is_not_checked(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     (gift, german) = script.result(["Gift", GERMAN]).translations
     assert len(script.engine.submitted) == 2
     assert (gift.source, gift.confidence) == (german.source, german.confidence) == ("en", 1.0)
 
 
 def test_markup_does_not_count_for_detection(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     page = f'<p title="the station of the town">{GERMAN}</p><script>{ENGLISH * 5}</script>'
     translation = script(page, source=None, text_format=TextFormat.HTML)
     assert (translation.source, translation.text) == ("de", page)
@@ -93,7 +93,7 @@ def test_markup_does_not_count_for_detection(tokenizer: Tokenizer, detector: Lan
 def test_terms_have_the_endings_of_the_detected_language(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
-    script = Script(tokenizer, lambda source: source, detector=detector, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, lambda source: source, detector=detector, has_alignment=True)
     translation = script("Two stations are open now.", source=None, terms=(Term("station", "Halt"),))
     assert translation.source == "en"
     assert translation.text == "Two Halt are open now."
@@ -103,7 +103,7 @@ def test_terms_have_the_endings_of_the_detected_language(
 def test_an_unknown_pair_is_an_error_that_lists_the_pairs(
     tokenizer: Tokenizer, detector: LanguageDetector, source: str | None, target: str
 ) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     with pytest.raises(UnsupportedLanguages, match="en to de"):
         script(ENGLISH, source=source, target=target)
 
@@ -114,7 +114,7 @@ FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     with pytest.raises(UnsupportedLanguages, match=r"text\[1\] is in French \(fr\).*en to de") as caught:
         script.result([ENGLISH, FRENCH], source=None)
     assert (caught.value.source, caught.value.target, caught.value.field) == ("fr", "de", "text[1]")
@@ -130,8 +130,10 @@ def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Toke
     assert languages.resolve(FRENCH, "de", field="text").source == "en"
 
 
-def test_a_target_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = Script(tokenizer, shouted, detector=detector)
+def test_a_language_that_is_served_only_as_a_source_is_no_target(
+    tokenizer: Tokenizer, detector: LanguageDetector
+) -> None:
+    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
     assert script(ENGLISH, source=None, target="en").text == ENGLISH
     with pytest.raises(UnsupportedLanguages) as caught:
         script(GERMAN, source=None, target="en")
@@ -139,7 +141,7 @@ def test_a_target_that_is_only_a_source(tokenizer: Tokenizer, detector: Language
 
 
 def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, shouted)
+    script = ScriptedTranslator(tokenizer, shouted)
     with pytest.raises(InvalidRequest) as caught:
         script(ENGLISH, source=None)
     assert caught.value.field == "source"

@@ -25,8 +25,8 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(ROOT / "bundles" / "en-de" / "target.spm")
 
 
-class Screen:
-    """An observer that shows the streamed text."""
+class StreamObserver:
+    """An observer that keeps the streamed text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -49,9 +49,9 @@ class Screen:
         self.final = text
 
 
-def live(tokenizer: Tokenizer, show: object = str) -> tuple[Screen, LiveSegment]:
-    screen = Screen()
-    return screen, LiveSegment(screen, (2, 5), tokenizer, show, is_greedy=True)  # type: ignore[arg-type]
+def live_segment(tokenizer: Tokenizer, show: object = str) -> tuple[StreamObserver, LiveSegment]:
+    observer = StreamObserver()
+    return observer, LiveSegment(observer, (2, 5), tokenizer, show, is_greedy=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "verbatim_spans"), SENTENCES)
@@ -63,18 +63,18 @@ def test_deltas_add_up_to_the_text(
     ids = tokenizer.encode_target(text, verbatim_spans)[:-1]
     whole = tokenizer.decode(ids, verbatim_spans)
     assert whole.num_appended == 0
-    screen, segment = live(tokenizer)
+    observer, segment = live_segment(tokenizer)
     position = 0
     while position < len(ids):
         count = rng.randint(1, 3)
         segment.on_tokens(position, ids[position : position + count], verbatim_spans)
         position += count
-        assert whole.text.startswith(screen.text)
-        assert REPLACEMENT_CHARACTER not in screen.text
-    assert screen.text.rstrip() == whole.text.rstrip()
+        assert whole.text.startswith(observer.text)
+        assert REPLACEMENT_CHARACTER not in observer.text
+    assert observer.text.rstrip() == whole.text.rstrip()
     segment.finish(whole.text, FinishReason.STOP)
-    assert screen.text == screen.final == whole.text
-    assert screen.num_replaced == 0
+    assert observer.text == observer.final == whole.text
+    assert observer.num_replaced == 0
 
 
 def test_a_character_in_bytes_is_sent_whole(tokenizer: Tokenizer) -> None:
@@ -88,51 +88,51 @@ def test_a_character_in_bytes_is_sent_whole(tokenizer: Tokenizer) -> None:
 def test_a_verbatim_span_is_sent_at_its_placeholder_and_not_before(tokenizer: Tokenizer) -> None:
     verbatim_spans = ("東京", "🎉")
     ids = tokenizer.encode_target("Er mag 東京 sehr", verbatim_spans[:1])[:-1]
-    screen, segment = live(tokenizer)
+    observer, segment = live_segment(tokenizer)
     for position, identity in enumerate(ids):
         segment.on_tokens(position, (identity,), verbatim_spans)
-        assert "🎉" not in screen.text
-    assert screen.text == "Er mag 東京 sehr"
+        assert "🎉" not in observer.text
+    assert observer.text == "Er mag 東京 sehr"
     final = tokenizer.decode(ids, verbatim_spans).text
     segment.finish(final, FinishReason.STOP)
-    assert screen.text == final == "Er mag 東京 sehr 🎉"
+    assert observer.text == final == "Er mag 東京 sehr 🎉"
 
 
 def test_a_restart_withdraws_the_text(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.encode_target(text)[:-1] for text in ("Das Haus", "Die Stadt"))
-    screen, segment = live(tokenizer)
+    observer, segment = live_segment(tokenizer)
     segment.on_tokens(0, first, ())
-    assert screen.text == "Das Haus"
+    assert observer.text == "Das Haus"
     segment.on_tokens(0, (), ())
-    assert screen.text == ""
+    assert observer.text == ""
     segment.on_tokens(0, second, ())
-    assert screen.text == "Die Stadt"
+    assert observer.text == "Die Stadt"
     segment.restart()
-    assert screen.text == ""
-    segment.restart()  # no text was sent, so that none is withdrawn
-    assert screen.num_replaced == 2
+    assert observer.text == ""
+    segment.restart()  # no text was sent, so none is withdrawn
+    assert observer.num_replaced == 2
     segment.on_tokens(0, first, ())
     segment.finish("DAS Haus", FinishReason.LENGTH)
-    assert screen.text == screen.final == "DAS Haus"
-    assert screen.num_replaced == 3
+    assert observer.text == observer.final == "DAS Haus"
+    assert observer.num_replaced == 3
 
 
 def test_the_text_is_sent_in_its_casing(tokenizer: Tokenizer) -> None:
-    screen, segment = live(tokenizer, str.upper)
+    observer, segment = live_segment(tokenizer, str.upper)
     segment.on_tokens(0, tokenizer.encode_target("Straße frei")[:-1], ())
-    assert screen.text == "STRASSE FREI"
+    assert observer.text == "STRASSE FREI"
     segment.finish("STRASSE FREI", FinishReason.STOP)
-    assert screen.num_replaced == 0
+    assert observer.num_replaced == 0
 
 
 def test_without_tokens_the_whole_text_is_sent_at_the_end(tokenizer: Tokenizer) -> None:
-    screen, segment = live(tokenizer)
+    observer, segment = live_segment(tokenizer)
     segment.finish("Aus dem Vorrat", FinishReason.STOP)
-    assert screen.text == screen.final == "Aus dem Vorrat"
+    assert observer.text == observer.final == "Aus dem Vorrat"
 
 
 def test_of_a_beam_only_the_final_text_is_sent(tokenizer: Tokenizer) -> None:
-    screen = Screen()
-    segment = LiveSegment(screen, (2, 5), tokenizer, str, is_greedy=False)
+    observer = StreamObserver()
+    segment = LiveSegment(observer, (2, 5), tokenizer, str, is_greedy=False)
     segment.finish("Das Haus", FinishReason.STOP)
-    assert (screen.text, screen.final, screen.num_replaced) == ("", "Das Haus", 0)
+    assert (observer.text, observer.final, observer.num_replaced) == ("", "Das Haus", 0)

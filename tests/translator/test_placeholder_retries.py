@@ -1,4 +1,4 @@
-"""Changed numbers and missing terms are decoded as placeholders, and the attempt with the fewest faults is kept."""
+"""Changed numbers and missing terms are decoded again as placeholders. The attempt with the fewest faults is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from app.text.glossary import Term
 from app.text.tokenizer import Tokenizer
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import Script
+from tests.translator.scripted import ScriptedTranslator
 
 TERMS = (Term("cat", "Kater"), Term("tree", "Baum"))
 
@@ -18,25 +18,27 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def test_only_the_changed_number_is_a_placeholder(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace("2 ", "24 "))
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("2 ", "24 "))
     assert script("Anna draws 2 cats and 44 trees.").text == "Anna draws 2 cats and 44 trees."
     assert script.sources[1:] == ["Anna draws \ue000 cats and 44 trees."]
 
 
 def test_all_numbers_are_placeholders_if_another_one_changes_then(tokenizer: Tokenizer) -> None:
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         return source.replace("44", "22") if "\ue000" in source else source.replace("2 ", "24 ")
 
-    script = Script(tokenizer, say)
+    script = ScriptedTranslator(tokenizer, translate)
     assert script("Anna draws 2 cats and 44 trees.").text == "Anna draws 2 cats and 44 trees."
     assert script.sources[2:] == ["Anna draws \ue000 cats and \ue001 trees."]
 
 
 def test_dropped_and_repeated_numbers_leave_no_gap(tokenizer: Tokenizer) -> None:
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         return "Anna \ue003 draws \ue004 cats \ue005 ." if "\ue000" in source else "Anna draws."
 
-    text = Script(tokenizer, say, has_alignment=True)("Anna draws 2 cats and 44 trees.").text
+    text = ScriptedTranslator(tokenizer, translate, has_alignment=True)(
+        "Anna draws 2 cats and 44 trees."
+    ).text
     assert "  " not in text
     assert " ." not in text
     assert text.count("2") == text.count("44") == 1
@@ -44,36 +46,36 @@ def test_dropped_and_repeated_numbers_leave_no_gap(tokenizer: Tokenizer) -> None
 
 
 def test_the_first_translation_is_kept_if_placeholders_lose_more(tokenizer: Tokenizer) -> None:
-    """The first translation adds a number; the one with placeholders repeats and changes numbers."""
+    """The first translation adds a number. The translation with placeholders repeats and changes numbers."""
 
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         return "4 4 4." if "\ue000" in source else "Anna draws 2 cats and 44 trees and 4"
 
-    translation = Script(tokenizer, say)("Anna draws 2 cats and 44 trees.")
+    translation = ScriptedTranslator(tokenizer, translate)("Anna draws 2 cats and 44 trees.")
     assert translation.text == "Anna draws 2 cats and 44 trees and 4"
     assert translation.segments[0].changed_numbers.added == ("4",)
 
 
 def test_marks_follow_the_target_language(tokenizer: Tokenizer) -> None:
-    echo = Script(tokenizer, lambda source: source)
+    echo = ScriptedTranslator(tokenizer, lambda source: source)
     assert echo("Anna has 1,200 cats of 3.5 kilos.").text == "Anna has 1.200 cats of 3,5 kilos."
-    changing = Script(tokenizer, lambda source: source.replace("1,200", "1,300"))
+    changing = ScriptedTranslator(tokenizer, lambda source: source.replace("1,200", "1,300"))
     assert changing("Anna has 1,200 cats.").text == "Anna has 1.200 cats."
 
 
 def test_only_the_missing_term_is_a_placeholder(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace("tree", "Baum"))
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("tree", "Baum"))
     translation = script("Anna draws the cat and the tree.", terms=TERMS)
     assert translation.text == "Anna draws the Kater and the Baum."
     assert script.sources[1:] == ["Anna draws the \ue000 and the tree."]
 
 
 def test_a_term_after_the_closing_mark_is_moved_before_it(tokenizer: Tokenizer) -> None:
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         return "Anna draws. \ue000 \ue001" if "\ue001" in source else "Anna draws."
 
     for has_alignment in (True, False):
-        script = Script(tokenizer, say, has_alignment=has_alignment)
+        script = ScriptedTranslator(tokenizer, translate, has_alignment=has_alignment)
         text = script("Anna draws the cat and the tree.", terms=TERMS).text
         assert text.endswith(".")
         assert "Kater" in text

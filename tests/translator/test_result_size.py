@@ -58,7 +58,7 @@ def test_the_estimated_size_is_close_to_the_real_one(kind: str) -> None:
     cache: SentenceCache[SequenceResult] = SentenceCache(10**9)
     for thread in threading.enumerate():
         if thread.name == "detector":
-            thread.join()  # of another test, whose memory would count
+            thread.join()  # a thread of another test, whose memory would count
     gc.collect()
     tracemalloc.start()
     try:

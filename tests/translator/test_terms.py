@@ -1,4 +1,4 @@
-"""Glossary terms: words in the model's first input, and placeholders if the translation lacks one."""
+"""Glossary terms. The model's first input has the words; if a translation lacks a term, a placeholder replaces it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.text.segments import Fallback
 from app.text.tokenizer import Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import NO_END, Say, Script, Watcher
+from tests.translator.scripted import NO_END, FakeModel, RecordingObserver, ScriptedTranslator
 
 GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
 CAT = (Term("cat", "Kater"),)
@@ -27,15 +27,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("terms") / "tokenizer.spm"))
 
 
-def as_dictionary(**words: str) -> Say:
-    """A model that translates these words and copies all others."""
+def as_dictionary(**words: str) -> FakeModel:
+    """A fake model that translates these words and copies all other words."""
 
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         for word, translation in words.items():
             source = source.replace(word, translation)
         return source
 
-    return say
+    return translate
 
 
 def check_hits(text: str, translation: Translation, expected: list[tuple[str, str]]) -> None:
@@ -46,17 +46,17 @@ def check_hits(text: str, translation: Translation, expected: list[tuple[str, st
 
 
 def test_a_translation_with_all_terms_is_not_decoded_again(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Kater"), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Kater"), has_alignment=True)
     text = "Anna draws the cat."
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater."
     assert script.sources == [text]
-    assert not script.engine.submitted[0][1].alignment, "decoded as if there were no glossary"
+    assert not script.engine.submitted[0][1].alignment, "the first attempt is decoded without the glossary"
     check_hits(text, translation, [("cat", "Kater")])
 
 
 def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     text = "Anna draws the cat. Anna sees it."
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater. Anna sees it."
@@ -67,7 +67,7 @@ def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("terms", "text", "said", "is_kept"),
+    ("terms", "text", "output", "is_kept"),
     [
         (CAT, "Anna sees the cat.", "Anna sieht des Katers.", True),
         (CAT, "Anna sees the cats.", "Anna sieht Kater.", True),
@@ -89,31 +89,31 @@ def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> Non
     ],
 )
 def test_which_words_count_as_the_term(
-    tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, said: str, *, is_kept: bool
+    tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, output: str, *, is_kept: bool
 ) -> None:
-    answers = iter([said])
-    script = Script(tokenizer, lambda source: next(answers, source), has_alignment=True)
+    answers = iter([output])
+    script = ScriptedTranslator(tokenizer, lambda source: next(answers, source), has_alignment=True)
     translation = script(text, terms=terms)
     assert len(script.engine.submitted) in ((1,) if is_kept else (2, 3))
     if is_kept:
-        assert translation.text == said
+        assert translation.text == output
     else:
         assert all(hit.replacement in translation.text for hit in translation.glossary_hits)
 
 
 def test_a_sentence_in_capitals_is_checked_in_its_final_casing(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Kater"))
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Kater"))
     translation = script("ANNA SEES THE CAT.", terms=CAT)
     assert translation.text == "ANNA SEES THE KATER."
     assert script.sources == ["Anna sees the cat."]
-    script = Script(tokenizer, as_dictionary(bakery="laden"))
+    script = ScriptedTranslator(tokenizer, as_dictionary(bakery="laden"))
     assert script("A BAKERY", terms=(Term("bakery", "Laden"),)).text == "A LADEN"
     assert script.sources == ["A bakery"], "the sentence is in capitals only with the term"
 
 
 @pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
 def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: int) -> None:
-    script = Script(tokenizer, as_dictionary(cat=word), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat=word), has_alignment=True)
     text = "<p>Anna &amp; <b>nobody</b> see the <i>cat</i> today.</p>"
     translation = script(text, terms=CAT, text_format=TextFormat.HTML)
     assert translation.text == text.replace("cat", "Kater")
@@ -122,7 +122,7 @@ def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: in
 
 
 def test_tags_after_a_term_placeholder(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(bakery="haus"), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(bakery="haus"), has_alignment=True)
     text = "<p>Anna sees the bakery <i>and</i> <b>it</b> is old today.</p>"
     translation = script(text, terms=(Term("bakery", "Laden"),), text_format=TextFormat.HTML)
     assert translation.text == text.replace("bakery", "Laden")
@@ -130,7 +130,9 @@ def test_tags_after_a_term_placeholder(tokenizer: Tokenizer) -> None:
 
 
 def test_the_parts_around_a_lost_term_placeholder_are_translated_separately(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: "Anna" if "cat" in source or SYMBOL in source else source)
+    script = ScriptedTranslator(
+        tokenizer, lambda source: "Anna" if "cat" in source or SYMBOL in source else source
+    )
     translation = script("Anna draws a cat today.", terms=CAT)
     assert translation.text == "Anna draws a Kater today."
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
@@ -138,7 +140,7 @@ def test_the_parts_around_a_lost_term_placeholder_are_translated_separately(toke
 
 
 def test_a_term_with_a_tag_inside_or_a_digit_is_a_placeholder_at_once(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(), has_alignment=True)
     terms = (Term("old tree", "Baum"), Term("route 7", "Weg"))
     script("<p>Anna sees the <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
     script("Anna sees route 7 today.", terms=terms)
@@ -148,7 +150,7 @@ def test_a_term_with_a_tag_inside_or_a_digit_is_a_placeholder_at_once(tokenizer:
 @pytest.mark.parametrize("text", ["Anna draws {name} cat.", "Anna draws {name}cat.", "Anna draws cat{name}."])
 @pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
 def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str, num_rounds: int) -> None:
-    script = Script(tokenizer, as_dictionary(cat=word), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat=word), has_alignment=True)
     translation = script(text, terms=CAT)
     assert translation.text == text.replace("cat", "Kater")
     assert len(script.engine.submitted) == num_rounds
@@ -156,7 +158,7 @@ def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str
 
 
 def test_a_term_inside_a_placeholder_does_not_count(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     translation = script("Anna sees {Kater} and the cat.", terms=CAT)
     assert translation.text == "Anna sees {Kater} and the Kater."
 
@@ -164,29 +166,29 @@ def test_a_term_inside_a_placeholder_does_not_count(tokenizer: Tokenizer) -> Non
 def test_one_hypothesis_without_a_term_makes_all_terms_placeholders(tokenizer: Tokenizer) -> None:
     options = replace(GREEDY, beam_size=2, num_hypotheses=2)
 
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         return f"{source}\nSo {source}" if SYMBOL in source else "Der Kater\nDie Maus"
 
-    script = Script(tokenizer, say, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, translate, has_alignment=True)
     translation = script("Anna draws the cat", terms=CAT, options=options)
     assert translation.hypotheses == ("Anna draws the Kater", "So Anna draws the Kater")
     assert len(script.engine.submitted) == 2
-    alone = Script(tokenizer, say, has_alignment=True)
+    alone = ScriptedTranslator(tokenizer, translate, has_alignment=True)
     assert alone("Anna draws the cat", terms=CAT, options=GREEDY).text == "Der Kater"
     assert len(alone.engine.submitted) == 1
 
 
 def test_streamed_text_without_the_term_is_replaced(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
-    watcher = Watcher()
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    watcher = RecordingObserver()
     translation = script("Anna draws the cat. Anna sees it.", watcher, terms=CAT, options=GREEDY)
     assert translation.text == "Anna draws the Kater. Anna sees it."
     assert watcher.shown == watcher.ended == {(0, 0): "Anna draws the Kater.", (0, 1): "Anna sees it."}
-    assert watcher.replacements == [((0, 0), "")], "only the segment that is decoded again"
+    assert watcher.replacements == [((0, 0), "")], "only the segment that is decoded again is replaced"
 
 
 def test_numbers_and_terms_become_placeholders_together(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(cat="Kater", **{"2": "4"}), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Kater", **{"2": "4"}), has_alignment=True)
     translation = script("Anna draws 2 cats.", terms=CAT)
     assert translation.text == "Anna draws 2 Kater."
     assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 \ue001."]
@@ -195,11 +197,11 @@ def test_numbers_and_terms_become_placeholders_together(tokenizer: Tokenizer) ->
 
 
 def test_a_term_is_searched_in_all_parts_together(tokenizer: Tokenizer) -> None:
-    def say(source: str) -> str:
+    def translate(source: str) -> str:
         is_short = len(source.split()) <= 3 or SYMBOL in source
         return source.replace("cat", "Maus") if is_short else NO_END
 
-    script = Script(tokenizer, say, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, translate, has_alignment=True)
     translation = script("Anna draws the old cat today.", terms=CAT)
     assert translation.text == "Anna draws the old Kater today."
     assert script.sources[-1] == f"Anna draws the old {SYMBOL} today."
@@ -208,14 +210,14 @@ def test_a_term_is_searched_in_all_parts_together(tokenizer: Tokenizer) -> None:
 
 def test_a_sentence_with_too_many_terms_is_split(tokenizer: Tokenizer) -> None:
     text = "Anna sees the cat " + "and a cat " * 9
-    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     translation = script(text, terms=CAT)
     assert translation.text == text.replace("cat", "Kater")
     assert all(segment.is_part for segment in translation.segments)
 
 
 def test_positions_of_subwords_inside_a_term(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, as_dictionary(), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, as_dictionary(), has_alignment=True)
     terms = (Term("old tree", "old tree"),)
     text = "<p>Anna sees  the old  tr&#101;e today.</p>"
     options = replace(GREEDY, alignment=True)

@@ -1,4 +1,4 @@
-"""Texts around the model's output: separators, placeholders, markup, numbers, retries."""
+"""What the translator does around the model: separators, placeholders, markup, numbers and retries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.text.tokenizer import Tokenizer
 from app.translator import TextSpan, Translation
 from app.translator.retry import MAX_SPLITS
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import NO_END, Script, Watcher
+from tests.translator.scripted import NO_END, RecordingObserver, ScriptedTranslator
 
 WORDS = [
     "Anna",
@@ -68,7 +68,7 @@ def between(text: str, spans: list[TextSpan]) -> list[str]:
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
 def test_text_outside_of_segments_is_unchanged(tokenizer: Tokenizer, text: str) -> None:
-    translation = Script(tokenizer, backwards)(text)
+    translation = ScriptedTranslator(tokenizer, backwards)(text)
     sources = [segment.source for segment in translation.segments]
     targets = [segment.target for segment in translation.segments]
     assert between(text, sources) == between(translation.text, targets)
@@ -81,8 +81,8 @@ def test_text_outside_of_segments_is_unchanged(tokenizer: Tokenizer, text: str) 
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
 def test_a_model_that_copies_changes_nothing(tokenizer: Tokenizer, text: str) -> None:
-    found = Script(tokenizer, echo)(text).text
-    # English titles are lower-cased for the model.
+    found = ScriptedTranslator(tokenizer, echo)(text).text
+    # The translator lower-cases English titles for the model.
     assert found.casefold() == unicodedata.normalize("NFC", text).casefold()
 
 
@@ -90,28 +90,28 @@ def test_a_model_that_copies_changes_nothing(tokenizer: Tokenizer, text: str) ->
     "text", ["", "  \n\t ", "42", "1.\n- \n...", "\U0001f600", "{name}", "https://a.example/b"]
 )
 def test_a_text_without_letters_is_not_submitted(tokenizer: Tokenizer, text: str) -> None:
-    script = Script(tokenizer, echo)
+    script = ScriptedTranslator(tokenizer, echo)
     assert script(text) == Translation(text, (text,), (), "en")
     assert script.engine.submitted == []
 
 
 def test_only_sentences_with_tags_request_attention_at_once(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here.", "Anna sees \U0001f600 here."])
     script("<p>Anna <b>draws</b> cats.</p><p>Anna draws.</p>", text_format=TextFormat.HTML)
     assert [options.alignment for _, options in script.engine.submitted] == [False, False, False, True, False]
 
 
 def test_a_long_request_uses_the_executor_twice_and_a_short_one_never(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here at 7." * 12])
-    assert script.executor.num_hops == 2
+    assert script.executor.num_submits == 2
     script.result(["Anna draws.", "See {name} here at 7."])
-    assert script.executor.num_hops == 2
+    assert script.executor.num_submits == 2
 
 
 def test_the_parts_around_a_lost_placeholder_are_translated_separately(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: "Anna" if "\ue000" in source else source)
+    script = ScriptedTranslator(tokenizer, lambda source: "Anna" if "\ue000" in source else source)
     translation = script("Anna draws {name} and nobody sees it.")
     assert translation.text == "Anna draws {name} and nobody sees it."
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
@@ -121,7 +121,9 @@ def test_the_parts_around_a_lost_placeholder_are_translated_separately(tokenizer
 
 @pytest.mark.parametrize("lost", ["{name}", "\U0001f600"])
 def test_a_lost_span_is_placed_by_the_attention_of_a_second_decoding(tokenizer: Tokenizer, lost: str) -> None:
-    script = Script(tokenizer, lambda source: source.replace(f" {source.split()[2]}", ""), has_alignment=True)
+    script = ScriptedTranslator(
+        tokenizer, lambda source: source.replace(f" {source.split()[2]}", ""), has_alignment=True
+    )
     translation = script(f"Anna draws {lost} and nobody sees it.")
     assert lost in translation.text
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
@@ -131,14 +133,14 @@ def test_a_lost_span_is_placed_by_the_attention_of_a_second_decoding(tokenizer: 
 
 
 def test_a_lost_span_is_not_decoded_again_if_attention_was_requested(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
     translation = script("Anna draws {name} and nobody sees it.", options=replace(GREEDY, alignment=True))
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
     assert len(script.engine.submitted) == 1
 
 
 def test_a_sentence_with_numbers_is_expected_to_take_twice_as_long(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo)
+    script = ScriptedTranslator(tokenizer, echo)
     script.result(["Anna draws."])
     script.result(["Anna draws 2 cats."])
     script.result(["Anna draws. Anna draws 2 cats."])
@@ -149,18 +151,18 @@ def test_a_sentence_with_numbers_is_expected_to_take_twice_as_long(tokenizer: To
 
 
 def test_a_changed_number_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace("2", "4"))
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("2", "4"))
     translation = script("Anna draws 2 cats.")
     assert translation.text == "Anna draws 2 cats."
     (segment,) = translation.segments
     assert segment.fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not segment.changed_numbers
     assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 cats."]
-    assert script.engine.prioritized == script.sources[1:], "a retry is next in the queue"
+    assert script.engine.prioritized == script.sources[1:], "a retry is the next sentence in the queue"
 
 
 def test_a_changed_number_is_reported_if_no_retry_is_possible(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace("2", "4"))
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("2", "4"))
     translation = script("Anna draws 2 cats.", target_prefixes=("Anna",))
     assert translation.text == "Anna draws 4 cats."
     assert translation.segments[0].changed_numbers.missing == ("2",)
@@ -168,10 +170,10 @@ def test_a_changed_number_is_reported_if_no_retry_is_possible(tokenizer: Tokeniz
     assert len(script.engine.submitted) == 1
 
 
-def test_a_number_of_the_models_own_is_suppressed(tokenizer: Tokenizer) -> None:
-    """A text without any digit is decoded again, and no digit can come."""
+def test_a_number_that_the_model_adds_is_suppressed(tokenizer: Tokenizer) -> None:
+    """If a source has no digit but its translation has one, the sentence is decoded again without digits."""
     answers = iter(["Anna 7 draws 12 cats.", "Anna draws cats."])
-    script = Script(tokenizer, lambda _: next(answers))
+    script = ScriptedTranslator(tokenizer, lambda _: next(answers))
     translation = script("Anna draws cats.")
     assert translation.text == "Anna draws cats."
     assert not translation.segments[0].changed_numbers
@@ -181,26 +183,26 @@ def test_a_number_of_the_models_own_is_suppressed(tokenizer: Tokenizer) -> None:
     suppressed = {identity for (identity,) in second.suppress_sequences}
     assert all(suppressed.intersection(tokenizer.encode_target(digit)) for digit in "0123456789")
     assert suppressed.isdisjoint(tokenizer.encode_target("Anna draws cats. ÄÖÜ €")), (
-        "nothing else is suppressed"
+        "only digits are suppressed"
     )
     assert script.engine.prioritized == script.sources[1:]
 
 
 def test_digits_may_stand_for_a_number_word(tokenizer: Tokenizer) -> None:
-    """Half past two is 2:30, and halb drei too: which number a word stands for is the model's knowledge."""
-    script = Script(tokenizer, lambda _: "Anna draws 3 cats.")
+    """Digits may translate a number word. For example, both half past two and halb drei mean 2:30."""
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna draws 3 cats.")
     assert script("Anna draws two cats.").text == "Anna draws 3 cats."
     assert all(options.suppress_sequences == () for _, options in script.engine.submitted)
 
 
 class TestNoEnd:
-    """A translation that reaches the server's own limit."""
+    """Translations that reach the server's length limit."""
 
     SENTENCE = "Anna draws the cats and nobody sees the old tree today."
 
-    def script(self, tokenizer: Tokenizer, num_words: int) -> Script:
-        """A model that ends for sources of at most so many words."""
-        return Script(
+    def script(self, tokenizer: Tokenizer, num_words: int) -> ScriptedTranslator:
+        """A model that ends its translation if the source has at most num_words words."""
+        return ScriptedTranslator(
             tokenizer,
             lambda source: source if len(source.split()) <= num_words else f"Anna Anna{NO_END}",
             has_alignment=True,
@@ -255,7 +257,7 @@ class TestNoEnd:
 
 
 def check_tokens(translation: Translation) -> None:
-    """Every token's text is at its position, and the tokens cover the text but for tags and spaces."""
+    """Check the positions of all tokens. Together they cover the text except tags and spaces."""
     for segment in translation.segments:
         start = segment.target.start
         best = segment.hypotheses[0]
@@ -264,9 +266,11 @@ def check_tokens(translation: Translation) -> None:
         assert [translation.text[slice(*place)] for place in places] == [
             token.text or "" for token in best.tokens
         ]
-        said = TAG.sub("", "".join(token.text or "" for token in best.tokens))
-        # The space between two parts of a sentence belongs to no token.
-        assert "".join(said.split()) == "".join(TAG.sub("", translation.text[slice(*segment.target)]).split())
+        token_text = TAG.sub("", "".join(token.text or "" for token in best.tokens))
+        # No token contains the space between two parts of a sentence.
+        assert "".join(token_text.split()) == "".join(
+            TAG.sub("", translation.text[slice(*segment.target)]).split()
+        )
         ends = [edge for place in places for edge in place]
         assert ends == sorted(ends)
 
@@ -283,7 +287,7 @@ def check_tokens(translation: Translation) -> None:
 def test_tokens_have_their_positions(
     tokenizer: Tokenizer, text: str, text_format: TextFormat, has_alignment: bool
 ) -> None:
-    script = Script(tokenizer, echo, has_alignment=has_alignment)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=has_alignment)
     options = replace(GREEDY, alignment=has_alignment)
     translation = script(text, text_format=text_format, token_scores=True, options=options)
     check_tokens(translation)
@@ -295,7 +299,7 @@ def test_tokens_have_their_positions(
 
 
 def test_every_hypothesis_has_all_tags(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     source = "<p>Anna <b>draws</b> cats.</p>"
     options = replace(GREEDY, beam_size=2, num_hypotheses=2)
     translation = script(source, text_format=TextFormat.HTML, options=options)
@@ -304,7 +308,7 @@ def test_every_hypothesis_has_all_tags(tokenizer: Tokenizer) -> None:
 
 
 def test_the_error_for_malformed_xml_names_its_text(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo)
+    script = ScriptedTranslator(tokenizer, echo)
     with pytest.raises(InvalidRequest, match=r"text\[1\]: malformed XML at line 1, column 4") as caught:
         script.result(["<a/>", "<a>"], text_format=TextFormat.XML)
     assert caught.value.field == "text[1]"
@@ -312,7 +316,7 @@ def test_the_error_for_malformed_xml_names_its_text(tokenizer: Tokenizer) -> Non
 
 
 def test_terms_stand_in_the_translation(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, echo, has_alignment=True)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     translation = script("Anna draws cats.\nNobody sees the cat.", terms=(Term("cat", "Kater"),))
     assert translation.text == "Anna draws Kater.\nNobody sees the Kater."
     spans = [hit.span.of("Anna draws cats.\nNobody sees the cat.") for hit in translation.glossary_hits]
@@ -323,7 +327,7 @@ def test_a_stored_glossary_serves_its_owner_and_its_pair_only(tokenizer: Tokeniz
     store = GlossaryStore(tmp_path / "glossaries.sqlite")
     mine = store.create("mine", "cats", ("en", "de"), [Term("cat", "Kater")]).glossary_id
     other = store.create("mine", "cats", ("de", "en"), [Term("cat", "Kater")]).glossary_id
-    script = Script(tokenizer, echo, has_alignment=True, glossaries=store)
+    script = ScriptedTranslator(tokenizer, echo, has_alignment=True, glossaries=store)
     assert script("Anna draws cats.", glossary_id=mine, caller="mine").text == "Anna draws Kater."
     for glossary_id, caller in ((mine, "yours"), (other, "mine"), ("none", "mine")):
         with pytest.raises(InvalidRequest, match=r"^glossary\.id: ") as caught:
@@ -332,8 +336,8 @@ def test_a_stored_glossary_serves_its_owner_and_its_pair_only(tokenizer: Tokeniz
 
 
 def test_an_observer_receives_every_segment(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: source.replace("2", "4"))
-    watcher = Watcher()
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("2", "4"))
+    watcher = RecordingObserver()
     texts = ["Anna draws 2 cats. Nobody sees it.", "42", "Anna draws."]
     result = script.result(texts, watcher, options=GREEDY)
     assert watcher.spans == [[(0, 18), (19, 34)], [], [(0, 11)]]

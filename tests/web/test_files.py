@@ -33,8 +33,8 @@ def fileless(open_ui: OpenUi, fileless_server: ServerProcess) -> TranslatePage:
     return open_ui(fileless_server).ready()
 
 
-def refused(ui: TranslatePage, *words: str) -> None:
-    """Check that the text is cleared and the message tells what to do."""
+def check_rejected(ui: TranslatePage, *words: str) -> None:
+    """Check that the text is cleared and the message names a solution."""
     for each in words:
         expect(ui["problem-text"]).to_contain_text(each)
     assert ui["source"].input_value() == ""
@@ -56,7 +56,7 @@ def test_a_file_is_translated_in_its_format_and_saved(ui: TranslatePage) -> None
     expect(ui["download"]).to_be_hidden()
 
 
-def test_after_a_word_file_the_pane_says_what_happened(ui: TranslatePage) -> None:
+def test_after_a_word_file_the_pane_shows_the_result(ui: TranslatePage) -> None:
     ui.open_file("manual.docx", docx(DOCUMENT.replace("Inside a box", STATION)))
     expect(ui["document-state"]).to_have_text("manual.docx is translated into German.")
     expect(ui["empty"]).to_be_hidden()
@@ -88,7 +88,7 @@ def test_a_format_is_not_offered_with_files_disabled(fileless: TranslatePage, na
     fileless.shows("It is late.")
     num_posted = len(fileless.posted)
     fileless.open_file(name, b"**red**")
-    refused(fileless, f"{name} is not supported", ".txt, .html, or .htm", "or paste its text")
+    check_rejected(fileless, f"{name} is not supported", ".txt, .html, or .htm", "or paste its text")
     assert len(fileless.posted) == num_posted
 
 
@@ -96,14 +96,14 @@ def test_the_formats_of_the_server_are_offered(ui: TranslatePage) -> None:
     offered = (ui["file"].get_attribute("accept") or "").split(",")
     assert {Path(name).suffix for name in FORMATS} | {".txt", ".html"} <= set(offered)
     ui.open_file("table.csv", b"a,b")
-    refused(ui, "table.csv is not supported", ".docx", "or paste its text")
+    check_rejected(ui, "table.csv is not supported", ".docx", "or paste its text")
 
 
 def test_a_rejected_file_clears_the_text(ui: TranslatePage) -> None:
     ui.open_file("question.txt", STATION.encode())
     ui.shows(STATION_DE)
     ui.open_file("broken.json", b'{"a": ')
-    refused(ui, "broken.json was not translated: line 1", "Fix it in the program that created it")
+    check_rejected(ui, "broken.json was not translated: line 1", "Fix it in the program that created it")
     expect(ui["empty"]).to_be_visible()
 
 
@@ -111,12 +111,12 @@ def test_a_file_with_an_unsupported_language_pair(ui: TranslatePage) -> None:
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
     ui.open_file("film.srt", CUES.format(STATION).encode())
-    refused(ui, "film.srt was not translated", "Choose languages other than English and French")
+    check_rejected(ui, "film.srt was not translated", "Choose languages other than English and French")
 
 
 def test_a_file_that_is_too_large_is_not_sent(ui: TranslatePage) -> None:
     ui.open_file("film.srt", b"a" * 10_000_001)
-    refused(ui, "film.srt has 10 MB", "files of up to 10 MB", "Split it into smaller files.")
+    check_rejected(ui, "film.srt has 10 MB", "files of up to 10 MB", "Split it into smaller files.")
     assert ui.posted == []
 
 
@@ -143,7 +143,7 @@ def test_a_text_too_long_for_the_box_is_translated_as_a_file(ui: TranslatePage) 
 )
 def test_a_file_that_is_not_utf8_is_rejected(fileless: TranslatePage, content: bytes, words: str) -> None:
     fileless.open_file("file.txt", content)
-    refused(fileless, words)
+    check_rejected(fileless, words)
     assert fileless.posted == []
 
 

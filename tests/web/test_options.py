@@ -101,7 +101,7 @@ def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess
 
 
 def test_an_empty_translation_shows_a_message(ui: TranslatePage) -> None:
-    """The response is replaced, so that it does not depend on the model."""
+    """The test replaces the response, so the result does not depend on the model."""
     segment = {
         "source": {"start": 0, "end": 4},
         "target": {"start": 0, "end": 0},

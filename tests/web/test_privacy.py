@@ -20,7 +20,7 @@ SCRIPT = '<img src=x onerror="window.ran = true"><script>window.ran = true</scri
 def test_a_visit_sends_requests_only_to_this_server(
     open_ui: OpenUi, model_server: ServerProcess, path: str
 ) -> None:
-    """The fixture records every request of the browser and checks it."""
+    """The fixture records and checks every request of the browser."""
     ui = open_ui(model_server)
     ui.page.goto(f"{ui.url}{path}", wait_until="networkidle")
     assert f"{ui.url}{path}" in ui.urls

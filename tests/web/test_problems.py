@@ -1,4 +1,4 @@
-"""Errors are shown as messages and retried if that may help. Every error comes from a real server."""
+"""Errors are shown as messages, and retried if a retry may help. Every error comes from a real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.api.echo import GOLDEN, POISON, let_through
+from tests.api.echo import GOLDEN, POISON, release_steps
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
@@ -33,8 +33,8 @@ def problem(ui: TranslatePage, text: str) -> None:
     assert ui["problem-text"].get_attribute("role") == "alert"
 
 
-def seconds_told(ui: TranslatePage) -> int:
-    """The seconds until the retry."""
+def seconds_until_retry(ui: TranslatePage) -> int:
+    """The displayed seconds until the retry."""
     (seconds,) = re.findall(r"again in (\d+) s\.", ui["problem-text"].inner_text())
     return int(seconds)
 
@@ -59,7 +59,7 @@ def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> No
 
 
 def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
-    """Status 422, as after the model was replaced while the page was open."""
+    """Status 422. This happens if the server's model changes while the page is open."""
     ui = open_ui(narrow_server).ready()
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
@@ -102,21 +102,21 @@ def test_a_server_that_stopped(open_ui: OpenUi, echo_command: list[str]) -> None
         ui = open_ui(server.ready()).ready()
     ui.type(SENTENCE)
     problem(ui, "The server cannot be reached. Trying again in")
-    first_s = seconds_told(ui)
+    first_s = seconds_until_retry(ui)
     expect(ui["retry"]).to_be_enabled()
     ui["retry"].click()
     expect(ui["problem-text"]).not_to_contain_text(f"again in {first_s} s.")
     problem(ui, "The server cannot be reached. Trying again in")
     # On a busy machine a further automatic retry may have run: the delay doubles each time, up to a minute.
     waits_s = [5, 10, 20, 40, 60]
-    assert seconds_told(ui) in waits_s[waits_s.index(first_s) + 1 :]
+    assert seconds_until_retry(ui) in waits_s[waits_s.index(first_s) + 1 :]
 
 
 def test_a_stream_that_breaks_off(open_ui: OpenUi, echo_command: list[str], hang_file: Path) -> None:
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         ui = open_ui(server.ready()).ready()
         ui["beam"].select_option("1")
-        let_through(hang_file, 3)
+        release_steps(hang_file, 3)
         ui.type(GOLDEN)
         expect(ui["target"]).not_to_have_text("")
     hang_file.unlink()

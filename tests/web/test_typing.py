@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.api.echo import GOLDEN, let_through
+from tests.api.echo import GOLDEN, release_steps
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
@@ -30,7 +30,7 @@ def test_typing_translates(ui: TranslatePage) -> None:
     ui["source"].press_sequentially(STATION, delay=15)
     ui.shows(STATION_DE)
     assert ui["target"].get_attribute("lang") == "de"
-    assert len(ui.posted) < len(STATION) / 2, "keys in quick succession are one request"
+    assert len(ui.posted) < len(STATION) / 2, "quick typing must give one request"
 
 
 def test_a_complete_translation_is_announced(ui: TranslatePage) -> None:
@@ -65,7 +65,7 @@ def test_the_language_is_detected(open_ui: OpenUi, model_server: ServerProcess) 
 def test_a_superseded_request_is_cancelled_at_the_server(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    """With a beam nothing is streamed before the end, so only the cancellation can end the work."""
+    """With a beam, no text is streamed before the end. So only the cancellation can end the work."""
     ui = open_ui(held_server).ready()
     cancelled = held_server.metric('transduce_rejected_total{reason="cancelled"}')
     hang_file.touch()
@@ -120,11 +120,11 @@ def test_greedy_words_are_shown_as_they_are_decoded(
     """Each decoding step waits until the previous one's word is shown."""
     ui = open_ui(held_server).ready()
     ui["beam"].select_option("1")
-    let_through(hang_file, 1)
+    release_steps(hang_file, 1)
     ui.type(GOLDEN)
     parts = [""]
     for _ in range(4):
-        let_through(hang_file, 1)
+        release_steps(hang_file, 1)
         expect(ui["target"]).not_to_have_text(parts[-1])
         parts.append(ui["target"].inner_text())
     hang_file.unlink()
@@ -149,7 +149,7 @@ def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
     times = [float(figures[phase].removesuffix(" ms")) for phase in phases]
     widths = [bar.evaluate("bar => bar.clientWidth") for bar in ui["phases"].locator("span").all()]
     assert len(widths) == len(times)
-    assert times[widths.index(max(widths))] == max(times), "the longest phase is the widest"
+    assert times[widths.index(max(widths))] == max(times), "the longest phase must have the widest bar"
     assert figures["Subwords in, out"] == "7, 6"
     assert figures["All received"] == ui["total"].inner_text()
     assert figures["All received"].endswith(("ms", "s"))

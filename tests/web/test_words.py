@@ -21,8 +21,11 @@ LONG = (
 HELP, HELP_DE = "Could you help me, please?", "Könnten Sie mir bitte helfen?"
 
 
-def the_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
-    """The map's columns with the remainder last, its rows, and the percentages; 0 for an empty cell."""
+def read_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
+    """Read the attention map. Returns its columns with the remainder last, its rows, and the percentages.
+
+    The percentage of an empty cell is 0.
+    """
     table = ui["map"].locator("table")
     rows = table.locator("tbody tr").all()
     percents = [[int(text or 0) for text in row.locator("td").all_text_contents()] for row in rows]
@@ -47,14 +50,14 @@ def test_pointing_at_a_word_marks_its_source(ui: TranslatePage) -> None:
 
 
 def test_a_mark_is_behind_its_word(ui: TranslatePage) -> None:
-    """The mirror breaks its lines where the text area does."""
+    """The mirror element breaks its lines at the same places as the text area."""
     text = " ".join([STATION] * 12)
     ui.type(text)
     expect(ui["target"].locator(".word")).to_have_count(12 * 4)
     box, mirror = ui["source"].bounding_box(), ui["mirror"].bounding_box()
     assert box == mirror
     heights = ui["source"].evaluate("box => [box.clientHeight, box.scrollHeight]")
-    assert heights[0] == heights[1], "nothing scrolls within the box"
+    assert heights[0] == heights[1], "the box must not scroll"
 
 
 def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
@@ -82,7 +85,7 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
     ((translation,), (segment,)) = response["translations"], response["translations"][0]["segments"]
     ui.type(text)
     ui.shows(translation["text"])
-    columns, rows, percents = the_map(ui)
+    columns, rows, percents = read_map(ui)
     sources, targets = words_of(text), words_of(translation["text"])
     assert columns == [*sources.values(), "rest"]
     assert rows == list(targets.values())
@@ -91,17 +94,17 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
     nums = np.zeros((len(rows), 1))
     for token in segment["tokens"][:-1]:
         if not token["text"].strip():
-            continue  # white space alone belongs to no word
+            continue  # white space belongs to no word
         row = word_at(translation["text"], targets, token["target"])
         assert row is not None
         nums[row] += 1
         for column, weight in zip(column_of, token["weights"], strict=True):
             paid[row, -1 if column is None else column] += weight
-    assert np.abs(np.array(percents) - 100 * paid / nums).max() <= 0.53, "whole percents"
+    assert np.abs(np.array(percents) - 100 * paid / nums).max() <= 0.53, "the map shows whole percents"
     assert np.array(percents).sum(axis=1) == pytest.approx(100, abs=len(columns) / 2)
     assert (nums.max() > 1) == (text == NAMES)
     drawn = ui["map"].locator("tbody td.paid").all_text_contents()
-    assert len(drawn) > 2 * len(rows), "not the largest alone"
+    assert len(drawn) > 2 * len(rows), "the map must show more than the largest weight of each row"
     assert all(drawn)
 
 
@@ -111,17 +114,17 @@ def words_of(text: str) -> dict[tuple[int, int], str]:
 
 
 def word_at(text: str, words: dict[tuple[int, int], str], span: dict[str, int]) -> int | None:
-    """The index of a subword's word; None for the end of the sentence."""
-    said = text[span["start"] : span["end"]]
-    start = span["end"] - len(said.lstrip())
+    """The index of a subword's word, or None for the end of the sentence."""
+    covered = text[span["start"] : span["end"]]
+    start = span["end"] - len(covered.lstrip())
     found = [index for index, (first, last) in enumerate(words) if first <= start < last]
-    return found[0] if said else None
+    return found[0] if covered else None
 
 
 def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) -> None:
     ui.type("\n".join(["Why?"] * 300))
     expect(ui["which"]).to_have_text("1 of 300")
-    columns, rows, percents = the_map(ui)
+    columns, rows, percents = read_map(ui)
     assert (columns, rows) == (["Why", "?", "rest"], ["Warum", "?"])
     assert [sum(percent > 0 for percent in row[:-1]) for row in percents] == [1, 1]
     details = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]
@@ -176,7 +179,7 @@ def test_each_sentence_has_its_own_map(ui: TranslatePage) -> None:
     expect(ui["previous"]).to_be_disabled()
     ui["next"].click()
     expect(ui["which"]).to_have_text("2 of 2")
-    assert the_map(ui)[1] == ["Es", "ist", "spät", "."]
+    assert read_map(ui)[1] == ["Es", "ist", "spät", "."]
     ui.word("Bahnhof").hover()
     expect(ui["which"]).to_have_text("1 of 2")
 
@@ -192,15 +195,15 @@ def test_an_alternative_replaces_its_word_and_the_rest_follows(ui: TranslatePage
     assert HELP_DE not in sentences
     words = options.locator("b").all_text_contents()
     assert all(sentence.startswith(word) for word, sentence in zip(words, sentences, strict=True))
-    (wanted,) = [sentence for sentence in sentences if sentence.startswith("Können Sie")]
-    options.filter(has_text=wanted).click()
-    ui.shows(f"{LATE_DE} {wanted} {STATION_DE}")
+    (chosen,) = [sentence for sentence in sentences if sentence.startswith("Können Sie")]
+    options.filter(has_text=chosen).click()
+    ui.shows(f"{LATE_DE} {chosen} {STATION_DE}")
     expect(ui["choices"]).to_be_hidden()
     expect(ui.word("Können")).to_be_focused()
     # The following text has moved and is still aligned.
     ui.word("Bahnhof").hover()
     assert ui.marked_in_source() == ["station"]
-    assert the_map(ui)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
+    assert read_map(ui)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
     assert ui.paths_posted()[-2:] == ["/v1/score", "/v1/translate"]
 
 

@@ -17,9 +17,9 @@ from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
 from app.workers.fork_server_main import load_and_fork
 from tests.engine.fake_runner import LIMITS, LoopingRunner
 
-# The longest target suffices for a sentence that loops.
+# The maximum length is enough for a sentence that loops.
 ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
-POISON = 39  # a source that begins with it cannot be encoded
+POISON = 39  # the encoder fails for a source that begins with it
 SHARED = -1
 PROBLEMS = ("one", "another")
 STEP_S = 0.001
@@ -27,13 +27,14 @@ STEP_S = 0.001
 
 @dataclass(frozen=True)
 class FakePlan:
-    """What the workers do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
+    """What the workers do.
 
-    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_after above 0, none
-        that takes so many steps or more. `held-NUMBER` exists while a forward waits. `calls-NUMBER` records the calls
-        of the runner, one a line.
-    ends: how loading ends in the worker of number `ends_in` (SHARED: in the fork server): with an error of that name
-        or by SIGKILL.
+    folder: holds the control files. While `hold-NUMBER` exists, no forward of that worker returns. `held-NUMBER` exists
+        while a forward waits. `calls-NUMBER` records the calls of the runner, one a line.
+    eos_bonus, max_steps: of the runner. In a call of several steps, each step takes at least STEP_S.
+    holds_after: if it is above 0, `hold-NUMBER` holds only calls of at least this number of steps.
+    ends: how loading ends: with the error of this name, or by SIGKILL.
+    ends_in: the number of the worker whose loading ends. SHARED is the fork server.
     """
 
     folder: str
@@ -64,7 +65,7 @@ class FakePlan:
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
 
-    def prepare(self, given: bytes) -> Callable[[int], Runner]:
+    def prepare(self, spec: bytes) -> Callable[[int], Runner]:
         self._end_if_planned(SHARED)
         return self.load
 
@@ -86,7 +87,7 @@ class FakePlan:
 
 
 class FakeWorkerRunner(LoopingRunner):
-    """The fake runner; files hold its forwards and record its calls."""
+    """A fake runner. Files hold its forwards and record its calls."""
 
     def __init__(self, plan: FakePlan, number: int) -> None:
         super().__init__(replace(ALIGNED, max_steps=plan.max_steps), eos_bonus=plan.eos_bonus)
@@ -95,7 +96,7 @@ class FakeWorkerRunner(LoopingRunner):
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         if any(source[0] == POISON for source in sources):
-            raise EngineFailure("poisoned")
+            raise EngineFailure("the source is POISON")
         super().encode(sources, rows)
         for source in sources:
             self._record("encode", int(source[0]))

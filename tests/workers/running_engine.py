@@ -1,4 +1,4 @@
-"""An engine over fake workers in processes; checks that no process and no descriptor is left."""
+"""An engine over fake worker processes. It checks that no process and no descriptor is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.engine.limits import EngineLimits
 from app.engine.stats import StepStats
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
-from tests.engine.test_engine import PATIENCE_S
+from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.fake_worker import FakePlan
 
 SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive_failures=4)
@@ -23,7 +23,7 @@ SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive
 
 @dataclass
 class RunningEngine:
-    """A started engine, its workers, what they do, and what they reported."""
+    """A started engine, its workers, their plan, and their reports."""
 
     engine: Engine
     processes: list[WorkerProxy]
@@ -44,34 +44,34 @@ class RunningEngine:
         await until(lambda: not any(self.began(worker) for worker in workers))
 
     def began(self, worker: int) -> float | None:
-        """Return when its current step began, by its shared status."""
+        """Return the begin of the worker's current step, according to its shared status."""
         process = self.processes[worker]
         return process._status.get(process._number)
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop runs."""
-    patience = time.monotonic() + PATIENCE_S
-    while not is_so():
+    patience = time.monotonic() + HANG_TIMEOUT_S
+    while not condition():
         assert time.monotonic() < patience
         await asyncio.sleep(0.001)
 
 
-def block_until(is_so: Callable[[], bool]) -> None:
-    """The same, while the event loop is blocked."""
-    patience = time.monotonic() + PATIENCE_S
-    while not is_so():
+def block_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, checked every millisecond, while the event loop is blocked."""
+    patience = time.monotonic() + HANG_TIMEOUT_S
+    while not condition():
         assert time.monotonic() < patience
         time.sleep(0.001)
 
 
 def exists(process_id: int) -> bool:
-    """Return whether a process exists, also as a zombie."""
+    """Return whether a process exists. A zombie exists, too."""
     return Path(f"/proc/{process_id}").exists()
 
 
 def children() -> list[int]:
-    """Return the processes that this one has started or adopted, also zombies."""
+    """Return the child processes of this process, including adopted ones and zombies."""
     return [
         int(found)
         for path in Path("/proc/self/task").glob("*/children")

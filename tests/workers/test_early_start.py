@@ -1,4 +1,4 @@
-"""When the fork server is started before the settings are read."""
+"""The fork server starts before the settings are read, if the environment suggests worker processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from app.workers import early_start
-from tests.engine.test_engine import PATIENCE_S
+from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.running_engine import children
 
 
@@ -21,12 +21,12 @@ from tests.workers.running_engine import children
         ({"NUM_LANES": "3", "DEVICE": "cuda"}, 1, True),
         ({"NUM_LANES": "0", "NUM_THREADS": "1"}, 4, False),
         ({"NUM_LANES": "", "NUM_THREADS": "2"}, 1, True),
-        ({"NUM_LANES": "many", "NUM_THREADS": "-1"}, 2, True),  # the settings refuse them later
+        ({"NUM_LANES": "many", "NUM_THREADS": "-1"}, 2, True),  # the settings reject these values later
         ({"DEVICE": "cuda"}, 4, False),
         ({"DEVICE": "auto"}, 4, True),
     ],
 )
-def test_it_starts_where_the_environment_suggests_worker_processes(
+def test_it_starts_if_the_environment_suggests_worker_processes(
     environment: dict[str, str], num_cores: int, is_started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NUM_LANES", "NUM_THREADS", "DEVICE"):
@@ -52,12 +52,12 @@ def test_a_process_that_cannot_be_started_raises_nothing_here(monkeypatch: pytes
 
 
 def test_the_servers_signals_do_not_end_it_even_before_it_runs() -> None:
-    """A terminal sends them to every process of its group."""
+    """A terminal sends its signals to every process of the group."""
     fork_server = early_start.start_fork_server()
     try:
         for one in (signal.SIGINT, signal.SIGTERM):
             os.kill(fork_server.process_id, one)
         fork_server._control.close()
-        assert fork_server._process.wait(PATIENCE_S) == 0
+        assert fork_server._process.wait(HANG_TIMEOUT_S) == 0
     finally:
         fork_server.close()

@@ -34,7 +34,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def anything(kind: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for values of a type. Raises TypeError for types that no message has used so far."""
+    """Return a strategy for values of a type. Raises TypeError for a type that no message uses."""
     if kind in SIMPLE:
         return SIMPLE[kind]
     origin, arguments = get_origin(kind), get_args(kind)
@@ -53,19 +53,19 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     raise TypeError(f"{kind} is new on the wire")
 
 
-def assert_same(found: Any, wanted: Any) -> None:
+def assert_same(found: Any, expected: Any) -> None:
     """Assert equality, and the same types at every level."""
-    assert type(found) is type(wanted)
-    assert found == wanted
-    if isinstance(wanted, list | tuple):
-        for one, other in zip(found, wanted, strict=True):
+    assert type(found) is type(expected)
+    assert found == expected
+    if isinstance(expected, list | tuple):
+        for one, other in zip(found, expected, strict=True):
             assert_same(one, other)
-    elif is_dataclass(wanted):
-        for field in fields(wanted):
-            assert_same(getattr(found, field.name), getattr(wanted, field.name))
-    elif isinstance(wanted, msgspec.Struct):
-        for name in wanted.__struct_fields__:
-            assert_same(getattr(found, name), getattr(wanted, name))
+    elif is_dataclass(expected):
+        for field in fields(expected):
+            assert_same(getattr(found, field.name), getattr(expected, field.name))
+    elif isinstance(expected, msgspec.Struct):
+        for name in expected.__struct_fields__:
+            assert_same(getattr(found, name), getattr(expected, name))
 
 
 @pytest.mark.parametrize("kind", [*get_args(messages.ToWorker), *get_args(messages.FromWorker)])
@@ -113,7 +113,7 @@ def test_a_submitted_sentence_arrives_unchanged() -> None:
     for field in fields(DecodingOptions):
         assert getattr(OPTIONS, field.name) != field.default, f"{field.name} is not covered"
     sentences = SequenceTable(LIMITS)
-    options = replace(OPTIONS, sampling=None, forced_target=None)  # no search has these together with a beam
+    options = replace(OPTIONS, sampling=None, forced_target=None)  # a beam search cannot have these options
     submitted = msgspec.structs.replace(SUBMITTED, options=options)
     (data,) = framing.FrameReader().take(framing.encode_frame(submitted))
     message = sentences.from_wire(msgspec.msgpack.decode(data, type=messages.ToWorker))

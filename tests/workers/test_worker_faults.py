@@ -1,4 +1,4 @@
-"""Worker processes that are killed, hang or fail to start: every future fails, and no process is left."""
+"""Worker processes that are killed, hang or fail to start. Every future fails, and no process is left."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from app.errors import BundleError, NotReady, SettingsError
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.fake_runner import EOS
-from tests.engine.test_engine import PATIENCE_S, WIDE, submit
+from tests.engine.test_engine import HANG_TIMEOUT_S, WIDE, submit
 from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
 from tests.workers.test_workers import run
 
-# Seconds: what Engine.close takes at most beside its drain, and what a busy machine may add.
+# Seconds: the maximum time of Engine.close without its drain, plus a delay of a busy machine.
 CLOSE_S = 1.0 + 30.0
 
 
@@ -36,14 +36,14 @@ def plan(tmp_path: Path) -> FakePlan:
 
 
 @pytest.fixture
-def of_this_test() -> Callable[[], set[int]]:
-    """Return the processes that this one has started or adopted since the test began."""
+def new_children() -> Callable[[], set[int]]:
+    """Return a function that lists the child processes since the start of the test."""
     before = set(children())
     return lambda: set(children()) - before
 
 
 async def assert_dead(started: RunningEngine, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
-    """Long before any deadline, pending futures have failed and new sentences are refused."""
+    """Check that pending futures fail and new sentences are rejected, long before any deadline."""
     await until(lambda: bool(started.deaths))
     done, pending = await asyncio.wait(futures, timeout=5.0) if futures else ((), ())
     assert not pending
@@ -89,7 +89,7 @@ def test_when_both_are_killed_the_death_is_reported_once(plan: FakePlan) -> None
 
 
 def test_a_worker_whose_forwards_all_fail_ends_the_engine(plan: FakePlan) -> None:
-    """After max_consecutive_failures in a row, in the worker's process."""
+    """The worker process counts max_consecutive_failures failures in a row."""
 
     async def scenario() -> None:
         async with running(plan) as started:
@@ -124,7 +124,7 @@ def test_a_step_that_hangs_is_a_stall_and_its_process_is_killed(plan: FakePlan) 
     run(scenario())
 
 
-def test_a_worker_whose_server_is_gone_ends_within_a_step(plan: FakePlan) -> None:
+def test_a_worker_whose_server_has_ended_ends_within_a_step(plan: FakePlan) -> None:
     async def scenario() -> None:
         async with running(plan, 1) as started:
             plan.hold(0)
@@ -134,14 +134,14 @@ def test_a_worker_whose_server_is_gone_ends_within_a_step(plan: FakePlan) -> Non
             worker._stop_reading()
             worker._connection.close()
             assert worker._child is not None
-            assert await asyncio.to_thread(worker._child.wait, PATIENCE_S) == 0
+            assert await asyncio.to_thread(worker._child.wait, HANG_TIMEOUT_S) == 0
             assert plan.is_held(0)
 
     run(scenario())
 
 
 def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> None:
-    """Stopped while idle, its shared status stays idle."""
+    """The worker is stopped while it is idle, so its shared status stays idle."""
 
     async def scenario() -> None:
         async with running(plan) as started:
@@ -166,7 +166,7 @@ def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> 
 
 
 def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
-    """Wait until there are none."""
+    """Wait until all these processes have ended."""
     until = time.monotonic() + timeout_s
     while found := processes():
         assert time.monotonic() < until
@@ -189,7 +189,7 @@ def load_all(processes: Sequence[WorkerProxy]) -> None:
 @pytest.mark.parametrize("number", [0, 1, SHARED])
 @pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
 def test_errors_of_loading_reach_the_server(
-    plan: FakePlan, ends: str, number: int, of_this_test: Callable[[], set[int]]
+    plan: FakePlan, ends: str, number: int, new_children: Callable[[], set[int]]
 ) -> None:
     before = descriptors("socket:")
     fork_server = ForkServer(replace(plan, ends=ends, ends_in=number).command())
@@ -202,26 +202,24 @@ def test_errors_of_loading_reach_the_server(
         assert getattr(caught.value, "path", "fake") == "fake"
     else:
         assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
-    assert not of_this_test()
+    assert not new_children()
     assert descriptors("socket:") == before
 
 
-def test_workers_closed_while_they_load_are_gone(
-    plan: FakePlan, of_this_test: Callable[[], set[int]]
-) -> None:
+def test_workers_closed_while_they_load_end(plan: FakePlan, new_children: Callable[[], set[int]]) -> None:
     processes = start_workers(ForkServer(plan.command()), 2)
-    assert of_this_test()
+    assert new_children()
     began = time.monotonic()
     for process in processes:
         process.close()
     assert time.monotonic() - began < CLOSE_S
-    assert not of_this_test()
+    assert not new_children()
     for process in processes:
-        process.close()  # a second close does nothing
+        process.close()  # a second close has no effect
 
 
 def test_a_failed_start_leaves_nothing(
-    plan: FakePlan, monkeypatch: pytest.MonkeyPatch, of_this_test: Callable[[], set[int]]
+    plan: FakePlan, monkeypatch: pytest.MonkeyPatch, new_children: Callable[[], set[int]]
 ) -> None:
     gc.collect()  # shared memory of other tests
     before = descriptors("socket:"), descriptors("/memfd:transduce")
@@ -233,22 +231,22 @@ def test_a_failed_start_leaves_nothing(
     monkeypatch.setattr(socket, "socketpair", made.pop)  # the second call fails
     with pytest.raises(IndexError):
         start_workers(fork_server, 2)
-    assert not of_this_test()
+    assert not new_children()
     assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
 
 
 @pytest.mark.parametrize("is_forking", [False, True])
-def test_a_fork_server_whose_server_is_gone_ends(
-    plan: FakePlan, is_forking: bool, of_this_test: Callable[[], set[int]]
+def test_a_fork_server_whose_server_has_ended_ends(
+    plan: FakePlan, is_forking: bool, new_children: Callable[[], set[int]]
 ) -> None:
-    """Before it has received a spec, and with the workers that it has forked."""
+    """The server ends before it sends a spec, or after the fork server has forked workers."""
     fork_server = ForkServer(plan.command())
     if is_forking:
         for worker in start_workers(fork_server, 2):
             worker._connection.close()
     fork_server._control.close()
-    assert fork_server._process.wait(PATIENCE_S) == 0
-    wait_for_all(of_this_test, PATIENCE_S)
+    assert fork_server._process.wait(HANG_TIMEOUT_S) == 0
+    wait_for_all(new_children, HANG_TIMEOUT_S)
 
 
 def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
@@ -263,7 +261,7 @@ def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> Non
         engine.start()
         future = submit(engine, [5, EOS])
         with pytest.raises(NotReady):
-            await asyncio.wait_for(future, PATIENCE_S)
+            await asyncio.wait_for(future, HANG_TIMEOUT_S)
         assert deaths == [1]
         await engine.close(0.0)
 

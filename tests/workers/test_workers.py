@@ -1,4 +1,4 @@
-"""An engine of several worker processes does what an engine with one worker thread does."""
+"""An engine with several worker processes gives the same results as an engine with one worker thread."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any
 import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
-from app.engine.core import MIN_CALL_S
+from app.engine.call_length import MIN_CALL_S
 from app.engine.engine import FEW_ROWS, Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
 from tests.engine import test_engine
 from tests.engine.core_driver import assert_same, expected
 from tests.engine.fake_runner import EOS, FakeRunner, LoopingRunner
-from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, submit
+from tests.engine.test_engine import HANG_TIMEOUT_S, NARROW, WIDE, submit
 from tests.engine.test_options import BEAM, PLAIN, random_options, random_source
 from tests.workers.fake_worker import ALIGNED, POISON, STEP_S, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, block_until, descriptors, running
 
 Job = tuple[list[int], DecodingOptions]
-# More rows than any worker's sentences reserve here.
+# More rows than the sentences of any worker reserve in these tests.
 MANY_ROWS = 1000
 ALONE = DecodingOptions(beam_size=1, max_target_length=50)
 Tokens = list[tuple[int, tuple[int, ...]]]
@@ -46,16 +46,16 @@ def append_to(into: Tokens, position: int, ids: tuple[int, ...]) -> None:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, PATIENCE_S))
+    asyncio.run(asyncio.wait_for(scenario, HANG_TIMEOUT_S))
 
 
-def jobs_that_a_reference_search_knows(rng: random.Random) -> list[Job]:
+def jobs_that_the_reference_search_supports(rng: random.Random) -> list[Job]:
     jobs = [(random_source(rng), random_options(rng)) for _ in range(60)]
     return [(source, options) for source, options in jobs if source[0] not in (9, POISON)]
 
 
 def jobs_of_all_kinds(rng: random.Random) -> list[Job]:
-    jobs = jobs_that_a_reference_search_knows(rng)
+    jobs = jobs_that_the_reference_search_supports(rng)
     for number in range(8):
         sampling = Sampling(temperature=1.5, top_k=number * 3, top_p=0.95, seed=2**63 - 1 - number)
         jobs.append(([7, number + 4, EOS], replace(PLAIN, sampling=sampling)))
@@ -73,7 +73,7 @@ async def answers(engine: Engine, jobs: list[Job]) -> list[SequenceResult]:
 
 def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: FakePlan) -> None:
     async def scenario() -> None:
-        known = jobs_that_a_reference_search_knows(random.Random(3))
+        known = jobs_that_the_reference_search_supports(random.Random(3))
         jobs = jobs_of_all_kinds(random.Random(4))
         async with running(plan) as started:
             found = await answers(started.engine, known)
@@ -82,11 +82,11 @@ def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: Fak
             found = await answers(started.engine, jobs)
             assert {step.worker for step in started.steps} == {0, 1}
         async with test_engine.running(LoopingRunner(ALIGNED)) as engine:
-            wanted = await answers(engine, jobs)
+            reference = await answers(engine, jobs)
         assert any(one.has_looped for one in found)
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(found, reference, strict=True):
             assert one.hypotheses == other.hypotheses
-            assert repr(one.hypotheses) == repr(other.hypotheses)  # of the same types, too
+            assert repr(one.hypotheses) == repr(other.hypotheses)  # the types are equal, too
             assert (one.num_steps > 0, one.has_looped) == (True, other.has_looped)
             assert min(one.queue_time_s, one.encode_time_s, one.decode_time_s) >= 0.0
 
@@ -145,7 +145,7 @@ def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
     run(scenario())
 
 
-# Steps, each of STEP_S or more, after which a call that stops early has stopped.
+# A number of steps, each of STEP_S or more. A call that stops early has stopped by then.
 HOLDS_AFTER = 4
 
 
@@ -169,13 +169,13 @@ def test_a_long_call_ends_for_a_new_sentence_and_for_a_worker_that_becomes_busy(
             await asyncio.gather(first, second)
             calls = [step.num_steps for step in started.steps if step.worker == 0]
             assert calls[:2] == [1, HOLDS_AFTER]
-            assert max(calls[2:]) > HOLDS_AFTER, "with no new sentence calls are longer"
+            assert max(calls[2:]) > HOLDS_AFTER, "without a new sentence, calls are longer"
 
     run(scenario())
 
 
 def test_a_cancelled_future_frees_its_rows(plan: FakePlan) -> None:
-    """WIDE takes more than half of the rows, so that one sentence runs at a time."""
+    """WIDE takes more than half of the rows, so one sentence runs at a time."""
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
@@ -198,7 +198,7 @@ def test_a_cancelled_future_frees_its_rows(plan: FakePlan) -> None:
 
 
 def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakePlan) -> None:
-    """The worker reports several at once; one of them was cancelled meanwhile."""
+    """The worker reports several sentences at once. One of them is cancelled meanwhile."""
 
     async def scenario() -> None:
         async with running(plan, 1) as started:
@@ -209,7 +209,7 @@ def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakeP
                 NARROW,
                 request_id="a",
                 caller="b",
-                deadline=time.monotonic() + PATIENCE_S,
+                deadline=time.monotonic() + HANG_TIMEOUT_S,
                 on_tokens=partial(append_to, received),
             )
             staying = submit(started.engine, [5, EOS])
@@ -228,7 +228,7 @@ def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakeP
 def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
     async def scenario() -> None:
         async with running(plan, 1) as started:
-            with pytest.raises(EngineFailure, match=r"^poisoned$"):
+            with pytest.raises(EngineFailure, match=r"^the source is POISON$"):
                 await submit(started.engine, [POISON, EOS])
             plan.hold(0)
             others = submit(started.engine, [5, EOS], WIDE)
@@ -249,7 +249,7 @@ def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
 
 def test_tokens_are_streamed_as_by_a_thread(plan: FakePlan) -> None:
     async def listened(engine: Engine) -> list[Tokens]:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + HANG_TIMEOUT_S
         received: list[Tokens] = [[] for _ in range(6)]
         await asyncio.gather(
             *(
@@ -291,7 +291,7 @@ def test_a_joining_request_moves_the_deadline_and_gets_all_tokens(plan: FakePlan
                 future,
                 request_id="another",
                 caller="other",
-                deadline=first_deadline + PATIENCE_S,
+                deadline=first_deadline + HANG_TIMEOUT_S,
                 on_tokens=partial(append_to, received),
             )
             block_until(lambda: time.monotonic() > first_deadline + 0.01)
@@ -319,7 +319,7 @@ def test_a_retried_request_is_next_in_its_worker(plan: FakePlan) -> None:
             started.engine.prioritize_retries(again)
             plan.release(0)
             await asyncio.gather(*futures, *again)
-            started.engine.prioritize_retries(again)  # no effect: they are answered
+            started.engine.prioritize_retries(again)  # without effect, because the sentences are answered
         assert plan.calls(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())

@@ -2,8 +2,9 @@
 
     python training/en-de/number_phrases.py >number_phrases.tsv
 
-Templates of our own, filled at random; the same seed gives the same pairs. Why: the two languages write numbers
-differently (1,200.50 and 1.200,50), and the corpora have few short texts with a price or a date.
+The templates are our own and are filled at random. The same seed gives the same pairs. The pairs are needed because the
+two languages write numbers differently (1,200.50 and 1.200,50), and the corpora have few short texts with a price or a
+date.
 """
 
 from __future__ import annotations

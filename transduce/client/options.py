@@ -40,6 +40,7 @@ class GlossaryOfTerms(TypedDict):
 class SharedOptions(TypedDict, total=False):
     """The options of both routes: details in the response, the scores, and the deadline."""
 
+    model: str
     timeout_ms: int
     length_penalty: float | LengthPenalty
     coverage_penalty: float

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from tqdm import tqdm
 
@@ -41,8 +42,19 @@ def add_loadtest_arguments(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
-def run_loadtest(args: argparse.Namespace) -> int:
+class Execute(Protocol):
+    """Executes one plan, as `runner.run` does."""
+
+    def __call__(
+        self, plan: RunPlan, on_progress: OnProgress | None, *, expected: Expectation | None
+    ) -> RunResult:
+        """The result of the run; compared with the expected translations, if there are any."""
+
+
+def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     """Execute what the arguments define. Returns the exit code.
+
+    execute: executes each run and each step of a sweep.
 
     Raises:
         CommandError: the arguments contradict each other.
@@ -56,7 +68,7 @@ def run_loadtest(args: argparse.Namespace) -> int:
     server = ServerSide(plan.target, args.server_pid)
     with pinned(args.server_pid if args.pin else None) as pinning:
         expected = baseline_answers(plan, args.rest) if args.rest else references_of(plan.workload)
-        carry_out = _with_server_figures(server, expected)
+        carry_out = _with_server_figures(server, expected, execute)
         found = _sweep(plan, args, carry_out) if args.sweep else None
         runs = [] if args.sweep else _runs(plan, args.runs, carry_out)
     models = server.models()
@@ -75,12 +87,12 @@ def run_loadtest(args: argparse.Namespace) -> int:
 Run = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
-def _with_server_figures(server: ServerSide, expected: Expectation | None) -> Run:
+def _with_server_figures(server: ServerSide, expected: Expectation | None, execute: Execute) -> Run:
     """A function that executes a run and adds the server's figures to its result."""
 
     def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         before, started_at = server.snapshot(), time.monotonic()
-        result = run(plan, on_progress, expected=expected)
+        result = execute(plan, on_progress, expected=expected)
         seconds = time.monotonic() - started_at
         return dataclasses.replace(result, server=difference(before, server.snapshot(), seconds))
 

@@ -15,12 +15,12 @@ from typing import cast
 
 import httptools
 
+from transduce.loadtest.pacing import Clock
 from transduce.loadtest.plan import Target
 
 # Servers close idle connections, uvicorn after 5 s; connections that are idle for longer are not reused.
 MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
-now = time.perf_counter
 
 
 class ConnectFailedError(Exception):
@@ -33,7 +33,7 @@ class ConnectionLostError(Exception):
 
 @dataclass(slots=True)
 class RawResponse:
-    """One response. Times are in seconds of time.perf_counter. first_text_at: 0 until a stream contains text.
+    """One response. Times are in seconds of the connection's clock. first_text_at: 0 until a stream contains text.
 
     num_cached: sentences that the server answered from its cache; None if it does not report them.
     """
@@ -50,8 +50,9 @@ class RawResponse:
 class Connection(asyncio.Protocol):
     """One connection. The event loop and the parser call its methods from `connection_made` on."""
 
-    def __init__(self, first_text: tuple[bytes, ...]) -> None:
+    def __init__(self, first_text: tuple[bytes, ...], clock: Clock) -> None:
         self._first_text = first_text
+        self._clock = clock
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._received: RawResponse | None = None
@@ -68,7 +69,7 @@ class Connection(asyncio.Protocol):
             self._keeps_alive
             and transport is not None
             and not transport.is_closing()
-            and now() - self.idle_since < MAX_IDLE_S
+            and self._clock() - self.idle_since < MAX_IDLE_S
         )
 
     async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
         response = self._received = RawResponse()
         self._ends_with_connection = True
         waiter = self._waiter = asyncio.get_running_loop().create_future()
-        sent_at = now()
+        sent_at = self._clock()
         self._transport.write(content)
         try:
             await waiter
@@ -119,7 +120,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         if not response.first_byte_at:
-            response.first_byte_at = now()
+            response.first_byte_at = self._clock()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -152,14 +153,14 @@ class Connection(asyncio.Protocol):
             return
         response.body += data
         if not response.first_text_at and any(mark in response.body for mark in self._first_text):
-            response.first_text_at = now()
+            response.first_text_at = self._clock()
 
     def on_message_complete(self) -> None:
         """The response is complete."""
         response = self._received
         if response is None:
             return
-        response.ended_at = now()
+        response.ended_at = self._clock()
         self._received = None
         self._keeps_alive = self._parser.should_keep_alive()
         if self._waiter is not None and not self._waiter.done():
@@ -177,8 +178,11 @@ class ConnectionPool:
     max_connections: None for no limit; at the limit a request waits for a free connection.
     """
 
-    def __init__(self, target: Target, max_connections: int | None = None) -> None:
+    def __init__(
+        self, target: Target, max_connections: int | None = None, *, clock: Clock = time.perf_counter
+    ) -> None:
         self._target = target
+        self._clock = clock
         self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(max_connections) if max_connections else None
         self._tls = ssl.create_default_context() if target.has_tls else None
@@ -221,7 +225,7 @@ class ConnectionPool:
         self.num_opened += 1
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self._target.dialect.first_text),
+                lambda: Connection(self._target.dialect.first_text, self._clock),
                 self._target.host,
                 self._target.port,
                 ssl=self._tls,

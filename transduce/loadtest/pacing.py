@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
-# Seconds of spinning before a moment. Less risks late requests; more wastes CPU time.
+# Seconds of spinning before a moment. If smaller, requests may be late. If larger, CPU time is wasted.
 SPIN_S = 0.002
 PROBE_S = 0.02
 
+# Returns seconds; only differences between two calls have a meaning.
+Clock = Callable[[], float]
 
-async def wait_until(moment: float) -> None:
-    """Wait until time.perf_counter() reaches `moment`; returns immediately if it is past."""
-    left_s = moment - time.perf_counter()
+
+async def wait_until(moment: float, clock: Clock = time.perf_counter) -> None:
+    """Wait until the clock reaches `moment`; returns immediately if it is past."""
+    left_s = moment - clock()
     if left_s > SPIN_S:
         await asyncio.sleep(left_s - SPIN_S)
-    while time.perf_counter() < moment:  # noqa: ASYNC110 - a timer would be a millisecond late
+    while clock() < moment:  # noqa: ASYNC110 - a timer would be a millisecond late
         await asyncio.sleep(0)
 
 
@@ -29,15 +33,16 @@ class LoopProbe:
     late_s: one value per timer from `started_at` on, in seconds.
     """
 
-    def __init__(self, started_at: float) -> None:
+    def __init__(self, started_at: float, clock: Clock = time.perf_counter) -> None:
         self._started_at = started_at
+        self._clock = clock
         self.late_s: list[float] = []
 
     async def run(self) -> None:
         """Measure until cancelled."""
         while True:
-            due_at = time.perf_counter() + PROBE_S
+            due_at = self._clock() + PROBE_S
             await asyncio.sleep(PROBE_S)
-            woken_at = time.perf_counter()
+            woken_at = self._clock()
             if due_at >= self._started_at:
                 self.late_s.append(max(0.0, woken_at - due_at))

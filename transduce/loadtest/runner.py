@@ -23,7 +23,7 @@ from transduce.loadtest.connection import (
     head,
 )
 from transduce.loadtest.dialects import BadAnswerError, ParsedResponse, StreamError, error_message
-from transduce.loadtest.pacing import LoopProbe, wait_until
+from transduce.loadtest.pacing import Clock, LoopProbe, wait_until
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.result import RunRecord, RunResult, make_result
@@ -41,7 +41,6 @@ from transduce.loadtest.sample import (
 )
 from transduce.loadtest.workload import RequestSequence, RunRequest
 
-now = time.perf_counter
 # Seconds between progress reports.
 PROGRESS_S = 0.5
 # Seconds between the preparation of a run and its first request.
@@ -93,12 +92,17 @@ async def run_async(
     return dataclasses.replace(make_result(plan, record), quality=compare(record.samples, expected))
 
 
-async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRecord:
-    """Execute a plan and return its raw samples."""
+async def observe(
+    plan: RunPlan, on_progress: OnProgress | None = None, *, clock: Clock = time.perf_counter
+) -> RunRecord:
+    """Execute a plan and return its raw samples.
+
+    clock: the clock of the schedule and of all measured times. It must advance with the running event loop's timers.
+    """
     with _no_collections():
-        one = _Run(plan)
+        one = _Run(plan, clock)
         cpu_s = time.process_time()
-        wall_at = now()
+        wall_at = clock()
         helpers = [asyncio.create_task(one.probe.run())]
         if on_progress is not None:
             helpers.append(asyncio.create_task(one.report_progress(on_progress)))
@@ -109,7 +113,7 @@ async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRe
             for helper in helpers:
                 helper.cancel()
             one.pool.close()
-    one.record.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
+    one.record.cpu_share = (time.process_time() - cpu_s) / (clock() - wall_at)
     one.record.loop_late_s = one.probe.late_s
     one.record.num_connections = one.pool.num_opened
     return one.record
@@ -140,16 +144,17 @@ def _times_s(plan: RunPlan) -> list[float]:
 class _Run:
     """The state of one run. Everything happens on the event loop.
 
-    The clock starts on construction, so slow preparation comes before it.
+    The run starts on construction, so slow preparation comes before it.
     """
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, clock: Clock) -> None:
         self.plan = plan
-        self.pool = ConnectionPool(plan.target, plan.max_connections)
+        self.now = clock
+        self.pool = ConnectionPool(plan.target, plan.max_connections, clock=clock)
         self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
         self.times_s = _times_s(plan)
-        self.started_at = now() + HEAD_START_S + plan.warm_up_s
-        self.probe = LoopProbe(self.started_at)
+        self.started_at = self.now() + HEAD_START_S + plan.warm_up_s
+        self.probe = LoopProbe(self.started_at, clock)
         self.record = RunRecord(
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
@@ -163,26 +168,26 @@ class _Run:
         """Begin each request at its due time."""
         prepared = (self._prepare(index) for index in range(len(self.times_s)))
         for moment, (request, content) in zip(self.times_s, prepared, strict=True):
-            await wait_until(self.started_at + moment)
+            await wait_until(self.started_at + moment, self.now)
             task = asyncio.create_task(self._send_one(request, content, moment))
             self.tasks.add(task)
             task.add_done_callback(self._ended)
             await asyncio.sleep(0)  # let the task start before the next request is prepared
-        await wait_until(self.started_at + self.plan.duration_s)
+        await wait_until(self.started_at + self.plan.duration_s, self.now)
 
     async def closed_loop(self, loop: ClosedLoop) -> None:
         """Run clients that send their next request as soon as the previous one is answered, until the time is over."""
         until = self.started_at + loop.duration_s
 
         async def client() -> None:
-            while now() < until and self.index != loop.num_requests:
+            while self.now() < until and self.index != loop.num_requests:
                 request, content = self._prepare(self.index)
-                if not await self._send_one(request, content, now() - self.started_at):
+                if not await self._send_one(request, content, self.now() - self.started_at):
                     await asyncio.sleep(AFTER_FAILURE_S)
 
-        await wait_until(self.started_at - self.plan.warm_up_s)
+        await wait_until(self.started_at - self.plan.warm_up_s, self.now)
         self.tasks = {asyncio.create_task(client()) for _ in range(loop.num_clients)}
-        await asyncio.wait(self.tasks, timeout=until - now())
+        await asyncio.wait(self.tasks, timeout=until - self.now())
 
     async def drain(self) -> None:
         """Wait for the remaining requests; those without a response after the time limit stay `open`."""
@@ -202,7 +207,7 @@ class _Run:
             await asyncio.sleep(PROGRESS_S)
             on_progress(
                 Progress(
-                    now() - self.started_at,
+                    self.now() - self.started_at,
                     self.plan.duration_s,
                     self.record.num_sent,
                     self.num_failed,
@@ -226,7 +231,7 @@ class _Run:
 
     async def _send_one(self, request: RunRequest, content: bytes, scheduled_s: float) -> bool:
         """Send one request and record its outcome. Returns whether it was answered."""
-        begun_s = now() - self.started_at
+        begun_s = self.now() - self.started_at
         index = self.record.num_sent
         self.record.num_sent += 1
         sample = Sample(index, request.number, scheduled_s, request.num_words, begun_s)
@@ -239,7 +244,7 @@ class _Run:
             raise
         finally:
             if not sample.ended_s:
-                sample.ended_s = now() - self.started_at
+                sample.ended_s = self.now() - self.started_at
             del self.under_way[index]
             self.record.samples.append(sample)
             self.num_failed += not sample.is_ok

@@ -1,4 +1,4 @@
-"""What is measured on the server besides its responses: models, counters, CPU time and memory, and pinning to cores."""
+"""Reads the server's models, counters, CPU time and memory, and pins server and tester to cores."""
 
 from __future__ import annotations
 

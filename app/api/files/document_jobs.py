@@ -31,12 +31,12 @@ from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest
 
 logger = logging.getLogger("app.files")
-# The elements in a unit's XML (app.files.unit.Unit).
+# The names of the elements in a unit's XML (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
-# Code points of a file from which its language is detected. More take longer; fewer are less certain.
+# The language of a file is detected from its first so many code points. More take longer; fewer are less certain.
 SAMPLE_CHARACTERS = 5_000
-# Bytes of a file above which its memory is returned to the system, RETURN_DELAY_S after its end: by then no object
-# holds it. To return the memory of small files costs more time than the memory is worth.
+# After a file of more bytes than these, unused memory is returned to the operating system. That happens RETURN_DELAY_S
+# after the file's end, when no object holds the memory. For smaller files it costs more time than the memory is worth.
 LARGE_BYTES = 500_000
 RETURN_DELAY_S = 1.0
 
@@ -45,8 +45,8 @@ RETURN_DELAY_S = 1.0
 class DocumentJob:
     """A file to translate.
 
-    texts: those that a worker found in it. source None: detected, from the file as a whole. request_id, share: of the
-    upload.
+    texts: the texts that a worker found in the file. source: None to detect the language from the whole file.
+    request_id, share: those of the upload.
     """
 
     content: bytes
@@ -82,7 +82,7 @@ class DocumentJobs:
             raise
 
     def start(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate in the background. `document` has the state and the result."""
+        """Translate in the background. `document` receives the state and the result."""
         task = asyncio.create_task(self._run(document, job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -102,7 +102,7 @@ class DocumentJobs:
             self._return_memory(job.content)
 
     async def open(self) -> None:
-        """Remove the files that a killed server has left."""
+        """Remove the files of killed servers."""
         num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
@@ -166,7 +166,7 @@ class DocumentJobs:
         return await self.plain.source_of(sample, target)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
-        """Batches of texts of one kind, by their indices, within the limits of one request; or one text above them."""
+        """Batches of texts of one kind, as indices. A batch is within the limits of one request, or is one text."""
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
@@ -184,7 +184,7 @@ class DocumentJobs:
     async def _batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of texts of one kind. A batch that is too large is halved."""
+        """The translations of texts of one kind. A batch that the translator refuses as too large is halved."""
         ends_at = document.started_at + self.limits.timeout_s
         while True:
             now = time.monotonic()
@@ -204,8 +204,8 @@ class DocumentJobs:
                 glossary=job.glossary,
             )
             try:
-                with self.plain.service.work() as translator:
-                    result = await translator.translate(request)
+                with self.plain.service.work() as models:
+                    result = await models.translate(request)
             except Overloaded as error:
                 await asyncio.sleep(min(max(error.retry_after_s, 0.1), ends_at - now))
             except (DeadlineExceeded, PayloadTooLarge):
@@ -220,7 +220,7 @@ class DocumentJobs:
 
 
 def seconds_remaining(file: StoredDocument) -> int:
-    """An estimate from the work so far, at least 1."""
+    """An estimate of the seconds until the end, from the work so far; at least 1."""
     spent_s = time.monotonic() - file.started_at
     rest = file.num_characters - file.num_done
     return max(1, round(spent_s * rest / file.num_done)) if file.num_done else 10

@@ -1,7 +1,8 @@
-"""Stores translated documents on disk until their time is up, within limits on their number and bytes.
+"""Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-They are in a temporary folder that no other user may read. It is removed with the server; the next server removes the
-folder of a killed one. Every method is called on the event loop; threads read and write the bytes.
+The documents are in a temporary folder that no other user may read. The server removes the folder when it ends. The
+next server removes the folder of a killed one. Every method is called on the event loop, and threads read and write
+the bytes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ class DocumentStatus(StrEnum):
 class DocumentLimits:
     """Limits of the file routes; each is a setting.
 
-    max_file_bytes: of an upload. max_files: documents in work or stored. max_kept_bytes: of all of them. ttl_s: seconds
-    that a document is stored. timeout_s: from the start of a translation to its end. worker: of the processes that
-    parse files. num_workers: documents in work at once.
+    max_file_bytes: the most bytes of an upload.
+    max_files: the most documents in progress or stored.
+    max_kept_bytes: the most bytes of all documents.
+    ttl_s: seconds for which a document is stored.
+    timeout_s: the most seconds of one translation.
+    worker: the limits of the processes that parse files.
+    num_workers: the most documents in progress at once.
     """
 
     max_file_bytes: int
@@ -51,10 +56,12 @@ class DocumentLimits:
 
 @dataclass
 class StoredDocument:
-    """One document. file_id, key: random, 24 bytes each. message: the reason of the status ERROR.
+    """One document.
 
-    num_characters: code points to translate; num_done: of them translated; started_at, expires_at: seconds of
-    time.monotonic. num_bytes: of the upload in memory, then of the translation on disk.
+    file_id, key: 24 random bytes each. message: the reason for the status ERROR.
+    num_characters: code points to translate. num_done: how many of them are translated.
+    started_at, expires_at: seconds of time.monotonic.
+    num_bytes: bytes of the upload in memory, later of the translation on disk.
     """
 
     file_id: str
@@ -71,11 +78,11 @@ class StoredDocument:
 
 
 class NoSuchDocument(Exception):
-    """No document has this id, or its time is up, or it has another owner."""
+    """No document has this id, or it has expired, or it has another owner."""
 
 
 class DocumentStore:
-    """The documents in work and stored."""
+    """The documents that are in progress or stored."""
 
     def __init__(self, limits: DocumentLimits) -> None:
         self._limits = limits
@@ -111,7 +118,7 @@ class DocumentStore:
         self._finish(file, DocumentStatus.DONE)
 
     def fail(self, file: StoredDocument, message: str) -> None:
-        """Set the status ERROR; the document is kept with its message as long as any other."""
+        """Set the status ERROR. The document and its message are kept as long as any other document."""
         file.message = message
         file.num_bytes = 0
         self._finish(file, DocumentStatus.ERROR)
@@ -126,7 +133,7 @@ class DocumentStore:
             raise Overloaded("no room is left for files", retry_after_s=self._limits.ttl_s)
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> StoredDocument:
-        """The owner's document. key: compared with the document's, unless None. Raises NoSuchDocument."""
+        """The owner's document. key: unless None, it must equal the document's. Raises NoSuchDocument."""
         self._sweep()
         file = self._files.get(file_id)
         if file is None or file.owner != owner:
@@ -161,7 +168,7 @@ class DocumentStore:
         return Path(self._folder.path, file.file_id)
 
     def _sweep(self) -> None:
-        """Remove the documents whose time is up."""
+        """Remove the expired documents."""
         now = time.monotonic()
         for file in [file for file in self._files.values() if file.expires_at <= now]:
             self.remove(file)

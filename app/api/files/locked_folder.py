@@ -1,4 +1,4 @@
-"""A temporary folder with a lock of its process, by which others see whether the process still runs."""
+"""A temporary folder that its process locks. By the lock other processes see whether that process still runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class LockedFolder:
-    """A new folder that only this user may read. The lock ends with the process, however it ends."""
+    """A new folder that only this user may read. The operating system frees the lock when the process ends."""
 
     def __init__(self, prefix: str) -> None:
         """Create the folder. Raises OSError."""
@@ -28,7 +28,7 @@ class LockedFolder:
 
 
 def remove_left_folders(prefix: str) -> int:
-    """Remove this user's folders whose processes have ended. Returns their number."""
+    """Remove this user's folders whose processes have ended. Returns how many were removed."""
     num_removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def remove_left_folders(prefix: str) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None if another process holds it, or the folder is gone."""
+    """A file descriptor that holds the folder's lock; None if another process holds it or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads an uploaded file with its fields, multipart/form-data, within the file routes' limits."""
+"""Reads an uploaded file and its fields from multipart/form-data, within the limits of the file routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Upload:
-    """A form. name: of the file, without a folder. fields: the others; of a repeated one the last."""
+    """A form. name: the file's name without a folder. fields: the other fields; the last value of a repeated one."""
 
     name: str
     content: bytes
@@ -31,8 +31,8 @@ class Upload:
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
-    max_bytes: of the whole body; PayloadTooLarge as soon as one more has arrived. Raises UnsupportedMedia,
-    MalformedRequest, InvalidRequest if there is no file, RequestCancelled.
+    max_bytes: the most bytes of the whole body. Raises PayloadTooLarge as soon as one more has arrived. Raises
+    InvalidRequest if there is no file. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != MULTIPART:

@@ -83,7 +83,7 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
 
 
 def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
-    """The caller, by the key in the header or, as many clients send it, in the form. Raises Unauthorized."""
+    """The caller's name, by the key in the header or in the form. Raises Unauthorized."""
     headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
     if headers:
         return keys.caller(request.url.path, headers)
@@ -91,7 +91,7 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
 
 
 async def sent(jobs: DocumentJobs, file: StoredDocument) -> Response:
-    """The translated file, as a download that no browser shows as a page. Raises NoSuchDocument."""
+    """The translated file as a download. A browser does not show it as a page. Raises NoSuchDocument."""
     if file.status is not DocumentStatus.DONE:
         raise NoSuchDocument("there is no such file here")
     suffix = PurePath(file.name).suffix.lower()

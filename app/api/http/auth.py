@@ -1,4 +1,4 @@
-"""API keys: known only by their SHA-256, compared in constant time."""
+"""Checks API keys. The server stores only their SHA-256 and compares in constant time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Collection, Sequence
 from app.api.page import page_paths
 from app.errors import Unauthorized
 
-# The paths without a key where keys are set: a probe cannot hold one, and the page is where a reader types one in.
+# Paths that never need a key. A probe cannot hold one, and a user types the key into the page.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
 # The second is the scheme of DeepL's clients, for the /v2 routes.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
 class ApiKeys:
-    """The keys that are accepted. Without any key every request is."""
+    """The keys that the server accepts. If none is set, the server accepts every request."""
 
     def __init__(self, hashes: Collection[str]) -> None:
         """hashes: SHA-256 of each key in hexadecimal."""
         self._digests = tuple(bytes.fromhex(text) for text in sorted(hashes))
 
     def caller(self, path: str, authorization: Sequence[bytes]) -> str:
-        """The caller's name: a prefix of its key's hash; empty if no key is needed.
+        """The caller's name, a prefix of its key's hash; empty if no key is needed.
 
-        authorization: the values of that header. Raises Unauthorized.
+        authorization: the values of the Authorization header. Raises Unauthorized.
         """
         if path in OPEN_PATHS or not self._digests:
             return ""
@@ -39,7 +39,7 @@ class ApiKeys:
         return bool(self._digests)
 
     def caller_of(self, key: str) -> str:
-        """As `caller`, for a key from another place than the header; empty: none was sent."""
+        """As `caller`, for a key that is not in the header. key: empty if none was sent."""
         if not self._digests:
             return ""
         if not key:
@@ -48,7 +48,7 @@ class ApiKeys:
 
     def _name_of(self, key: bytes) -> str:
         digest = hashlib.sha256(key).digest()
-        # Every key is compared, so that the time reveals no match.
+        # Every key is compared, so that the time does not reveal a match.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):
             raise Unauthorized("this API key is not known here", is_missing=False)

@@ -1,7 +1,8 @@
-"""Limits on the open connections: how many in all and from one address, and which one is closed for a new one.
+"""Limits the open connections, in all and from one address.
 
 A full server closes the connection that has been idle for the longest time. If none is idle, the new connection
-joins a reserve in which only probes are answered: a busy server must not look like one that is down.
+joins a reserve. In the reserve the server answers only probes, so that a busy server does not look like one that is
+down.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# Connections of the reserve. Those that one turn of the event loop accepts beyond it are refused unread, probes too.
+# Connections of the reserve. What one turn of the event loop accepts beyond them is refused unread, probes too.
 NUM_RESERVED = 256
 # Connections of the port that serves only probes.
 NUM_PROBING = 64
 # Connections that wait to be accepted. The event loop accepts all of them in one turn.
 BACKLOG = 2048
-# Open files beside the connections: libraries, graphs, workers, glossaries, documents. Too few, and accepting fails.
+# Open files beside the connections: libraries, graphs, workers, glossaries, documents. If too few, accepting fails.
 NUM_OTHER_FILES = 128
 
 
@@ -41,15 +42,15 @@ class Connection(Protocol):
         """Whether no byte of a request has arrived and no byte of an answer is unsent."""
 
     def make_room(self) -> None:
-        """Close: another connection takes its place."""
+        """Close, because another connection takes this one's place."""
 
 
 @dataclass(eq=False)
 class Group:
     """Connections that share a limit.
 
-    members: each with its address. idle: those without a request, the longest idle first. A connection adds and removes
-    itself.
+    members: each connection with its address. idle: the connections without a request, the longest idle first. A
+    connection adds itself to `idle` and removes itself.
     """
 
     max_members: int
@@ -74,9 +75,9 @@ class ConnectionTable:
         is_for_probes: bool = False,
         proxies: Iterable[str] = (),
     ) -> None:
-        """num_reserved: connections beyond both limits, for probes. is_for_probes: the port serves only probes.
+        """num_reserved: connections beyond both limits, for probes. is_for_probes: whether the port serves only probes.
 
-        proxies: addresses and networks to which the limit of one address does not apply.
+        proxies: addresses and networks to which the limit per address does not apply.
         """
         self.is_for_probes = is_for_probes
         self._served = Group(max_connections)
@@ -126,7 +127,7 @@ class ConnectionTable:
         return admission, group.idle
 
     def _close_idle(self, group: Group, address: str | None = None) -> bool:
-        """Close the longest idle connection, of this address or of all. Returns False if none is idle."""
+        """Close the connection that is idle for the longest time, of this address or of all. False if none is idle."""
         for connection in list(group.idle):
             if address is not None and group.members[connection] != address:
                 continue
@@ -139,7 +140,7 @@ class ConnectionTable:
 
 
 def address_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the 64-bit network of an IPv6 address."""
+    """The key of the limit per address: an IPv4 address, or the 64-bit network of an IPv6 address."""
     if ":" not in host:
         return host
     try:
@@ -152,7 +153,7 @@ def address_of(host: str) -> str:
 
 
 def max_per_address(max_connections: int, wanted: int) -> int:
-    """The limit of one address. wanted: 0 for nine tenths, so that one address cannot shut out the others."""
+    """The limit per address. wanted: 0 for nine tenths of all, so that one address cannot lock out the others."""
     return wanted or max(1, max_connections * 9 // 10)
 
 

@@ -1,4 +1,4 @@
-"""Cross-origin resource sharing (CORS): the pages of other origins that may call the API."""
+"""Cross-origin resource sharing (CORS): lets pages of listed origins call the API."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ EXPOSED_HEADERS = (
     "X-Trace-Id",
     "X-Transduce-Cached-Sentences",
 )
-# Seconds for which a browser keeps the answer to a preflight. A change of the setting takes as long to be seen.
+# Seconds for which a browser keeps the response to a preflight. A changed setting reaches browsers after that time.
 MAX_AGE_S = 600
 
 
 class CrossOrigin:
-    """The outermost middleware: errors have the headers too, and a preflight needs no key.
+    """The outermost middleware, so that errors have the headers too and a preflight needs no key.
 
-    It is added only where an origin is listed. The routes at the root set their own headers: any page may call them.
+    It is added only where an origin is listed. The routes at the root set their own headers, because any page may call
+    them.
     """
 
     def __init__(self, app: ASGIApp, *, origins: Collection[str]) -> None:
-        """origins: such as https://example.org; `*` for all. Cookies are never allowed: the server uses none."""
+        """origins: such as https://example.org; `*` for all. Cookies are never allowed because the server uses none."""
         self._app = app
         self._cors = CORSMiddleware(
             app,

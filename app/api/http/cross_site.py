@@ -1,8 +1,8 @@
-"""Refuses requests that a page of another site makes its reader's browser send.
+"""Refuses cross-site requests: those that a page of another site makes a browser send.
 
-A browser sends a form to any server that it can reach, also a private one, without a preflight. If the server needs
-no key, such a request is recognised by the browser's own headers: `Sec-Fetch-Site`, and `Origin` where a browser leaves
-out the first (plain HTTP, old versions). A client that is no browser sends neither.
+A browser sends a form to any server that it can reach, also a private one, without a preflight. A server that needs
+no key recognises such a request by the header `Sec-Fetch-Site`. Over plain HTTP, and in old versions, a browser leaves
+that header out, and the server looks at `Origin`. A client that is no browser sends neither header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OWN_SITE = frozenset({b"same-origin", b"none"})
 
 
 def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Collection[str]) -> None:
-    """Raises CrossSite for a request of a page of another origin, unless that origin is allowed.
+    """Raise CrossSite for a request from a page of another origin, unless that origin is allowed.
 
     headers: names in lower case. allowed_origins: such as `https://example.org`; `*` allows all.
     """

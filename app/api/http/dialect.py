@@ -1,4 +1,4 @@
-"""What the routes of another API share: their paths, the shape of their errors, and the keys that they need."""
+"""What the routes of another API share: their paths, the format of their errors, and their rules for API keys."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from app.api.http.error_table import OrjsonResponse, answer_to
 from app.errors import InvalidRequest, NotReady, Overloaded, ServiceError
 
 MAX_MESSAGE_CHARACTERS = 600
-# Status and message -> body.
+# Makes the body of an error from its status and message.
 BodyOf = Callable[[int, str], dict[str, str]]
 
 
 class DialectError(Exception):
-    """A request that a dialect refuses with a status and message of its own."""
+    """A dialect refuses a request with its own status and message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,11 +29,13 @@ class DialectError(Exception):
 class Dialect:
     """One API whose clients the server understands.
 
-    paths: of its routes; a final `/` stands for everything below. body: an error's body. map_error: an error's status
-    and message in this dialect; None: the server's own. open_paths: paths that need no key in the header: they need
-    none, or read it elsewhere. any_site_paths: paths that pages of any site may call, as the API's own clients do; the
-    server stores nothing of these requests. headers: of every error's answer. trace_header: the header of every answer
-    in which the dialect's clients look for the request's id.
+    paths: the paths of its routes. A final `/` stands for everything below.
+    body: makes the body of an error.
+    map_error: gives an error's status and message in this dialect; None for the server's own.
+    open_paths: the paths that need no key in the header. A route there needs no key or reads it elsewhere.
+    any_site_paths: the paths that pages of any site may call. The server stores nothing of these requests.
+    headers: the headers of every error response.
+    trace_header: the response header in which this dialect's clients look for the request's id.
     """
 
     paths: tuple[str, ...]
@@ -56,7 +58,7 @@ class Dialect:
     def answer(
         self, status: int, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
     ) -> Response:
-        """An error's answer. field: the misspelt field, beside the message."""
+        """The response to an error. field: the misspelt field, which the body names beside the message."""
         body = self.body(status, message[:MAX_MESSAGE_CHARACTERS])
         if field is not None:
             body = {**body, "field": field}
@@ -73,7 +75,7 @@ class Dialects:
         self._prefixes = tuple(path for path, _ in self._above)
 
     def of(self, path: str) -> Dialect | None:
-        """The first dialect that has a path; None: a path of the native API."""
+        """The first dialect that has this path; None for a path of the native API."""
         found = self._by_path.get(path)
         if found is None and path.startswith(self._prefixes):
             found = next((dialect for above, dialect in self._above if path.startswith(above)), None)

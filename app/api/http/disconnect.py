@@ -18,8 +18,9 @@ T = TypeVar("T")
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return the work's result. If the caller disconnects first, cancel the work and raise RequestCancelled.
 
-    The work runs in the request's own task. The request's body must have been read: the only message that follows it
-    is the disconnect. `BoundedProtocol` reports it by a callback; under any other protocol a task waits for it.
+    The work runs in the request's own task. The request's body must have been read before, because the only message
+    after it is the disconnect. `BoundedProtocol` reports the disconnect by a callback. Under any other protocol a task
+    waits for that message.
     """
     task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
     has_left = False
@@ -44,7 +45,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _watch(request: Request, on_leave: Callable[[], None]) -> Callable[[], None]:
-    """Call a function once the caller has left. Returns the function that ends the watch."""
+    """Call `on_leave` once the caller has disconnected. Returns the function that ends the watch."""
     reader = request.scope.get("extensions", {}).get(READER)
     if reader is not None:
         set_callback = reader["on_leave"]

@@ -1,6 +1,6 @@
-"""Ends the process once the server has ended, whatever its threads do.
+"""Ends the process once the server has ended, even if threads still run.
 
-At exit Python joins every thread of an executor, however long its work takes. These functions join none.
+At exit Python joins every thread of an executor, however long its work takes. The functions here join no thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class UnjoinedExecutor(ThreadPoolExecutor):
 
 
 def exit_within(seconds: float, exit_code: int) -> None:
-    """End the process after this time if it still runs then, even if its event loop hangs."""
+    """End the process if it still runs after this many seconds, even if its event loop hangs."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -31,7 +31,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def exit_without_joining(exit_code: int) -> None:
-    """End the process at once if it has another thread, which Python would join at exit."""
+    """End the process at once if it has another thread. Python would join that thread at exit."""
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

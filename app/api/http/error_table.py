@@ -1,6 +1,6 @@
-"""The one table from errors to HTTP, and the bodies of errors on the native API.
+"""The table that maps errors to HTTP, and the bodies of errors on the native API.
 
-A body has at most MAX_BODY_BYTES. Of what a caller sent it repeats only the name of a misspelt field.
+A body has at most MAX_BODY_BYTES. It repeats nothing that a caller sent except the name of a misspelt field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_FIELD_CHARACTERS = 100
 
 
 class Answer(NamedTuple):
-    """An error in HTTP. `code`: for programs. `reason`: label of transduce_rejected_total."""
+    """An error in HTTP. `code` is for programs. `reason` is the label of transduce_rejected_total."""
 
     status: int
     code: str
@@ -79,7 +79,7 @@ class OrjsonResponse(Response):
     def __init__(
         self, content: object, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """content: serialised in UTF-8. headers: beside those of the body's length and type."""
+        """content: the body, serialised in UTF-8. headers: those beside the body's length and type."""
         self.status_code = status_code
         self.background = None
         self.body = orjson.dumps(content)

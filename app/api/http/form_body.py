@@ -1,4 +1,4 @@
-"""Reads the fields of a dialect's request: JSON or urlencoded, also on GET, or in the query string."""
+"""Reads the fields of a dialect's request from the query string and from a JSON or urlencoded body, also on GET."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# By name: a value, or a list if a form repeats the field.
+# The value of each field by name. It is a list if a form repeats the field.
 Fields = dict[str, object]
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 async def read_fields(request: Request, *, max_bytes: int) -> Fields:
-    """The fields of the query string and of the body; of a field in both, the body's value.
+    """The fields of the query string and of the body. If both have a field, the body's value counts.
 
     A body without a content type is JSON if it begins with a brace, else a form. Raises UnsupportedMedia,
-    PayloadTooLarge as soon as one byte too many has arrived, MalformedRequest, RequestCancelled.
+    MalformedRequest, RequestCancelled. Raises PayloadTooLarge as soon as one byte too many has arrived.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)
@@ -52,7 +52,7 @@ def parse_json(body: bytes) -> Fields:
 
 
 def parse_form(body: bytes) -> Fields:
-    """The fields of a urlencoded form, with line ends as newlines. Raises MalformedRequest, PayloadTooLarge."""
+    """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge."""
     if _BROKEN_ESCAPE.search(body):
         raise MalformedRequest("the form has a percent sign that begins no escape")
     try:
@@ -74,7 +74,7 @@ def parse_form(body: bytes) -> Fields:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The body's bytes. Raises PayloadTooLarge as soon as one too many has arrived, RequestCancelled."""
+    """The body's bytes. Raises RequestCancelled, and PayloadTooLarge as soon as one byte too many has arrived."""
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -1,4 +1,4 @@
-"""Reads a request's body as JSON: checks its type, its size while it arrives, and its syntax."""
+"""Reads a request's body as JSON. Checks its content type, its size while it arrives, and its syntax."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
-# Bytes of the limit on a body for each array or object that it may hold. With fewer bytes, parsing a body of brackets
-# blocks the event loop for longer than some milliseconds; with more, bodies of many short arrays are refused.
+# A body may hold one array or object for each so many bytes of the limit on its size. If smaller, parsing a body of
+# brackets blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
 BYTES_A_CONTAINER = 8
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
     """The parsed body.
 
-    Raises UnsupportedMedia (not JSON in UTF-8, or compressed), PayloadTooLarge (as soon as one byte too many has
-    arrived, and for too many arrays and objects), MalformedRequest (also for NaN, numbers beyond a double, lone
-    surrogates, a byte order mark, nesting deeper than 1,024), RequestCancelled.
+    Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as one byte
+    too many has arrived, and for too many arrays and objects. Raises MalformedRequest for invalid JSON, NaN, numbers
+    beyond a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises RequestCancelled.
     """
     _check_media(request.scope["headers"])
     body: bytes | bytearray = b""
@@ -54,7 +54,7 @@ def too_large(max_bytes: int) -> PayloadTooLarge:
 
 
 def _check_media(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    first = dict(reversed([*headers]))  # of headers with one name the first
+    first = dict(reversed([*headers]))  # the first header of each name
     encoding = first.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding != "identity":
         raise UnsupportedMedia("compressed bodies are not read here")

@@ -1,7 +1,7 @@
-"""The middleware around every request, in pure ASGI: Starlette's BaseHTTPMiddleware hides disconnects.
+"""The middleware around every request. It is pure ASGI because Starlette's BaseHTTPMiddleware hides disconnects.
 
-`RequestScope` is the outermost: request id, answers to errors, headers, the log line and the metrics.
-`Gate` lies inside it: the declared size, then the API key.
+`RequestScope` is the outer one. It does the request id, responses to errors, headers, the log line and the metrics.
+`Gate` is the inner one. It checks the declared size of a body, then the API key.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RequestScope:
 
 
 def _unanswered(scope: Scope) -> int:
-    """The status of a request without an answer: its caller has disconnected, or else the server ends."""
+    """The status of a request without a response: either its caller has disconnected or the server ends."""
     reader = scope.get("extensions", {}).get(READER)
     cause = RequestCancelled if reader is not None and reader["has_left"]() else NotReady
     return ANSWERS[cause].status
@@ -120,7 +120,7 @@ def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
 
 
 class _Answer:
-    """Adds the server's headers to an answer, and keeps its status; 0 until it has one."""
+    """Adds the server's headers to a response and records its status, which is 0 until the response starts."""
 
     def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
         self._send = send
@@ -141,7 +141,10 @@ class _Answer:
 
 
 class Gate:
-    """Refuses, before the body is read, a declared size above the limit, a missing key, and pages of other sites."""
+    """Refuses a request before its body is read.
+
+    The reasons are a declared size above the limit, a missing or unknown key, and a page of another site.
+    """
 
     def __init__(
         self,
@@ -152,9 +155,9 @@ class Gate:
         larger: Mapping[str, int] | None = None,
         allowed_origins: Collection[str] = (),
     ) -> None:
-        """larger: the limit on a body's bytes for the paths that take more than the others.
+        """larger: the limit on a body's bytes, for the paths that take larger bodies than the others.
 
-        allowed_origins: of the pages of other sites that may send requests if no key is needed.
+        allowed_origins: the origins whose pages may send requests if no key is needed.
         """
         self._app = app
         self._keys = keys
@@ -186,9 +189,9 @@ class Gate:
 
 
 class Requester(NamedTuple):
-    """Who sent a request. caller: its API key's name. received_at: seconds of time.monotonic.
+    """Who sent a request. caller: the name of its API key. received_at: seconds of time.monotonic.
 
-    share: the share of the engine that the request counts to: the caller's, without keys that of the client's address.
+    share: the key by which the engine is shared fairly. It is the caller, or without keys the client's address.
     """
 
     request_id: str

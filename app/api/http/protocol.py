@@ -1,12 +1,13 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
-A connection that sends nothing, or its header or body byte by byte, is closed `read_timeout_s` after the first byte of
-a request was due. The limit concerns neither a request that is being answered nor an idle connection between requests;
-an idle one is closed only for another connection. A reader that reads nothing of an answer is cut off after `stall_s`.
-Until then at most 64 KiB and the current message are buffered for it.
+A request must arrive within `read_timeout_s` after its first byte was due. Otherwise the server closes the connection.
+This stops clients that send nothing, or send a header or body byte by byte. The limit does not apply while the server
+answers a request, nor to an idle connection between requests. The server closes an idle connection only to make room
+for another one. It cuts off a client that reads nothing of a response for `stall_s`. Until then it buffers at most
+64 KiB and the current message for that client.
 
-An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the header's end. A second
-parser then reads the same header without the offer, and the body.
+An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
+second parser then reads the same header without the offer, and after it the body.
 """
 
 from __future__ import annotations
@@ -50,20 +51,19 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# Key of a scope's extensions: whether the reader was cut off or has disconnected, a callback for when it does, and
-# the seconds that the request waited unread.
+# Key of a scope's extension, which tells whether the client is gone and how many seconds the request waited unread.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
-# Seconds in which a request has to arrive on a connection of the reserve. Larger: slow requests fill the reserve.
-# Smaller: probes from far away time out.
+# Seconds in which a request has to arrive on a connection of the reserve. If larger, slow requests fill the reserve.
+# If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
-# Bytes of chunk sizes, extensions and line ends for each byte of a body; chunks of one byte need five.
+# The most bytes of chunk sizes, extensions and line ends for each byte of a body. Chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: longest time without a read."""
+    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: longest time without a read by a client."""
 
     read_timeout_s: float
     stall_s: float
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         metrics: Metrics,
         table: ConnectionTable,
     ) -> None:
-        """table: of the connections of its port."""
+        """table: the connections of the same port."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._max_header_bytes = limits.max_header_bytes
@@ -254,7 +254,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """The answer is sent. A pipelined request whose body is still to come gets its read timeout now."""
+        """The response is sent. If the body of a pipelined request is still to come, its read timeout starts now."""
         super().on_response_complete()
         self._answered_at_s = self.loop.time()
         if self._is_idle():
@@ -270,7 +270,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return not any(unread) and not self.transport.get_write_buffer_size()
 
     def make_room(self) -> None:
-        """Close: another connection takes its place. A caller that has sent no request gets the reason."""
+        """Close for another connection, which takes this one's place. Send the reason if no request has arrived."""
         if self.transport.is_closing():
             return
         self._metrics.connections_displaced.inc()
@@ -282,17 +282,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The write buffer is full: start to watch the reader."""
+        """The write buffer is full: start to watch whether the client reads."""
         super().pause_writing()
         self._watch_reader()
 
     def resume_writing(self) -> None:
-        """The reader has taken some of it: stop to watch."""
+        """The client has read some of the buffer: stop watching."""
         self._stop_stall_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """The server ends: close a connection whose request is incomplete."""
+        """Close the connection if its request is incomplete, because the server ends."""
         if self._read_timer is not None:
             self._stop_reading_timer()
             self.transport.close()
@@ -300,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection was idle for too long. It is cut if its last answer is unread."""
+        """The connection was idle for too long: close it. If its last response is unread, cut it off."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -311,10 +311,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return cycle is None or cycle.response_complete
 
     def _release_reader(self) -> None:
-        """Replace what the scope can ask this connection by its final answers.
+        """Replace the scope's references to this connection by their final values.
 
-        Without references to the connection in its own scope, the connection and the body of its last request are
-        freed at once, not by the garbage collector.
+        Then the connection and the body of its last request are freed at once, and not by the garbage collector.
         """
         loop, has_stalled = self.loop, self._has_stalled
         self._on_leave = None
@@ -335,7 +334,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self.loop.call_soon(on_leave)
         else:
-            self.flow.resume_reading()  # without reading a disconnect goes unnoticed
+            self.flow.resume_reading()  # a disconnect is noticed only while the socket is read
 
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
@@ -355,7 +354,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
 
     def _check_reader(self, waited: int) -> None:
-        """Cut the connection off if the reader has read nothing; an orderly close would wait for it."""
+        """Cut the connection off if the client has read nothing. An orderly close would wait for the client."""
         if self._waiting() < waited:
             self._watch_reader()
         else:
@@ -364,7 +363,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _waiting(self) -> int:
-        """Bytes that the reader has not read, those in the kernel's buffer among them: it may hold megabytes."""
+        """Bytes that the client has not read. They include the kernel's buffer, which may hold megabytes."""
         sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
         return self.transport.get_write_buffer_size() + int(sent[0])
 
@@ -374,7 +373,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stall_timer = None
 
     def _unread_s(self) -> float:
-        """Seconds that the current request waited unread. A request sent ahead waits for the answers before it."""
+        """Seconds that the current request waited unread.
+
+        For a pipelined request, the time before the last earlier response does not count.
+        """
         waited_s = unread_s(self.transport.get_extra_info("socket"))
         if self._answered_at_s is None:
             return waited_s

@@ -1,4 +1,4 @@
-"""The last line of a start on a terminal: the server's address."""
+"""Prints the server's address, the last line that a start prints on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def print_address(host: str, port: int, *, has_page: bool) -> None:
     """Print the server's address on stderr, where that is a terminal."""
     if not sys.stderr.isatty():
         return
-    # A browser cannot open the address that stands for all of a machine's addresses.
+    # A browser cannot open the wildcard address.
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     page = f"the page is at {url}/" if has_page else f"the API is at {url}/v1/translate"

@@ -1,7 +1,7 @@
-"""The protocol's own checks of a request's head, and its answers to the requests that it refuses.
+"""Checks a request's head in the protocol, and makes the responses to the requests that the protocol refuses.
 
-The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding): a request is refused where two readers
-could disagree about its end or its host.
+The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding). A request is refused if two
+implementations could disagree about its end or its host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.api.http.error_table import HTTP_CODES, error_body
 
 
 class Refusal(NamedTuple):
-    """An answer without the application, after which the connection is closed."""
+    """A response that the protocol sends without the application. The connection is closed after it."""
 
     status: int
     message: str
@@ -57,7 +57,7 @@ FRAMING_NAMES = frozenset({b"host", b"transfer-encoding", b"expect"})
 
 
 class Framing:
-    """Of the current request: whether it has a Host, a chunked body, and an expectation of 100 Continue."""
+    """Whether the current request has a Host, a chunked body, and an expectation of 100 Continue."""
 
     __slots__ = ("expects_continue", "has_host", "is_chunked")
 
@@ -98,7 +98,7 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def refusal_of(error: httptools.HttpParserError) -> Refusal:
-    """The refusal that stopped the parser; NOT_HTTP if the parser itself found the fault."""
+    """The refusal that stopped the parser; NOT_HTTP if the parser itself found an error."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, RefusedRequest) else NOT_HTTP
 
@@ -109,7 +109,7 @@ def header_too_large(max_bytes: int) -> Refusal:
 
 
 def written(refusal: Refusal, request_id: str) -> bytes:
-    """A refusal as bytes, in the shape of the server's errors."""
+    """A refusal as bytes, in the format of the server's errors."""
     status, message = refusal
     body = error_body(HTTP_CODES[status], message, request_id)
     retry = b"retry-after: 1\r\n" if status == FULL.status else b""
@@ -125,7 +125,7 @@ def without_upgrade(
 ) -> bytes:
     """A head as bytes, without `Upgrade` and without the `upgrade` of `Connection`.
 
-    headers: names in lower case, and values, as a parser accepted them.
+    headers: names in lower case with their values. The parser has accepted them.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""uvicorn with the server's own protocol class, and a drain that completes every answer within a time limit."""
+"""uvicorn with the server's own protocol class and with a drain that completes the responses within a time limit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from app.observability.logging import log_event
 logger = logging.getLogger("app.server")
 # Seconds for connections to close after the last answer, before they are cut.
 CLOSE_TIMEOUT_S = 2
-# Seconds after the first signal in which another one counts as the same: make and some supervisors pass on to their
-# children a signal that the whole process group has received. Longer, and a second Ctrl-C takes as long to count.
+# Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
+# and make and some supervisors then send it to their children again. If longer, a second Ctrl-C counts only then.
 SAME_SIGNAL_S = 1.0
-# Seconds for everything after a drain, and after a second signal. Then the process ends at once.
+# Seconds for everything after a drain or after a second signal. When they are over the process ends at once.
 END_MARGIN_S = 5.0
 HURRIED_END_S = 3.0
 EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
@@ -36,9 +36,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Times in seconds. drain_delay_s: taking work after the signal; drain_timeout_s: then finishing it.
+    """drain_delay_s: seconds after the signal in which the server still takes requests.
 
-    table: of the served connections.
+    drain_timeout_s: seconds after those in which it finishes them. table: the served connections.
     """
 
     connections: ConnectionLimits
@@ -48,10 +48,26 @@ class ServeOptions:
     drain_timeout_s: float
 
 
-class Server(uvicorn.Server):
-    """Ends after the first SIGTERM or SIGINT once the work is done, at once after a second one.
+class SignalFilter:
+    """Tells the signals that count from copies of the first. clock: in seconds, steady."""
 
-    probe_listener: set before `run`, a second port that answers only probes.
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first_at_s: float | None = None
+
+    def counts(self) -> bool:
+        """Whether the signal that is received now counts: the first, and those SAME_SIGNAL_S after it or later."""
+        now_s = self._clock()
+        if self._first_at_s is None:
+            self._first_at_s = now_s
+            return True
+        return now_s - self._first_at_s >= SAME_SIGNAL_S
+
+
+class Server(uvicorn.Server):
+    """A server that drains after the first SIGTERM or SIGINT and ends at once after a second one.
+
+    probe_listener: a second port that answers only probes. It is set before `run`.
     exit_code: 0 after a drain, 128 + the signal after a second one, else the argument of `stop`.
     """
 
@@ -63,7 +79,7 @@ class Server(uvicorn.Server):
         *,
         close_engine: Callable[[], Awaitable[None]],
     ) -> None:
-        """close_engine: ends the engine's work now; its requests are answered 503."""
+        """close_engine: ends the engine's work at once. The server then answers its requests with 503."""
         protocol = functools.partial(
             BoundedProtocol, limits=options.connections, metrics=service.metrics, table=options.table
         )
@@ -88,7 +104,7 @@ class Server(uvicorn.Server):
         self._options = options
         self._close_engine = close_engine
         self._hurry = asyncio.Event()
-        self._signalled_at_s: float | None = None  # time.monotonic() of the first signal
+        self._signals = SignalFilter()
 
     def stop(self, exit_code: int) -> None:
         """End without waiting for work. Called on the event loop."""
@@ -98,7 +114,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals on the event loop: a handler between two bytecodes must not touch the requests' state."""
+        """Handle signals on the event loop. A Python signal handler could run in the middle of a change of state."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))
         for number in _SIGNALS:
@@ -135,15 +151,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _on_signal(self, number: int) -> None:
-        now_s = time.monotonic()
-        if self._signalled_at_s is not None and now_s - self._signalled_at_s < SAME_SIGNAL_S:
+        if not self._signals.counts():
             return
         if self.should_exit:
             self.stop(128 + number)
             self.force_exit = True
             exit_within(HURRIED_END_S, self.exit_code)
             return
-        self._signalled_at_s = now_s
         drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
         exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
@@ -164,12 +178,12 @@ class Server(uvicorn.Server):
 
 
 def block_signals() -> None:
-    """Block signals until the server's event loop handles them: an early one drains like any other."""
+    """Block signals until the server's event loop handles them, so that an early signal drains like any other."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OSError with a message that names host, port and reason."""
+    """A listening socket. Raises OSError with a message that names host, port and reason."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,9 +1,9 @@
-"""Request bodies as Pydantic models, and the one function that turns Pydantic's errors into the server's.
+"""Request bodies as Pydantic models, and the function that turns Pydantic's errors into the server's.
 
-A message names the field, the limit and the size of the value. It never holds the value: that may be a text.
+A message names the field, the limit and the size of the value. It never holds the value, which may be a text.
 
-Limits that are settings, or the model's, are annotations (`AtMost`, `MaxItems`, `MaxCharacters`) that name an
-attribute of the validation context.
+Some limits are settings or depend on the model. A field declares such a limit by an annotation (`AtMost`, `MaxItems`,
+`MaxCharacters`) that names an attribute of the validation context.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from app.errors import InvalidRequest, PayloadTooLarge, RequestError
 
 M = TypeVar("M", bound=BaseModel)
 Json = dict[str, Any]
-# Types of the errors that validators raise. The message of INVALID and TOO_LARGE follows the field's name; that of
-# the two _BODY is a sentence of its own. `field` and `at` of an error's context are the field or item below its place.
+# Types of the errors that validators raise. The message of INVALID and TOO_LARGE follows the field's name. The message
+# of the two _BODY types is a complete sentence. `field` and `at` in an error's context name the field or item that is
+# refused inside the value.
 INVALID = "invalid"
 TOO_LARGE = "too_large"
 INVALID_BODY = "invalid_body"
 TOO_LARGE_BODY = "too_large_body"
 MISSPELT = "misspelt"
 UNKNOWN = "unknown"
-# What follows the field's name, by Pydantic's type of error.
+# The text after the field's name, by Pydantic's type of error.
 _PREDICATES = {
     "string_type": "must be a string",
     "bool_type": "must be true or false",
@@ -62,8 +63,8 @@ _PREDICATES = {
 }
 # A misspelt name that an answer may repeat. Any other key may be a text.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
-# difflib's ratios, from 0 to 1: `taget` is 0.91 like `target`, `beams` 0.71 like `beam_size`. A lower ratio names
-# fields that are not meant; a higher one misses misspelt ones.
+# The least difflib ratio, from 0 to 1, of a misspelt name and the known one. `taget` and `target` have 0.91, `beams`
+# and `beam_size` 0.71. If lower, messages suggest fields that were not meant. If higher, they miss misspelt ones.
 _HINT_RATIO = 0.7
 _REFUSAL_RATIO = 0.75
 # Most unknown fields of one body that are compared with the known ones; each takes about ten microseconds.
@@ -74,7 +75,7 @@ _field_names: set[str] = set()
 class RequestBody(BaseModel):
     """Base of the models of bodies and of the objects in them. Types are strict: 4.0 and true are no whole numbers.
 
-    `missing_message`: what is said of a required field that is not there.
+    `missing_message`: the message for a required field that is missing.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
@@ -82,13 +83,13 @@ class RequestBody(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_options: Any) -> None:
-        """Note the names that a field's path in an answer may hold."""
+        """Collect the names that the path of a field in an error may contain."""
         _field_names.update(cls.model_fields)
 
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, value: object) -> object:
-        """Refuse the first unknown field, and null: a field is left out instead. Pydantic would list them all."""
+        """Refuse the first unknown field or null. Pydantic alone would list all of them."""
         if isinstance(value, dict):
             known = cls.model_fields
             for key, item in value.items():
@@ -296,7 +297,7 @@ def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> Non
 
 
 def limit_schema(schema: Any, context: object) -> Any:
-    """A JSON schema with the context's limits in the place of their names; one that the context lacks is left out."""
+    """A JSON schema in which each limit's name is replaced by its value. Limits that the context lacks are removed."""
     if isinstance(schema, list):
         return [limit_schema(each, context) for each in schema]
     if not isinstance(schema, dict):
@@ -317,14 +318,14 @@ def _limit_of(limit: int | str, info: ValidationInfo) -> int:
 
 
 def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
-    """The name in `known` that is most similar, upper and lower case alike; None if none is similar enough."""
+    """The most similar name in `known`, regardless of case; None if none is similar enough."""
     by_lower = {field.lower(): field for field in known}
     found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
     return by_lower[found[0]] if found else None
 
 
 def _path(loc: Sequence[int | str]) -> str:
-    """Such as `inputs[0].shape`. Keys of a caller's own, and tags of unions, are left out."""
+    """The path of a field, such as `inputs[0].shape`, without a caller's own keys and the tags of unions."""
     path = ""
     for part in loc:
         if isinstance(part, int):
@@ -335,7 +336,7 @@ def _path(loc: Sequence[int | str]) -> str:
 
 
 def _plain(context: Mapping[str, object]) -> dict[str, str]:
-    """Numbers and names as messages have them."""
+    """Numbers and names as messages show them."""
     plain = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in context.items()}
     if "expected" in plain:
         plain["expected"] = plain["expected"].replace("'", "").replace(" or ", ", ")

@@ -22,7 +22,7 @@ OutputName = Literal["translation", "source_language"]
 
 
 class InferParameters(RequestBody):
-    """What to translate to. A server of one pair of languages needs neither code."""
+    """The options of a translation. A server of one pair of languages needs neither language code."""
 
     source: Annotated[
         str | None, Field(description="language code of the texts; auto: detected, text by text")

@@ -25,12 +25,13 @@ from app.api.inference.models import (
     InferTensorType,
 )
 from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, read_infer, write_infer
-from app.api.languages import served_pair, served_target
+from app.api.languages import served_languages, served_pair, served_target
 from app.api.native.models import AUTO, DetectBody
 from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
+from app.translator import Translator
 
 HEADER_LENGTH = "inference-header-content-length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")
@@ -112,10 +113,10 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(path, **MODEL)
     async def metadata(request: Request) -> Response:
-        model, versions = _model(plain, request)
+        model = _model(plain, request).version
         answer: InferModel = {
-            "name": model,
-            "versions": [versions],
+            "name": model.name,
+            "versions": [model.version],
             "platform": "onnxruntime_onnx",
             "inputs": [_tensor_type(INPUT)],
             "outputs": [_tensor_type(each) for each in OUTPUTS],
@@ -124,13 +125,13 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(f"{path}/ready", **MODEL_READY)
     async def model_ready(request: Request) -> Response:
-        model, _ = _model(plain, request)
-        answer: InferModelReady = {"name": model, "ready": plain.service.why_not_ready() is None}
+        model = _model(plain, request).version
+        answer: InferModelReady = {"name": model.name, "ready": plain.service.why_not_ready() is None}
         return _health(answer, is_well=answer["ready"])
 
     @router.post(f"{path}/infer", **INFER)
     async def infer(request: Request) -> Response:
-        model = _model(plain, request)
+        translator = _model(plain, request)
         limits = plain.limits
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMedia("compressed bodies are not read here")
@@ -138,19 +139,20 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
         parsed = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
         texts = validate(DetectBody, {INPUT: list(parsed.texts)}, limits).texts
         try:
-            found = await plain.translate(request, texts, _plain_request(parsed.parameters, plain))
+            found = await plain.translate(request, texts, _plain_request(parsed.parameters, translator))
         except NoSuchPair as error:
             raise DialectError(400, f"{error} is not translated here") from error
         columns = {
             "translation": [each.text for each in found],
             "source_language": [each.source for each in found],
         }
-        return _answered(*write_infer(parsed, model, columns))
+        return _answered(*write_infer(parsed, translator.version, columns))
 
 
-def _plain_request(parameters: InferParameters, plain: PlainTranslator) -> PlainRequest:
-    """The request to the translator. Raises InvalidRequest."""
-    pairs, served = plain.pairs(), plain.languages()
+def _plain_request(parameters: InferParameters, translator: Translator) -> PlainRequest:
+    """The request to this model. Raises InvalidRequest."""
+    pairs = {(pair.source, pair.target) for pair in translator.manifest.language_pairs}
+    served = served_languages(pairs)
     source = parameters.source or _only({each for each, _ in pairs}, "source")
     target = parameters.target or _only({each for _, each in pairs}, "target")
     if source == AUTO:
@@ -165,6 +167,7 @@ def _plain_request(parameters: InferParameters, plain: PlainTranslator) -> Plain
         target,
         text_format=parameters.format,
         timeout_s=parameters.timeout / 1e6 or None,
+        model=translator.version.name,
     )
 
 
@@ -175,13 +178,17 @@ def _only(codes: set[str], field: str) -> str:
     return next(iter(codes))
 
 
-def _model(plain: PlainTranslator, request: Request) -> tuple[str, str]:
-    """Name and version of the served model. Raises NotReady, DialectError if the path names another."""
-    manifest = plain.service.check_open().manifest
-    version_number = request.path_params.get("number", manifest.version)
-    if (request.path_params["name"], version_number) != (manifest.name, manifest.version):
-        raise DialectError(404, f"there is one model here, {manifest.name}, version {manifest.version}")
-    return manifest.name, manifest.version
+def _model(plain: PlainTranslator, request: Request) -> Translator:
+    """The model that the path names. Raises NotReady, DialectError if there is none."""
+    models = plain.service.check_open()
+    found = models.named(request.path_params["name"])
+    if found is not None:
+        version_number = found.translator.version.version
+        if request.path_params.get("number", version_number) == version_number:
+            return found.translator
+    names = [f"{each.name}, version {each.translator.version.version}" for each in models]
+    what = f"there is one model here, {names[0]}" if len(names) == 1 else f"there are: {'; '.join(names)}"
+    raise DialectError(404, what)
 
 
 def _tensor_type(name: str) -> InferTensorType:

@@ -1,7 +1,8 @@
-"""Bodies of the Open Inference Protocol, version 2: one tensor of texts in, tensors of strings out.
+"""Reads and writes bodies of the Open Inference Protocol, version 2.
 
-Strings stand in the JSON, or follow it, each after its length as four little-endian bytes; a header then has the number
-of the body's bytes that are JSON (the binary tensor data extension of KServe and Triton).
+A request has one tensor of texts. A response has tensors of strings. The strings are in the JSON, or follow it as in
+the binary tensor data extension of KServe and Triton. There each string comes after its length in four little-endian
+bytes, and a header has the number of bytes that are JSON.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ DATA_FIELD = "inputs[0].data"
 
 @dataclass(frozen=True)
 class InferRequest:
-    """A request, its texts in row-major order.
+    """A request, with its texts in row-major order.
 
-    shape: of the input, and of every output. outputs: the requested ones, by name, and whether each is sent as bytes.
+    shape: the shape of the input and of every output. outputs: the name of each requested output, and whether it is
+    sent as bytes.
     """
 
     request_id: str | None
@@ -47,9 +49,9 @@ class InferRequest:
 
 
 def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> InferRequest:
-    """header_length: how many bytes of the body are JSON; None: all. max_items: elements of the tensor.
+    """The request of a body. Raises MalformedRequest, InvalidRequest, PayloadTooLarge.
 
-    Raises MalformedRequest, InvalidRequest, PayloadTooLarge.
+    header_length: how many bytes of the body are JSON; None for all. max_items: the most elements of the tensor.
     """
     size = len(body)
     if header_length is not None:
@@ -78,7 +80,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
 def write_infer(
     request: InferRequest, model: tuple[str, str], columns: Mapping[str, Sequence[str]]
 ) -> tuple[bytes, int | None]:
-    """The answer, and how many bytes of it are JSON: None if all are. model: name and version."""
+    """The response's body, and how many bytes of it are JSON; None if all are. model: its name and version."""
     parts: list[bytes] = []
     outputs: list[InferOutput] = []
     for name, is_binary in request.outputs.items():

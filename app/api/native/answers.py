@@ -1,7 +1,7 @@
 """The types of the native API's answers; `app.api.native.results` fills them.
 
-They are TypedDicts: the server builds plain dictionaries that mypy checks, and Pydantic makes the OpenAPI document of
-the types. A field that is not required is in an answer only if the request sets what its description names.
+They are TypedDicts. The server builds plain dictionaries, mypy checks them, and Pydantic makes the OpenAPI document
+from the types. The response holds an optional field only when the request sets what the field's description names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-A field's default stands for its absence: `model_fields_set` has the fields that the body sets.
+A field's default only marks its absence. `model_fields_set` has the fields that the body sets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 class NativeLimits:
     """The validation context: the limits of the server and of the model that it serves.
 
-    max_target_length: subwords of a translation.
+    max_target_length: the most subwords of a translation.
     """
 
     max_items: int
@@ -128,7 +128,7 @@ def _doc(description: str, **options: Any) -> Any:
 
 Texts = Annotated[str | list[str], OneOrMore("max_items", "max_item_characters")]
 Language = Annotated[str, Field(min_length=1, max_length=MAX_LANGUAGE_CHARACTERS)]
-# Values of an enumeration, in a body that is strict elsewhere.
+# Lets an enumeration be given by its value, although the types of a body are strict.
 _CHOICE = Field(strict=False)
 Tags = Annotated[
     list[Annotated[str, MaxCharacters(MAX_TAG_CHARACTERS)]],
@@ -218,6 +218,12 @@ class _ModelBody(DetectBody):
 
     source: Annotated[Language, _doc("language code of the texts; auto: detected, text by text")]
     target: Annotated[Language, _doc("language code of the translations")]
+    model: Annotated[
+        str | None,
+        _doc(
+            "name of the model, as in /v1/models; absent: the first that serves the languages", max_length=200
+        ),
+    ] = None
     length_penalty: Annotated[
         AlphaOrFormula | None,
         _doc("exponent of the model's own formula, or a formula by name; absent: the model's"),

@@ -1,4 +1,7 @@
-"""The native API's bodies as requests to the translator: what a body leaves out is the model's or the server's."""
+"""Turns the native API's bodies into requests to the translator.
+
+A field that a body leaves out takes the default of the model or of the server.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from app.text.parsed_text import TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import ScoreRequest, TranslationRequest
 
-# The bodies' fields that are `DecodingOptions`. A body without any of them has the model's options.
+# The fields of bodies that set `DecodingOptions`. A body without any of them has the model's options.
 SEARCH_FIELDS = frozenset({
     "beam_size",
     "num_hypotheses",
@@ -50,7 +53,8 @@ SEARCH_FIELDS = frozenset({
     "num_alternatives",
     "alignment",
 })  # fmt: skip
-# Seeds of requests without one. With the sample's number added they stay whole numbers that a double holds exactly.
+# The server draws a seed below this for a request without one. The sum of seed and sample number then still fits a
+# double exactly.
 NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
 _NO_RULES = XmlRules()
 
@@ -66,7 +70,7 @@ class NativeParser:
         defaults: DecodingOptions,
         pairs: Collection[tuple[str, str]] = (),
     ) -> None:
-        """bounds: of the model's options. defaults: the options that a body leaves out.
+        """bounds: the limits of the model's options. defaults: the values of options that a body leaves out.
 
         pairs: source and target of each pair that is served.
         """
@@ -108,6 +112,7 @@ class NativeParser:
             target_prefixes=fields.prefixes,
             token_scores=fields.token_scores,
             attention=fields.attention,
+            model=fields.model,
         )
 
     def detect(self, body: object) -> tuple[str, ...]:
@@ -132,6 +137,7 @@ class NativeParser:
             options=options,
             token_scores=fields.token_scores,
             attention=fields.attention,
+            model=fields.model,
         )
 
     def _options(self, fields: TranslateBody) -> DecodingOptions:
@@ -141,16 +147,16 @@ class NativeParser:
         return self._made(_set_options(fields))
 
     def _made(self, options: dict[str, Any]) -> DecodingOptions:
-        """The defaults with these in their places. Without beam_size, num_hypotheses or sampling decides the beam."""
+        """The defaults, overridden by these options. Without beam_size, num_hypotheses or sampling sets the beam."""
         if "beam_size" not in options:
             widest = max(self._defaults.beam_size, options.get("num_hypotheses", 1))
             options["beam_size"] = 1 if "sampling" in options else min(widest, self._limits.max_beam_size)
-        if "sampling" in options:  # with a seed of its own
+        if "sampling" in options:  # each request has its own seed, so these options are not cached
             return _decoding_options.__wrapped__(self._defaults, tuple(options.items()), self._bounds)
         return _decoding_options(self._defaults, tuple(options.items()), self._bounds)
 
     def _languages(self, source: str, target: str) -> tuple[str | None, str]:
-        """The served languages that the codes mean, or else the codes; source None: to be detected."""
+        """The served languages that the codes mean, or else the codes. A source to be detected is None."""
         if source == AUTO:
             return None, served_target(target, {each for _, each in self._pairs})
         return served_pair(source, target, self._pairs)
@@ -165,7 +171,7 @@ class NativeParser:
 def _decoding_options(
     defaults: DecodingOptions, options: tuple[tuple[str, Any], ...], bounds: Bounds
 ) -> DecodingOptions:
-    """The defaults with these in their places, checked; kept, since most requests of a caller have the same."""
+    """The defaults, overridden by these options and checked. Cached, since most requests of a caller have the same."""
     made = replace(defaults, **dict(options))
     check_options(made, bounds)
     return made
@@ -185,7 +191,7 @@ def _set_options(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
 
 
 def _sampling(fields: Sampling) -> decoding.Sampling:
-    """Without a seed every request draws anew."""
+    """The sampling options of a body. Without a seed, each request gets a random one."""
     is_seeded = fields.seed is not None
     return decoding.Sampling(
         temperature=fields.temperature,
@@ -211,6 +217,6 @@ def _terms(terms: dict[str, str]) -> tuple[Term, ...]:
 
 
 def _check_attention(fields: TranslateBody | ScoreBody, options: DecodingOptions) -> None:
-    """Raises InvalidRequest for attention without the alignment that it is part of."""
+    """Raise InvalidRequest for attention without alignment."""
     if fields.attention and not options.alignment:
         raise InvalidRequest("attention needs alignment, which is off", field="attention")

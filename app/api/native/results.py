@@ -1,4 +1,4 @@
-"""The translator's results as answers of the native API."""
+"""Turns the translator's results into responses of the native API."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _pair_score(score: PairScore, request: ScoreRequest) -> PairScoreAnswer:
 
 
 def _tokens(tokens: Sequence[Token], *, start: int = 0) -> list[TokenAnswer]:
-    """start: the offset of the tokens' spans in the answer's text."""
+    """The tokens of a response. start: the offset of their spans in the response's text."""
     return [_token(token, start) for token in tokens]
 
 

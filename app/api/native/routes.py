@@ -13,6 +13,7 @@ from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
+from app.api.languages import served_pair
 from app.api.limits import RequestLimits
 from app.api.native.answers import (
     DetectAnswer,
@@ -23,13 +24,22 @@ from app.api.native.answers import (
     ScoreAnswer,
     TranslateAnswer,
 )
-from app.api.native.models import DetectBody, ScoreBody, TranslateBody
+from app.api.native.models import AUTO, DetectBody, ScoreBody, TranslateBody
 from app.api.native.requests import NativeParser
 from app.api.native.results import detect_answer, score_answer, translate_answer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
 from app.engine.limits import option_bounds
-from app.translator import ScoreRequest, Timings, TranslationRequest, Translator, Usage
+from app.translator import (
+    Models,
+    ModelVersion,
+    ScoreRequest,
+    ServedModel,
+    Timings,
+    TranslationRequest,
+    Translator,
+    Usage,
+)
 
 TAG = "native"
 # Code points of a request's texts above which another thread builds its answer, which can take a tenth of a second.
@@ -80,45 +90,46 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
     async def translate(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
-        with service.work() as translator:
-            parsed = parser_of(translator, limits).translate(body, requester_of(request))
-            result = await while_connected(request, translator.translate(parsed))
-            model = model_name(translator)
-            answer = await build_answer(translator, parsed, lambda: translate_answer(result, parsed, model))
+        with service.work() as models:
+            parsed = parser_of(models, body, limits).translate(body, requester_of(request))
+            result = await while_connected(request, models.translate(parsed))
+            model = model_name(result.model)
+            answer = await build_answer(models, parsed, lambda: translate_answer(result, parsed, model))
             return _answered(request, service, result, answer)
 
     @router.post("/v1/score", **SCORE)
     async def score(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
-        with service.work() as translator:
-            parsed = parser_of(translator, limits).score(body, requester_of(request))
-            result = await while_connected(request, translator.score(parsed))
-            model = model_name(translator)
-            answer = await build_answer(translator, parsed, lambda: score_answer(result, parsed, model))
+        with service.work() as models:
+            parsed = parser_of(models, body, limits).score(body, requester_of(request))
+            result = await while_connected(request, models.score(parsed))
+            model = model_name(result.model)
+            answer = await build_answer(models, parsed, lambda: score_answer(result, parsed, model))
             return _answered(request, service, result, answer)
 
     @router.post("/v1/detect", **DETECT)
     async def detect(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
-        with service.work() as translator:
-            texts = parser_of(translator, limits).detect(body)
-            detected = await while_connected(request, translator.detect(texts))
+        with service.work() as models:
+            texts = parser_of(models, body, limits).detect(body)
+            detected = await while_connected(request, models.detect(texts))
             return OrjsonResponse(detect_answer(detected))
 
     @router.get("/v1/models", **MODELS)
     async def models() -> Response:
-        answer: ModelsAnswer = {"models": [_model(service.check_open(), service.precision)]}
+        answer: ModelsAnswer = {"models": [_model(each) for each in service.check_open()]}
         return OrjsonResponse(answer)
 
 
-def _model(translator: Translator, precision: str) -> ModelAnswer:
+def _model(model: ServedModel) -> ModelAnswer:
+    translator = model.translator
     manifest = translator.manifest
     defaults = manifest.decoding
     return {
-        **model_name(translator),
-        "precision": precision,
+        **model_name(translator.version),
+        "precision": model.precision,
         "language_pairs": [
             {"source": pair.source, "target": pair.target} for pair in manifest.language_pairs
         ],
@@ -138,24 +149,33 @@ def server_timing(timings: Timings) -> str:
     return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
 
 
-def model_name(translator: Translator) -> ModelName:
+def model_name(model: ModelVersion) -> ModelName:
     """The model's name and version, for an answer."""
-    return {"name": translator.manifest.name, "version": translator.manifest.version}
+    return {"name": model.name, "version": model.version}
 
 
 async def build_answer(
-    translator: Translator, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
+    models: Models, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
     """Return the result of `build`, which runs on another thread if the answer is long."""
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
-    return await translator.off_loop(build) if is_long else build()
+    return await models.default.off_loop(build) if is_long else build()
 
 
-@functools.lru_cache(maxsize=1)
-def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
-    """The parser of bodies for the model that is served."""
+def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
+    """The parser for a body: that of the model which it needs, as far as an unchecked body tells."""
+    translator = models.default
+    if len(models) > 1 and isinstance(body, dict):
+        codes = [body.get(field) for field in ("source", "target", "model")]
+        source, target, name = (code if isinstance(code, str) else None for code in codes)
+        source, target = served_pair(source or AUTO, target or "", models.pairs)
+        translator = models.likely(None if source == AUTO else source, target, name)
+    return _parser(translator, models.pairs, limits)
+
+
+@functools.lru_cache(maxsize=64)
+def _parser(translator: Translator, pairs: frozenset[tuple[str, str]], limits: RequestLimits) -> NativeParser:
     bounds = option_bounds(translator.engine.limits)
-    pairs = [(pair.source, pair.target) for pair in translator.manifest.language_pairs]
     return NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=pairs)
 
 

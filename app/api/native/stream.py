@@ -1,7 +1,7 @@
-"""POST /v1/translate/stream: the translation while it is made, as server-sent events.
+"""POST /v1/translate/stream: sends a translation as server-sent events while it is made.
 
-The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If none is
-ready for `keep_alive_s`, the stream begins without one, so that no proxy times out.
+The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If no piece
+is ready within `keep_alive_s`, the stream begins without one, so that no proxy times out.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from app.api.native.stream_events import KEEP_ALIVE, EventBuffer
 from app.api.openapi import operation
 from app.api.service import Service
 from app.errors import RequestCancelled, ServiceError
-from app.translator import TranslationRequest, Translator
+from app.translator import Models, TranslationRequest, Translator
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
-# Bytes of one write. The next one waits until the reader has read enough; larger ones take more memory a slow reader.
+# The most bytes of one write. The next write waits until the client has read enough. If larger, each slow client takes
+# more memory.
 CHUNK_BYTES = 65_536
 STREAM = operation(
     TAG,
@@ -71,8 +72,7 @@ def add_stream_route(
     async def stream(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
-        translator = service.check_open()
-        parsed = parser_of(translator, limits).translate(body, requester_of(request))
+        parsed = parser_of(service.check_open(), body, limits).translate(body, requester_of(request))
         return EventStream(service, parsed, stream_limits)
 
 
@@ -90,9 +90,10 @@ class EventStream(Response):
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Raises as the translation; if the stream has begun, an event has the error too."""
-        with self._service.work() as translator:
-            work = asyncio.ensure_future(self._body(translator, scope))
+        """Send the stream. Raises what the translation raises. After the start an event reports the error too."""
+        with self._service.work() as models:
+            translator = await models.only_translator(self._request)
+            work = asyncio.ensure_future(self._body(models, translator, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
             for task in (work, watcher):
                 task.add_done_callback(lambda _: self._feed.news.set())
@@ -106,12 +107,12 @@ class EventStream(Response):
                 for name, number in self._feed.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
-    async def _body(self, translator: Translator, scope: Scope) -> bytes:
+    async def _body(self, models: Models, translator: Translator, scope: Scope) -> bytes:
         """Translate, and return the body of /v1/translate."""
         request = self._request
         result = await translator.translate(request, self._feed)
-        model = model_name(translator)
-        answer = await build_answer(translator, request, lambda: translate_answer(result, request, model))
+        model = model_name(result.model)
+        answer = await build_answer(models, request, lambda: translate_answer(result, request, model))
         scope["state"]["num_sentences"] = result.num_sentences
         record_usage(self._service, result)
         self._timing = server_timing(result.timings)
@@ -143,10 +144,10 @@ class EventStream(Response):
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
             await line.start()
-            await line.send(self._feed.start(model_name(translator)))
+            await line.send(self._feed.start(model_name(translator.version)))
 
     async def _end(self, line: _EventWriter, translator: Translator, work: asyncio.Task[bytes]) -> None:
-        """Send the last event. Raises as the translation."""
+        """Send the last event. Raises what the translation raises."""
         try:
             body = work.result()
         except ServiceError as error:
@@ -160,7 +161,7 @@ class EventStream(Response):
 
 
 class _EventWriter:
-    """Writes the stream to the reader."""
+    """Writes the stream to the client."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
@@ -171,9 +172,9 @@ class _EventWriter:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
-        """Send a part of the stream; at most two CHUNK_BYTES of it are still buffered afterwards.
+        """Send a part of the stream. On return at most twice CHUNK_BYTES of it are still buffered.
 
-        Raises RequestCancelled if the reader was cut off because it read nothing.
+        Raises RequestCancelled if the client was cut off because it read nothing.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):

@@ -2,8 +2,8 @@
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-Unsent text is kept by segment, and new text is appended to it: a slow reader gets fewer, longer events, and for a
-reader that reads nothing the server holds each text once.
+Unsent text is kept by segment, and new text is appended to it. A slow client therefore gets fewer, longer events. For
+a client that reads nothing the server holds each text only once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def event(name: str, data: bytes) -> bytes:
 
 @dataclass
 class _Unsent:
-    """One segment's unsent changes. replacement: its new text; delta: the text appended to that or to the sent text."""
+    """One segment's unsent changes.
+
+    replacement: the segment's new text. delta: the text to append to the replacement, or else to the sent text.
+    """
 
     replacement: str | None = None
     delta: str = ""
@@ -39,7 +42,7 @@ class _Unsent:
 class EventBuffer:
     """An `Observer` that keeps events until they are sent. It is used on the event loop only.
 
-    news: set at each change; its waiter clears it.
+    news: set at each change. The task that waits for it clears it.
     """
 
     def __init__(self) -> None:
@@ -85,17 +88,17 @@ class EventBuffer:
         return self._made("start", {"model": model, "num_segments": self._num_segments, "texts": texts})
 
     def take(self) -> bytes:
-        """The unsent events, in the order in which their segments changed; they count as sent."""
+        """The unsent events, in the order in which their segments changed. They then count as sent."""
         unsent, self._unsent = self._unsent, {}
         return b"".join(self._events(*place, each) for place, each in unsent.items())
 
     def done(self, body: bytes) -> bytes:
-        """The last event. body: of the answer of /v1/translate."""
+        """The last event. body: the body that /v1/translate would send."""
         self.num_sent["done"] += 1
         return event("done", body)
 
     def error(self, body: bytes) -> bytes:
-        """The last event of a failed translation. body: of the error's answer."""
+        """The last event of a failed translation. body: the body of the error response."""
         self.num_sent["error"] += 1
         return event("error", body)
 

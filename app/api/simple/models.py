@@ -15,7 +15,7 @@ from app.api.limits import RequestLimits
 
 
 def _to_number(value: object) -> object:
-    """A form has a number as digits. As many of them are read as any limit has."""
+    """The number that a form sends as a string of digits. Nine characters are read, more than any limit has."""
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdecimal():

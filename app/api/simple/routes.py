@@ -1,4 +1,4 @@
-"""The dialect at the root: /translate, /detect, /languages, JSON or urlencoded. docs/http-dialects.md."""
+"""The dialect at the root: /translate, /detect and /languages in JSON or urlencoded. See docs/http-dialects.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADERS = (
 PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings", "/suggest")
 FILE_PATHS = ("/translate_file", "/download_file/")
 FRONTEND_TIMEOUT_MS = 500
-# Code points of a language's code that an error repeats.
+# The most code points of a language code that an error repeats.
 MAX_SHOWN_CHARACTERS = 10
 TAG = "simple"
 ERRORS = Errors(
@@ -108,7 +108,7 @@ DIALECT = Dialect(
     paths=(*PATHS, *FILE_PATHS),
     body=lambda _status, message: {"error": message},
     map_error=_map_error,
-    # The key of an upload stands in its form.
+    # An upload has its key in the form.
     open_paths=frozenset((*PATHS, "/translate_file")),
     any_site_paths=frozenset(PATHS),
     headers=HEADERS,
@@ -118,7 +118,7 @@ DIALECT = Dialect(
 def add_simple_routes(
     router: APIRouter, plain: PlainTranslator, keys: ApiKeys, *, file_suffixes: Sequence[str] = ()
 ) -> None:
-    """Add the routes. file_suffixes: of the files that are translated; empty if none are."""
+    """Add the routes. file_suffixes: the suffixes of files that the server translates; empty if it translates none."""
 
     @router.post("/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
@@ -159,7 +159,7 @@ def add_simple_routes(
 def _add_descriptions(
     router: APIRouter, plain: PlainTranslator, *, has_keys: bool, file_suffixes: Sequence[str]
 ) -> None:
-    """Add the routes without a key: clients read them before they have one."""
+    """Add the routes that need no key. Clients call them before they have one."""
 
     @router.get("/languages", **LANGUAGES)
     async def languages() -> Response:
@@ -208,7 +208,7 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
 
 
 def served(code: str, plain: PlainTranslator) -> str:
-    """The served language of a code. Raises DialectError, which repeats the code if it is too short to be a text."""
+    """The served language of a code. Raises DialectError. Its message repeats the code only if that is short."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()
@@ -217,7 +217,7 @@ def served(code: str, plain: PlainTranslator) -> str:
 
 
 def unavailable(error: NoSuchPair) -> DialectError:
-    """The error of a pair that is not translated, in the words that clients know."""
+    """The error for a pair that is not translated, in the wording that clients of this API expect."""
     source, target = (f"{language_name(code)} ({code})" for code in (error.source, error.target))
     return DialectError(400, f"{target} is not available as a target language from {source}")
 
@@ -236,7 +236,7 @@ def _translate_answer(body: SimpleTranslateBody, found: Sequence[PlainTranslatio
 
 
 def _detected(language: str, confidence: float) -> SimpleDetection:
-    """confidence: 0 to 1; in the answer 0 to 100."""
+    """confidence: from 0 to 1. The response has it from 0 to 100."""
     return {"confidence": round(confidence * 100, 1), "language": language}
 
 

@@ -1,4 +1,4 @@
-"""Documents at /v2: POST /v2/document, then its status and its result. docs/files.md."""
+"""Documents at /v2: POST /v2/document, then the routes of its status and its result. See docs/files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Glossaries at /v2: made, listed, read and deleted, each by the key that made it. docs/http-dialects.md."""
+"""Creates, lists, reads and deletes glossaries at /v2. Only the key that created a glossary can use it.
+
+See docs/http-dialects.md.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ from app.stores.glossaries import (
 
 T = TypeVar("T")
 TSV = "text/tab-separated-values"
-# Seconds until another try, in which another process may unlock the file. With a longer time callers wait in vain.
+# Seconds after which a caller may retry, because another process may have unlocked the file. If longer, callers wait
+# longer than necessary.
 RETRY_AFTER_S = 5.0
 PAIRS = operation(TAG, "The pairs of languages that a glossary can have", V2GlossaryPairs, errors=ERRORS)
 CREATE = operation(
@@ -121,7 +125,7 @@ def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
 
 
 async def _stored(work: Callable[[], T]) -> T:
-    """Work with the store, off the event loop. Raises DialectError, and NotReady if it is locked or full."""
+    """Call the store off the event loop. Raises DialectError, and NotReady if the store is locked or full."""
     try:
         return await asyncio.to_thread(work)
     except GlossaryNotFound as error:
@@ -136,7 +140,7 @@ async def _stored(work: Callable[[], T]) -> T:
 
 
 def _described(glossary: StoredGlossary) -> V2Glossary:
-    """The answer for one glossary. Clients need the milliseconds."""
+    """The description of one glossary. Clients need the milliseconds in its time."""
     created_at = glossary.created_at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     return {
         "glossary_id": glossary.glossary_id,

@@ -1,4 +1,4 @@
-"""Languages as the /v2 routes name them: upper-case codes, regional varieties among the targets only."""
+"""Language codes of the /v2 routes. They are in upper case, and only targets have regional varieties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from app.api.v2.models import V2Language
 from app.errors import InvalidRequest
 from app.text.language_names import language_name
 
-# The regional varieties that a model of a language serves. Clients refuse the bare code as a target themselves.
+# The regional varieties that a model of a language serves. Clients themselves refuse such a language's bare code as a
+# target.
 _VARIETIES = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -38,7 +39,7 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
-    """The served languages of a body's codes; source None if that is empty. Raises InvalidRequest."""
+    """The served languages of a body's codes. An empty source gives None. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
     found = _served("target_lang", target, targets)
     return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found

@@ -1,6 +1,6 @@
 """The bodies that the /v2 routes read, and the types of their answers.
 
-A body is JSON or urlencoded: what JSON has as a number, a boolean or an array, a form has as a string.
+A body is JSON or urlencoded. A form has strings where JSON has numbers, booleans or arrays.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Tags = Annotated[
     Field(max_length=MAX_TAGS, fail_fast=True),
     BeforeValidator(_to_list),
 ]
-# The server would ignore such a field, and the answer would not be what it says.
+# A field that is refused if set. The server would otherwise ignore it and answer with something else than it asks for.
 NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 Ignored = Annotated[Any, Field(description="ignored")]
 SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
@@ -221,7 +221,7 @@ class V2Language(TypedDict):
 
 
 class V2Usage(TypedDict):
-    """Code points that the caller's key had translated since the server's start, and their limit."""
+    """How many code points the server has translated for the caller's key since its start, and their limit."""
 
     character_count: int
     character_limit: int

@@ -1,4 +1,4 @@
-"""The dialect at /v2: /v2/translate, /v2/languages, /v2/usage, JSON or urlencoded. docs/http-dialects.md."""
+"""The routes /v2/translate, /v2/languages and /v2/usage; bodies are JSON or urlencoded. docs/http-dialects.md."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
-# Of these, style rules, writing and the glossaries of /v3 are not served, and documents only by a setting. Their errors
-# have the shape that the same clients read.
+# Errors on all these paths have this dialect's format. The server does not implement /v2/write/ and /v3/. It serves
+# /v2/document only if the setting TRANSDUCE_FILES_ENABLED is on. A path with a final "/" stands for all paths below it.
 PATHS = (
     "/v2/translate",
     "/v2/languages",
@@ -101,7 +101,7 @@ DIALECT = Dialect(
 
 
 def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter) -> None:
-    """Add the routes."""
+    """Add the routes of this module to the router."""
 
     @router.post("/v2/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
@@ -141,7 +141,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
 
 
 async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
-    """The request to the translator. Raises InvalidRequest, DialectError."""
+    """Return the request to the translator. Raises InvalidRequest, DialectError."""
     source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
     if body.formality in {"more", "less"}:
         raise InvalidRequest(
@@ -169,7 +169,10 @@ async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateB
 async def stored_glossary(
     plain: PlainTranslator, owner: str, glossary_id: str | None, pair: tuple[str | None, str]
 ) -> Glossary | None:
-    """The glossary of an id, for these languages; None without an id. Raises DialectError."""
+    """Return the glossary with this id; None without an id.
+
+    Raises DialectError if the owner has no such glossary, or if it is for other languages.
+    """
     if not glossary_id:
         return None
     store = plain.service.glossaries
@@ -184,7 +187,7 @@ async def stored_glossary(
 
 
 def _row(body: V2TranslateBody, text: str, found: PlainTranslation) -> V2TranslationRow:
-    """One text's row. Characters are code points, those of markup counted."""
+    """Return the row of one text. billed_characters counts code points, markup included."""
     row: V2TranslationRow = {
         "detected_source_language": base_of(found.source),
         "text": found.text,

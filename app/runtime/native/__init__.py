@@ -1,6 +1,6 @@
-"""The native CPU kernels: a C++ library of ONNX Runtime custom operators, and calls of its C functions.
+"""The native CPU kernels, a C++ library of ONNX Runtime custom operators, and the calls of its C functions.
 
-The library is for x86-64 with AVX-512 VNNI (docs/native-kernels.md). ONNX Runtime is not loaded here: a session
+The library is for x86-64 with AVX-512 VNNI (docs/native-kernels.md). This module does not load ONNX Runtime. A session
 receives the library's path.
 """
 
@@ -20,7 +20,8 @@ from app.runtime.stop_condition import StopCondition
 
 # Return values of transduce_copy_rows for copies that fail.
 NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
-# Row copies in a step of the widest beam: at most 15. With fewer entries advance_beam would write past the array.
+# Room for the row copies of a step of the widest beam, which are at most 15. If smaller, advance_beam would write past
+# the array.
 MAX_COPIES = 16
 # The C functions that are called here. A library that lacks one was built before the code last changed.
 FUNCTIONS = (
@@ -33,7 +34,7 @@ FUNCTIONS = (
     "transduce_set_spin_us",
     "transduce_share_threads",
 )
-# In the order of native/block_times.h.
+# The order must be that of native/block_times.h.
 STACKS = ("encoder", "decoder")
 BLOCK_KINDS = (
     "embedding",
@@ -55,8 +56,8 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
     """Set how many threads share an operator, the caller included (initially 1). Returns how many there are.
 
     spin_us: microseconds for which an idle thread polls for the next operator before it sleeps (initially 150); None
-    keeps the value. There are fewer threads than requested if the system starts no more. One thread pool serves all
-    sessions of the process. Raises ValueError for less than 1, RuntimeError if the library cannot be used.
+    keeps the value. There are fewer threads than requested if the system refuses to start more. One thread pool serves
+    all sessions of the process. Raises ValueError for less than 1, RuntimeError if the library cannot be used.
     """
     if num_threads < 1:
         raise ValueError(f"num_threads is {num_threads}; it must be at least 1")
@@ -68,9 +69,9 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
 
 
 def share_threads(num_sharing: int) -> None:
-    """Use 1/num_sharing of the threads, at least one, from the next operator on; the others sleep.
+    """Use 1/num_sharing of the threads, at least one, from the next operator on. The others sleep.
 
-    Not to be called while an operator runs. Raises RuntimeError if the library cannot be used.
+    Must not be called while an operator runs. Raises RuntimeError if the library cannot be used.
     """
     _library().transduce_share_threads(num_sharing)
 
@@ -78,8 +79,8 @@ def share_threads(num_sharing: int) -> None:
 def allow_matrix_tiles(is_allowed: bool) -> bool:
     """Allow or forbid AMX-INT8 tile registers for int8 products (initially allowed). The results are equal.
 
-    Returns whether they are used now: False also if the processor or the system has none. Raises RuntimeError if the
-    library cannot be used.
+    Returns whether the registers are used now, which is False also if the processor or the system has none. Raises
+    RuntimeError if the library cannot be used.
     """
     return bool(_library().transduce_allow_matrix_tiles(int(is_allowed)))
 
@@ -96,11 +97,11 @@ def block_times() -> dict[str, dict[str, float]]:
 
 
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
-    """Copy parts of rows to rows in every plane, as if all at once; the thread pool shares the planes.
+    """Copy parts of rows to rows in every plane, as if all at once. The thread pool shares the planes.
 
     values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
-    part; each target once. Raises IndexError for a row out of range, ValueError for bytes out of range, MemoryError,
-    after which the target rows are undefined.
+    part, each target once. Raises IndexError for a row out of range, and ValueError for bytes out of range. Raises
+    MemoryError, after which the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
@@ -129,7 +130,7 @@ class DecodeArgs:
     def set_args(self, addresses: list[int], num_steps: int, stop: StopCondition) -> None:
         """Set the beams, the most steps and the stop condition of this thread's next call.
 
-        addresses: of `SharedBeam` memory. The arguments apply to that one call.
+        addresses: the addresses of `SharedBeam` memory. The arguments apply to one call only.
         """
         count = len(addresses)
         if count:
@@ -141,7 +142,7 @@ class DecodeArgs:
         )
 
     def clear_args(self) -> None:
-        """Clear the arguments after a failed call, which may have ended before it read them."""
+        """Clear the arguments after a failed call. The call may have ended before it read them."""
         self._set(None, 0, 1, 0, None, 0, None)
 
     def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:

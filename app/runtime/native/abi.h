@@ -1,8 +1,8 @@
 // The binary layout of the part of ONNX Runtime's C interface that the operators use.
 //
-// The wheel brings no headers. OrtApi is a table of function pointers that grows only at its end, so an index is stable
-// from the version on that added it. Source: include/onnxruntime/core/session/onnxruntime_c_api.h of version 16, which
-// added CreateKernelV2 and KernelComputeV2; the functions below are of version 15 or older.
+// The wheel brings no headers. OrtApi is a table of function pointers that grows only at its end, so the index of a
+// function never changes. Source: include/onnxruntime/core/session/onnxruntime_c_api.h of version 16, which added
+// CreateKernelV2 and KernelComputeV2. The functions below are of version 15 or older.
 #pragma once
 
 #include <cstddef>
@@ -58,14 +58,14 @@ enum class Function : int {
     constant_input_tensor = 249,
 };
 
-// Calls a function of the table. The caller is responsible for the types: the table holds untyped pointers.
+// Calls a function of the table. The caller is responsible for the types, because the table holds untyped pointers.
 template <class Result, class... Arguments>
 Result call(const OrtApi* api, Function function, Arguments... arguments) {
     using Pointer = Result (*)(Arguments...);
     return reinterpret_cast<Pointer>(api->functions[static_cast<int>(function)])(arguments...);
 }
 
-// OrtCustomOp of version 16: the order of the members is part of the interface.
+// OrtCustomOp of version 16. The order of the members is part of the interface.
 struct OrtCustomOp {
     uint32_t version;
     void* (*create_kernel)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*);

@@ -24,7 +24,7 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
 }
 
 // Prefetches columns line by line, PREFETCH_BYTES ahead of their use: the keys, the values, then the next call's keys.
-// The processor's own prefetcher follows this order; it does not follow the order of use, head by head.
+// The hardware prefetcher follows this order. It cannot follow the order of use, which is head by head.
 class ColumnPrefetcher {
 public:
     // num_heads, head_dim: the part of each column that is read.
@@ -102,7 +102,7 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
     }
 }
 
-// Replaces scores by e^(score - max), by 0 past the end. Returns their sum.
+// Replaces scores by e^(score - max), by 0 past the end. Returns the sum.
 [[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
     const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
@@ -161,7 +161,7 @@ inline void scale(float* values, float factor) {
     for (int v = 0; v < V; ++v) store16(values + v * LANES, _mm512_mul_ps(load16(values + v * LANES), all));
 }
 
-// Returns how many of a head's V vectors are summed at once for Q queries: there are registers for 16 sums.
+// Returns how many of a head's V vectors are summed at once for Q queries. There are registers for 16 sums.
 constexpr int vectors_at_once(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
 
 // `attend` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.

@@ -13,7 +13,7 @@ constexpr int MAX_HEAD_DIM = 128;
 // Floats of one head's scores of this many columns, padded to whole vectors.
 constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES - 1) / LANES * LANES; }
 
-// Most queries that read each column together. Larger: the sums no longer fit into the registers.
+// The most queries that read each column together. If larger, the sums do not fit into the registers.
 constexpr int MAX_QUERIES = 4;
 
 // Queries of shape (count, num_heads, head_dim), query_stride floats from query to query. count: 1 to MAX_QUERIES.
@@ -37,9 +37,9 @@ struct Columns {
     const Element* next = nullptr;
 };
 
-// Where attention leaves e^(score - max) of each query, head and column, before division by the head's sum, and those
-// sums. Of each query: the heads' values, head_stride >= num_scores(count) floats apart, then the sums (num_heads,).
-// query_stride floats from query to query.
+// Memory to which attention writes e^(score - max) of each query, head and column, before division by the head's sum.
+// It also receives these sums. Each query has the heads' values, head_stride >= num_scores(count) floats apart, then
+// the sums (num_heads,). query_stride: floats from query to query.
 struct ScoreBuffer {
     float* values;
     int64_t head_stride;

@@ -14,7 +14,7 @@ constexpr double IMPOSSIBLE = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// The best 2 b continuations so far, in descending order of sums; of equal sums the one offered first comes first.
+// The best 2 b continuations so far, in descending order of sums. Of equal sums the one offered first comes first.
 struct Beam::BestContinuations {
     struct Continuation {
         double sum;
@@ -185,8 +185,8 @@ void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32
 
 }  // namespace transduce
 
-// One step of one beam without a decoder, for tests. copies: room for (16, 4), in columns. Returns the BeamOutcome, -1
-// if memory runs out; stores the number of copies in *num_copies.
+// Takes one step of one beam without a decoder, for tests. copies: room for (16, 4), in columns. Returns the
+// BeamOutcome, or -1 if memory runs out. Stores the number of copies in *num_copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,
                                                                                  const int64_t* ids, int64_t k,
                                                                                  const float* attention,

@@ -1,5 +1,5 @@
-// Beam search between decoder steps inside the operator. app/decoding/beam.py decides the rules; this is the part of a
-// step that only picks the best continuations. All other steps are left to Python (BeamOutcome::undecided).
+// Beam search between decoder steps inside the operator. app/decoding/beam.py defines the rules. This code handles only
+// steps that just pick the best continuations. All other steps are left to Python (BeamOutcome::undecided).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace transduce {
 // The id of a row that no hypothesis uses: a step skips the row.
 constexpr int32_t FREE_ROW_ID = -1;
 
-// What a step did to a beam. continues: it has its next hypotheses. done: enough hypotheses are complete. undecided:
-// the beam is unchanged, and Python must judge the step's candidates.
+// The result of a step of a beam. continues: the beam has its next hypotheses. done: enough hypotheses are complete.
+// undecided: the beam is unchanged, and Python must advance it from the step's candidates.
 enum class BeamOutcome : int64_t { continues = 0, done = 1, undecided = 2 };
 
 // A step's candidates (rows, k), in descending order in each row, and the rows' attention to their sources (rows,
@@ -82,7 +82,7 @@ private:
     float* attention_;
 };
 
-// Beam::write_inputs of all beams. outcomes: of the step before.
+// Calls Beam::write_inputs of all beams. outcomes: the outcomes of the step before.
 void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions);
 
 // Advances by one step all beams that were not done in the step before, and updates `outcomes`. Returns whether another

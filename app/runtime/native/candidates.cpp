@@ -33,7 +33,7 @@ inline void each_vector(const float* logits, int64_t count, Visit&& visit) {
 // Returns the maxima with negative infinity replaced by the lowest number, so that a difference is never NaN.
 __m512 finite(__m512 maxima) { return max16(_mm512_set1_ps(std::numeric_limits<float>::lowest()), maxima); }
 
-// Returns the k-th largest number of G vectors, k <= 16 G: the smallest one that fewer than k are above.
+// Returns the k-th largest number of G vectors, k <= 16 G. It is the smallest number that fewer than k numbers exceed.
 template <int G>
 float kth_largest(const __m512* vectors, int64_t k) {
     const __m512i one = _mm512_set1_epi32(1);
@@ -70,7 +70,7 @@ float bound_of(const __m512* largest, int64_t k) {
     return kth_largest<4>(largest, k);
 }
 
-// bound_of over all spans of a row.
+// Returns bound_of over all spans of a row.
 float bound_of_spans(const LogitSpan* spans, int64_t count, int64_t k) {
     constexpr int GROUPS = 2 * MAX_CANDIDATES / LANES;
     __m512 largest[GROUPS];
@@ -105,9 +105,9 @@ struct TopKList {
 
 ClassMaxima::ClassMaxima() : bound(LOWEST) { std::fill(largest, largest + PANEL, LOWEST); }
 
-// A log-softmax subtracts twice: results of magnitude 2 m and 2 m + log(V), each rounded by at most 2^-24 of it, m
-// being the largest magnitude and log(V) < 32. Two equal results may differ by one last place before rounding. All of
-// it is less than 2^-22 of 2 m + 32; the factor leaves a margin of 4.
+// A log-softmax subtracts twice. With m the largest magnitude and log(V) < 32, the results have magnitudes up to 2 m
+// and 2 m + log(V). Each is rounded by at most 2^-24 of itself. Two equal results may differ by one last place before
+// rounding. All of these together are less than 2^-22 of 2 m + 32, and the factor leaves a margin of 4.
 float rounding_slack(float max_magnitude) { return (2 * max_magnitude + 32) * 0x1p-20f; }
 
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,

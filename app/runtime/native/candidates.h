@@ -12,8 +12,8 @@ constexpr int MAX_CANDIDATES = 64;
 // Stands for no id.
 constexpr int64_t NO_ID = -1;
 
-// Panels of the embedding table whose logits are scanned together, and the number of their ids. Larger: the logits of
-// many rows leave the cache before they are scanned.
+// Panels of the embedding table whose logits are scanned together, and the number of their ids. If larger, the logits
+// of many rows are evicted from the cache before they are scanned.
 constexpr int SPAN_PANELS = 8;
 constexpr int64_t SPAN_IDS = SPAN_PANELS * PANEL;
 
@@ -38,7 +38,7 @@ struct alignas(64) LogitSpan {
 static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 
 // Returns how far two logits may be apart whose log-probabilities are rounded to the same number. max_magnitude: no
-// logit has a larger magnitude.
+// logit exceeds this magnitude.
 float rounding_slack(float max_magnitude);
 
 // Scans a span's logits (count,) for the row's k best. class_maxima: of the row's earlier spans, or new. hits_out:
@@ -47,7 +47,7 @@ float rounding_slack(float max_magnitude);
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,
                     float* hits_out, const float* next);
 
-// Finds the k largest log-probabilities of one row, in descending order; of equal ones the smaller id comes first.
+// Finds the k largest log-probabilities of one row, in descending order. Of equal ones the smaller id comes first.
 //
 // spans: (num_spans(vocab_size),). logits: (vocab_size,), valid where a span has hits. If wants_distributions, all
 // logits must be valid and are replaced by the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row with

@@ -1,4 +1,4 @@
-// Copies of cache rows between steps: each new hypothesis of a beam needs its parent's columns.
+// Copies cache rows between steps, because each new hypothesis of a beam needs its parent's columns.
 #pragma once
 
 #include <cstdint>

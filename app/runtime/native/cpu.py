@@ -1,11 +1,11 @@
-"""Which processors can run the native kernels. Imports the standard library only: setup.py loads it alone."""
+"""Tells which processors can run the native kernels. Imports only the standard library, because setup.py loads it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# Flags of every instruction set that the compiler may use for -march=x86-64-v4 -mavx512vnni, as Linux names them in
-# /proc/cpuinfo, beyond those of every 64-bit processor. Linux lists a flag only if it lets programs use it.
+# The flags in /proc/cpuinfo of every instruction set that the compiler may use for -march=x86-64-v4 -mavx512vnni. Flags
+# of every 64-bit processor are left out. Linux lists a flag only if programs may use the instructions.
 NEEDED_FLAGS = frozenset(
     {
         *("cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"),  # x86-64-v2

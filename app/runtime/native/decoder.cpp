@@ -1,5 +1,5 @@
 // The decoder ("Attention Is All You Need", section 3.1) as one operator that takes one or several steps, by greedy
-// search or with beams. ONNX Runtime and Python run neither between two blocks nor between two steps.
+// search or with beams. Control returns to ONNX Runtime or Python neither between two blocks nor between two steps.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -153,7 +153,7 @@ private:
             num_steps = scalar_input(call, 4);
             int64_t k = scalar_input(call, 5), wants_distributions = scalar_input(call, 6);
             own.candidates_.check(k);
-            // In a row's first step one more candidate is ranked than is returned: the end id is left out.
+            // In a row's first step one more candidate is ranked than is returned, because the end id is left out.
             if (k == MAX_CANDIDATES)
                 throw InvalidArgument("num_candidates is %d, more than %d", MAX_CANDIDATES, MAX_CANDIDATES - 1);
             if (num_steps < 1 || (num_steps > 1 && (k > 1 || wants_distributions))) {
@@ -184,8 +184,8 @@ private:
     };
 
     // Returns the rows whose id is not FREE_ROW_ID. Rows of one slot are neighbours, since they read its columns
-    // together; if distributions are wanted, rows are in ascending order, as `spread` needs. Throws InvalidArgument for
-    // values out of range.
+    // together. If distributions are requested, rows are in ascending order instead, as `spread` needs. Throws
+    // InvalidArgument for values out of range.
     std::vector<int32_t> active_rows(const CallTensors& tensors) const {
         std::vector<int32_t> rows;
         for (int32_t row = 0; row < tensors.n; ++row) {
@@ -245,7 +245,7 @@ private:
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
-        // If there are rows enough for every thread, each thread takes its own rows through all layers and all steps.
+        // If there are enough rows for every thread, each thread takes its own rows through all layers and all steps.
         const Linear& widest = layers_.front().self_attention.weights().in;
         if (num_row_blocks(widest, n) > num_threads()) budget.limit_for_serial_runs();
         for_each_row_block(widest, n, cost * tensors.max_steps, [&](int64_t begin, int64_t count) {

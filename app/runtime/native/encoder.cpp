@@ -1,5 +1,5 @@
-// The encoder: self-attention of whole sentences, the cross-attention keys and values that it writes for the decoder,
-// and the whole stack as one operator. Sentences of any lengths follow one another; there is no padding.
+// The operators of the encoder: self-attention of whole sentences, the cross-attention keys and values for the decoder,
+// and the whole stack. Sentences of any lengths are concatenated without padding.
 #include <algorithm>
 #include <memory>
 
@@ -16,10 +16,10 @@ constexpr auto ANY = ElementType::any;
 
 // Rough rate of attention, in multiply-adds per nanosecond of one thread.
 constexpr int64_t PRODUCTS_PER_NS = 20;
-// Queries of one head of one sentence in a chunk. Larger: long sentences load the threads unevenly.
+// Queries of one head of one sentence in a chunk. If larger, long sentences load the threads unevenly.
 constexpr int64_t QUERIES_PER_CHUNK = 64;
 
-// Sentences one after another. lengths: (count,) tokens of each.
+// Concatenated sentences. lengths: (count,) tokens of each.
 struct Sentences {
     const int32_t* lengths;
     int64_t count;
@@ -105,7 +105,7 @@ private:
                     float* scores) const {
         int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
         int64_t score_stride = num_scores(sentences.longest), runs = int64_t(chunks.initial_sums.size());
-        // A job has at most MAX_CHUNKS chunks: in a very large batch a chunk takes several heads.
+        // A job has at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
         int64_t heads_per_chunk = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
         int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
         parallel_for(int(runs * groups), chunks.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {

@@ -7,8 +7,8 @@ namespace {
 
 // Distance in bytes between the weights in use and those being prefetched, in a single pass; bytes of a cache line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
-// Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB;
-// larger: they leave the L1 cache.
+// Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB.
+// If larger, they are evicted from the L1 cache.
 constexpr int FLOAT_DEPTH_BLOCK = 128;
 // Most bytes of the next product that a waiting thread prefetches.
 constexpr size_t MAX_NEXT_BYTES = 131072;
@@ -55,7 +55,7 @@ struct PanelSteps {
     int steps, group;
 };
 
-// What a tile's sums start from, `stride` numbers from row to row; stride 0: the same for every row.
+// The initial values of a tile's sums, `stride` numbers from row to row. stride 0: the same for every row.
 struct InitialSums {
     const int32_t* sums;
     size_t stride;
@@ -187,7 +187,7 @@ TilePrefetch Linear::prefetch(int index, const InputRun& run, const char* next, 
     }
     int lines = tiles < 4 ? 2 : 1;
     if (!is_int8_) {
-        // The next run, in even parts. Prefetched faster, it would displace weights of this run.
+        // The next run is prefetched in even parts. A faster prefetch would evict weights of this run.
         size_t bytes = size_t(run.count) * STEP_BYTES, vector_stride = (STEP_BYTES + tiles - 1) / tiles;
         const char* from = run.begin + run.count < inputs_ ? panel(index) + run.begin * STEP_BYTES + bytes : next;
         return from ? TilePrefetch{from + size_t(tile) * run.count * vector_stride, lines, vector_stride}

@@ -16,18 +16,19 @@ namespace transduce {
 
 // Columns of W in a panel, the unit of packed memory: four registers.
 constexpr int PANEL = 64;
-// Rows that vector instructions multiply at once. 6 x 4 sums leave registers for four weights and an input.
+// Rows that vector instructions multiply at once. 6 x 4 sums leave registers for four weights and one input.
 constexpr int TILE_ROWS = 6;
 // Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
-// Inputs that a group of register tiles is multiplied with before the next inputs. Larger: its rows leave the L1 cache.
+// Inputs that a group of register tiles is multiplied with before the next inputs. If larger, the group's rows are
+// evicted from the L1 cache.
 constexpr int DEPTH_BLOCK = 512;
-// Rows from which on tile registers are used; with fewer, vector instructions are as fast.
+// The fewest rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
 
-// How activations are quantized to 8 bits: symmetric around 128, or from 0 if none of them is negative.
+// The range in which activations are quantized to 8 bits: symmetric around 128, or from 0 if none is negative.
 enum class ActivationRange { symmetric, non_negative };
 
 // Rows to multiply, `stride` numbers from row to row. For int8 weights: uint8 (rows, inputs) and the rows' largest
@@ -43,8 +44,8 @@ struct InputRun {
     int begin, count;
 };
 
-// What a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step, starting at `from`, and
-// from step `turn` on starting at `then`. lines 0: nothing.
+// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It starts at
+// `from`, and from step `turn` on at `then`. lines 0: nothing.
 struct TilePrefetch {
     const char* from = nullptr;
     int lines = 0;
@@ -97,8 +98,9 @@ public:
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
     // Returns whether n rows are multiplied by tile registers.
     bool uses_matrix_tiles(int64_t n) const { return group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles(); }
-    // Most and fewest rows that one thread takes through a whole block by itself. More: they leave its cache. Fewer:
-    // the threads share each product instead, so that each reads only a part of the weights (docs/native-kernels.md).
+    // The most and the fewest rows that one thread takes through a whole block by itself. More rows would be evicted
+    // from its cache. With fewer rows the threads share each product, so that each reads only a part of the weights
+    // (docs/native-kernels.md).
     int64_t max_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
     int64_t min_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 12 : is_int8_ ? 16 : 32; }
     // Returns the rough cost of n rows on one thread.

@@ -10,8 +10,8 @@
 namespace transduce {
 namespace {
 
-// arch_prctl's request for permission to use a processor state that Linux saves only on request; the number of the
-// tiles' state.
+// The arch_prctl code that requests permission for a processor state, and the number of the tiles' state. Linux saves
+// this state only for processes that have the permission.
 constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
 // Bits of AMX-TILE and AMX-INT8 in EDX of CPUID leaf 7.
 constexpr unsigned TILE_FLAGS = 1u << 24 | 1u << 25;
@@ -39,7 +39,7 @@ bool is_granted() {
 
 std::atomic<bool> is_allowed{true};
 
-// Height that this thread's tiles are configured for; 0: not in use.
+// The tile height for which this thread's registers are configured; 0 if they are not in use.
 thread_local int height_set_up = 0;
 
 }  // namespace

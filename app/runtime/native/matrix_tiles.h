@@ -25,11 +25,11 @@ struct RowTiles {
 };
 
 // Configures the calling thread's tile registers for tiles of `height` rows, 1 to MATRIX_ROWS. Does nothing if they are
-// configured for that height already: a configuration takes as long as some of the products.
+// configured for that height already, because a configuration takes as long as some of the products.
 void set_up_matrix_tiles(int height);
 
-// Releases the calling thread's tile registers. Call before the thread sleeps or does other work: while they are in
-// use, the system saves their state with every thread switch.
+// Releases the calling thread's tile registers. Call it before the thread sleeps or does other work. While the
+// registers are in use, the system saves their state with every context switch.
 void release_matrix_tiles();
 
 // Releases the tile registers at the end of its lifetime.

@@ -9,7 +9,7 @@ namespace transduce {
 struct Region;
 
 // Zeroed memory, aligned to a cache line, in a region of huge pages if the system has them. Buffers that are made one
-// after another are neighbours: a model reads its weights in that order. Throws std::bad_alloc.
+// after another are adjacent, because a model reads its weights in that order. Throws std::bad_alloc.
 class Buffer {
 public:
     Buffer() = default;
@@ -26,7 +26,7 @@ private:
     char* data_ = nullptr;
 };
 
-// The two levels of scratch memory that one call nests: a step over several blocks, and a block inside it.
+// The two nested levels of scratch memory of one call: a step over several blocks, and a block inside the step.
 enum class ScratchLevel { block, step };
 
 // The calling thread's scratch memory, valid until the thread's next Scratch of the same level. A thread has at most

@@ -148,7 +148,7 @@ private:
     alignas(64) int32_t sums_[2][MATRIX_ROWS * PANEL];
 };
 
-// Whether this thread runs rows of its own through a block: products inside are then not shared with other threads.
+// Whether this thread runs rows of its own through a block. Products inside are then not shared with other threads.
 inline thread_local bool runs_own_rows = false;
 
 // Sets runs_own_rows for its lifetime.
@@ -165,15 +165,14 @@ struct FinishedChunk {
     int first, last;
 };
 
-// For `multiply` without a function to call after each chunk.
+// The `after` of a `multiply` that calls no function after each chunk.
 struct NoCallback {
     void operator()(const FinishedChunk&) const {}
 };
 
-// Multiplies rows [0, n). store(column, lanes), lanes being the mask of columns that exist, returns a function (row,
-// products) that is called for each row. A chunk has panels_per_chunk panels and up to BLOCK_ROWS rows. after(chunk),
-// chunk being a FinishedChunk, is called by the thread that ran the chunk. more_nanoseconds: rough cost of all these
-// calls.
+// Multiplies rows [0, n). store(column, lanes) returns a function (row, products) that is called for each row. `lanes`
+// is the mask of columns that exist. A chunk has panels_per_chunk panels and up to BLOCK_ROWS rows. The thread that ran
+// a chunk calls after(chunk) with a FinishedChunk. more_nanoseconds: rough cost of all these calls.
 template <class Store, class After>
 void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_per_chunk, Store&& store,
               int64_t more_nanoseconds, After&& after) {
@@ -226,7 +225,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
             InputRun run{depth, std::min(depth_block, inputs - depth)};
             for (int tile = 0; tile < tiles; ++tile) {
                 int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
-                // Sums over all inputs at once are stored before the next tile's: all tiles use the same memory.
+                // Sums over all inputs at once are stored before the next tile begins, since all tiles share memory.
                 int32_t* own = sums + (depth_block < inputs ? from * PANEL : 0);
                 TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
                 linear.sums(x, begin + from, int(to - from), panel, run, prefetch, own);
@@ -258,7 +257,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
     parallel_chunks(int(groups * num_row_blocks), linear.nanoseconds(n) + more_nanoseconds, job, linear.next());
 }
 
-// multiply without `after`.
+// As above, without `after`.
 template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
     int panels_per_chunk = runs_own_rows ? linear.num_panels() : 1;

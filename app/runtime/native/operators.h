@@ -1,6 +1,6 @@
-// What all operators of domain `transduce`, version 1, share: reading their constants, and registration with ONNX
-// Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
-// Their inputs and outputs are listed in docs/native-kernels.md.
+// The code that all operators of domain `transduce`, version 1, share: it reads their constants and registers them with
+// ONNX Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
+// docs/native-kernels.md lists the inputs and outputs.
 #pragma once
 
 #include <cstdio>
@@ -58,15 +58,14 @@ struct AttentionWeights {
 // Tells each product which one follows it; is_ring: the first follows the last.
 void link_products(const std::vector<Linear*>& linears, bool is_ring);
 
-// Register the operators of one file with a domain. Return ONNX Runtime's status, nullptr if it is fine.
+// Register the operators of one file with a domain. Return ONNX Runtime's status, which is nullptr for success.
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
 
-// Whether the last of an operator's inputs stands for any number of inputs of any types: the class then has
-// IS_VARIADIC.
+// Whether the last of an operator's inputs stands for any number of inputs of any types. Such a class has IS_VARIADIC.
 template <class Operator, class = void>
 constexpr bool is_variadic = false;
 template <class Operator>
@@ -141,7 +140,7 @@ struct CustomOp : OrtCustomOp {
 
 template <class Operator>
 OrtStatus* add_operator(const OrtApi* api, OrtDomain* domain) {
-    // Never deleted: it must outlive every session, also while the process ends.
+    // It is never deleted, because it must outlive every session, also while the process ends.
     static auto* const custom_op = new (std::nothrow) CustomOp<Operator>();
     if (!custom_op) return call<OrtStatus*>(api, Function::create_status, ErrorCode::fail, "out of memory");
     return call<OrtStatus*>(api, Function::domain_add, domain, static_cast<const OrtCustomOp*>(custom_op));

@@ -1,4 +1,4 @@
-// Operations on single rows: quantization to 8 bits, LayerNorm, residuals; and the division of rows among threads.
+// Operations on single rows (quantization to 8 bits, LayerNorm, residuals), and the division of rows among threads.
 #pragma once
 
 #include <cstdint>
@@ -42,20 +42,20 @@ void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Returns into how many runs n rows are divided, each of which one thread takes by itself; 0: the threads share each
-// product.
+// Returns the number of runs into which n rows are divided. One thread takes each run by itself. 0: the threads share
+// each product.
 inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
     int64_t threads = num_threads(), max_rows = linear.max_own_rows();
     if (runs_own_rows || n < linear.min_own_rows() * threads) return 0;
-    // If each thread has a single run, it may be one tile longer: two runs would be more tiles and read the weights
-    // twice.
+    // If each thread has a single run, the run may be one tile longer, because two runs would have more tiles and read
+    // the weights twice.
     int64_t max_single_run = max_rows + (linear.uses_matrix_tiles(max_rows) ? MATRIX_ROWS : 0);
     int64_t rounds = n <= max_single_run * threads ? 1 : (n + max_rows * threads - 1) / (max_rows * threads);
     return std::min<int64_t>(rounds * threads, MAX_CHUNKS);
 }
 
 // Calls block(begin, count) for runs of n rows. Either there is one run whose products all threads share, or each
-// thread takes runs of its own: the results between the block's products then stay in its cache, and it waits for no
+// thread takes runs of its own. The results between the block's products then stay in its cache, and it waits for no
 // other thread. linear: a product of the block, which decides the length of a run. nanoseconds: rough cost of a row.
 template <class Block>
 void for_each_row_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
@@ -82,7 +82,7 @@ public:
     // linear.inputs().
     LinearInput(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
 
-    // Quantizes one row. Call on the thread that has just written it.
+    // Quantizes one row. Call it on the thread that has just written the row.
     void prepare(int64_t row) const {
         if (q_) absmax_[row] = quantize_row(x_ + row * x_stride_, width_, range_, q_ + row * stride_);
     }

@@ -36,7 +36,7 @@ inline __mmask16 first_lanes(int64_t count) {
 // Returns the maximum of each lane; NaN if `values` is NaN there.
 inline __m512 max16(__m512 bound, __m512 values) { return _mm512_max_ps(bound, values); }
 
-// Returns the bits of |x| as integers: they have the order of the magnitudes, NaN above all numbers.
+// Returns the bits of |x| as integers. They have the order of the magnitudes, with NaN above all numbers.
 inline __m512i magnitude_bits(__m512 values) {
     return _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(0x7fffffff));
 }
@@ -61,8 +61,9 @@ inline __m512 exp16(__m512 x) {
     return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), is_zero, _mm512_setzero_ps());
 }
 
-// e^x of x <= 0: exactly 1 of 0, 0 far below 0, NaN of NaN. Relative error 2e-7, plus that of rounding x * log2(e). 2^t
-// = 2^floor(t) * 2^(t - floor(t)); the second factor is the polynomial of least relative error on 0..1 that is 1 at 0.
+// e^x of x <= 0. The result is exactly 1 for 0, 0 far below 0, and NaN for NaN. The relative error is 2e-7, plus that
+// of rounding x * log2(e). With t = x * log2(e), 2^t = 2^floor(t) * 2^(t - floor(t)). The second factor is the
+// polynomial of least relative error on 0..1 that is 1 at 0.
 inline __m512 exp16_below_0(__m512 x) {
     __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
     __m512 r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);

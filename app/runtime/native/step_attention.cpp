@@ -62,10 +62,11 @@ public:
         return projected_;
     }
 
-    // Computes the attention of all heads of all rows. columns: sum over all rows. shares_columns(row): whether the row
-    // attends to the same columns as the row before it. columns_of(first row, first head, heads, next): the columns of
-    // a group of rows, called once for each group and part of the heads; next: the row that probably follows, or
-    // negative. after(row, scores): called when these heads of the row are done; if is_aligned, they are all heads.
+    // Computes the attention of all heads of all rows. columns: the number of columns, summed over all rows.
+    // shares_columns(row): whether the row attends to the same columns as the row before it.
+    // columns_of(first row, first head, heads, next): the columns of a group of rows. It is called once for each group
+    // and part of the heads. next: the row that probably follows, or negative.
+    // after(row, scores): called when these heads of the row are done. If is_aligned, these are all heads.
     template <class SharesColumns, class ColumnsOf, class After>
     void attend_all(int64_t columns, SharesColumns&& shares_columns, ColumnsOf&& columns_of, After&& after) {
         int threads = runs_own_rows ? 1 : num_threads(), num_heads = weights_.num_heads;
@@ -135,7 +136,7 @@ private:
     Scratch scratch_;
     float *projected_, *heads_, *scores_;
     int32_t* groups_;
-    // heads_ as input of W_O.
+    // `heads_` as the input of W_O.
     LinearInput context_;
 };
 

@@ -57,8 +57,8 @@ struct SourceColumns {
     const int32_t* lengths;
 };
 
-// Receives the mean attention weights of the aligned heads, (rows, capacity), 0 past a row's source. values null: not
-// wanted.
+// Receives the mean attention weights of the aligned heads, (rows, capacity), 0 past a row's source. values is null if
+// they are not requested.
 struct AlignmentOutput {
     float* values = nullptr;
     // (n,) the row of `values` that each row writes to; nullptr: the row of the same index.
@@ -138,12 +138,12 @@ struct TopK {
     float* log_probabilities;
     int64_t* ids;
     float* distributions;
-    // (n,) positions of the rows of x, or nullptr. end_id is no candidate of a row at position 0: a translation has at
-    // least one token.
+    // (n,) positions of the rows of x, or nullptr. end_id is no candidate of a row at position 0, because a translation
+    // has at least one token.
     const int32_t* positions = nullptr;
     int64_t end_id = NO_ID;
 
-    // Returns the id that is no candidate of this row; NO_ID: none.
+    // Returns the id that is no candidate of this row; NO_ID if there is none.
     int64_t excluded_id(int64_t row) const { return positions && positions[row] == 0 ? end_id : NO_ID; }
 };
 

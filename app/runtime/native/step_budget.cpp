@@ -38,8 +38,8 @@ void StepBudget::limit_for_serial_runs() {
 
 }  // namespace transduce
 
-// Sets the DecodeArgs of the next decoder call on this thread; outcomes null: resets them. Everything that the pointers
-// refer to must stay valid until that call is over.
+// Sets the DecodeArgs of the next decoder call on this thread, or resets them if `outcomes` is null. Everything that
+// the pointers refer to must stay valid until that call is over.
 extern "C" __attribute__((visibility("default"))) void transduce_set_decode_args(void* const* beams, int64_t num_beams,
                                                                                  int64_t max_steps,
                                                                                  int64_t max_steps_after_end,

@@ -1,5 +1,5 @@
-// How many steps a call of the decoder takes: the arguments that Python sets beside the graph's inputs, and the
-// decision that all threads of the call share.
+// Decides how many steps a call of the decoder takes. Python sets arguments beside the graph's inputs, and all threads
+// of a call share the decision.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ class StepBudget {
 public:
     explicit StepBudget(int64_t max_steps, const DecodeArgs& args = {}) : end_(max_steps), args_(args) {}
 
-    // Returns whether `step` is taken. step: 0, or one more than a step that was taken.
+    // Returns whether `step` is taken. step: 0, or the step after one that was taken.
     bool begin_step(int64_t step);
     // Records that a row or beam has ended in a step that was taken.
     void record_end(int64_t step);
-    // Call before the first step if some rows are taken through all steps before other rows begin: an end in the later
-    // rows is then not known in time. Limits the call to max_steps_after_end + 1 steps.
+    // Limits the call to max_steps_after_end + 1 steps. Call it before the first step if some rows are taken through
+    // all steps before other rows begin. An end in the later rows is then not known in time.
     void limit_for_serial_runs();
     // Number of steps taken.
     int64_t num_steps() const { return num_begun_; }

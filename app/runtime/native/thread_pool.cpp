@@ -21,13 +21,14 @@ namespace {
 
 // Least cost of a job, in ns on one thread, in which workers take part. A shorter job is done before a worker sees it.
 constexpr int64_t MIN_SHARED_NS = 1500;
-// Least cost of a job, in ns, for which sleeping workers are woken. Waking costs the caller a system call, and the worker
-// runs some microseconds later.
+// Least cost of a job, in ns, for which sleeping workers are woken. A wake-up costs the caller a system call, and the
+// worker runs some microseconds later.
 constexpr int64_t MIN_WAKING_NS = 8000;
-// Wait for other threads, in ns, after which the caller yields its core: a thread that takes longer was descheduled.
+// Time, in ns, that the caller waits for other threads before it yields its core. A thread that takes longer was
+// descheduled.
 constexpr int64_t YIELD_AFTER_NS = 20000;
-// Longest cost, in ns, of the chunks that a thread takes at once. Larger: threads end at different times; smaller: they
-// contend for the queue.
+// The most cost, in ns, of the chunks that a thread takes at once. If larger, threads end at different times. If
+// smaller, they contend for the queue.
 constexpr int64_t MAX_BATCH_NS = 10000;
 constexpr int MAX_WORKERS = 255;
 // Spins between two reads of the clock.
@@ -42,7 +43,7 @@ int64_t now_ns() {
 }
 
 // The current job's number and its chunks [front, back) that no thread has taken, in one word. A thread takes chunks by
-// compare-and-swap of the word; the number makes the swap fail for a thread that has read the word of an older job.
+// compare-and-swap of the word. The number makes the swap fail for a thread that has read the word of an older job.
 struct ChunkQueue {
     uint32_t job_number;
     uint16_t front, back;
@@ -68,7 +69,7 @@ private:
     std::exception_ptr error_;
 };
 
-// Has no destructor: workers may still read it while the process ends.
+// It has no destructor, because workers may still read it while the process ends.
 struct alignas(64) ThreadPool {
     // A ChunkQueue.
     alignas(64) std::atomic<uint64_t> queue{0};
@@ -77,7 +78,8 @@ struct alignas(64) ThreadPool {
     Failure* failure{nullptr};
     // Most chunks that a thread takes at once.
     std::atomic<int> max_batch{1};
-    // The fields of Prefetch, stored one by one: a thread that reads a mixture prefetches memory in vain, no more.
+    // The fields of Prefetch, stored one by one. A thread that reads a mixture prefetches the wrong memory, which does
+    // no harm.
     std::atomic<const char*> prefetch_up{nullptr}, prefetch_down{nullptr};
     std::atomic<uint32_t> prefetch_piece{1}, prefetch_bytes{0};
     // Chunks that workers have finished.
@@ -87,7 +89,7 @@ struct alignas(64) ThreadPool {
     std::atomic<uint32_t> wake_count{0};
     // The number of workers that is set.
     std::atomic<int> num_workers{0};
-    // Threads that may work on a job now, including the caller; the other workers sleep.
+    // Threads that may work on a job now, including the caller. The other workers sleep.
     std::atomic<int> max_active{INT_MAX};
     std::atomic<int> num_alive{0};
     // Time that a worker looks for the next job before it sleeps.
@@ -96,8 +98,8 @@ struct alignas(64) ThreadPool {
 
 ThreadPool pool;
 
-// Takes chunks from one end: the number falls with the chunks left, so that threads end together. Returns the number;
-// stores the first chunk in *chunk.
+// Takes chunks from one end. It takes fewer as fewer are left, so that all threads end together. Returns the number of
+// chunks, and stores the first one in *chunk.
 int take(Direction direction, int* chunk) {
     uint64_t word = pool.queue.load(std::memory_order_acquire);
     for (;;) {

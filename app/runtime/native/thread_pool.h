@@ -7,11 +7,11 @@
 namespace transduce {
 
 // The end of the chunk range that a thread takes chunks from. The caller goes up from the first chunk, workers go down
-// from the last, so that the next job over the same weights finds each thread's share in that thread's own cache.
+// from the last. The next job over the same weights then finds each thread's share in that thread's own cache.
 enum class Direction : int { up = 1, down = -1 };
 
-// The chunks of a job that one thread runs: all of them if the thread works alone, else chunks that it takes from the
-// pool's queue one batch after another.
+// The chunks of a job that one thread runs. A thread that works alone runs all of them. Otherwise it takes one batch of
+// chunks after another from the pool's queue.
 class Chunks {
 public:
     // All chunks of a job that no other thread works on.
@@ -68,9 +68,9 @@ int num_threads();
 
 // Runs chunks 0..num_chunks-1, each exactly once, and returns when all of them are done.
 //
-// nanoseconds: rough cost of the whole job on one thread; decides whether the workers take part and whether sleeping
-// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, also with the job that
-// this call is made from, the caller runs all chunks alone.
+// nanoseconds: rough cost of the whole job on one thread. It decides whether the workers take part and whether sleeping
+// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, possibly with the job
+// that makes this call, the caller runs all chunks alone.
 //
 // Throws what the job throws on any thread: the first exception, after the chunks under way are done. Chunks that no
 // thread has begun by then are not run.

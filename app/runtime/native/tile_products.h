@@ -40,8 +40,8 @@ struct TileGroup {
     int tile_stride;
 };
 
-// Inputs [begin, begin + depth) of a panel. The run at 0 starts from zero, each other run from the sums of the run
-// before it.
+// Inputs [begin, begin + depth) of a panel. The run at 0 starts from zero. Every other run starts from the sums of the
+// run before it.
 struct DepthRun {
     const char* weights;
     int begin, depth;

@@ -1,4 +1,4 @@
-// Both ends of a step: tokens to rows (embedding), and rows to the most probable tokens (projection and top-k).
+// Both ends of a step: the embedding of tokens, and the projection of rows to logits with the top-k.
 #include <algorithm>
 
 #include "candidates.h"
@@ -12,7 +12,7 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
-// Rough costs for 16 numbers of a row, in eighths of a nanosecond: of the embedding, and of scanning logits.
+// Rough costs of the embedding and of scanning logits, for 16 numbers of a row, in eighths of a nanosecond.
 constexpr int64_t EMBED_COST = 16, SCAN_COST = 24;
 // Rough cost, in ns, of the top-k of a row that is scanned.
 constexpr int64_t TOP_K_NS = 300;

@@ -1,4 +1,4 @@
-"""Files over HTTP: both dialects' routes against the server process, one of them by its unmodified client."""
+"""Files over HTTP: the routes of both dialects on a server process. One dialect has its unmodified client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from app.files import SUFFIXES, FileFormat
 from app.files.reading import read_file
 from tests.api.dialects.conftest import KEY
-from tests.api.server_process import PATIENCE_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 from tests.files.samples import SAMPLES, docx
 
 OTHER_KEY = "another-key"
@@ -32,15 +32,15 @@ def digest(key: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def desk(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """The echo server, with files."""
+def file_server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """The echo server, which accepts files."""
     with ServerProcess(echo_command, SETTINGS) as process:
         yield process.ready()
 
 
 @pytest.fixture
-def http(desk: ServerProcess) -> Iterator[httpx.Client]:
-    with desk.client() as client:
+def http(file_server: ServerProcess) -> Iterator[httpx.Client]:
+    with file_server.client() as client:
         yield client
 
 
@@ -52,8 +52,8 @@ def guarded(echo_command: list[str]) -> Iterator[ServerProcess]:
 
 
 def post(http: httpx.Client, name: str, content: bytes, **fields: str) -> httpx.Response:
-    given = {"source": "en", "target": "de", **fields}
-    return http.post("/translate_file", files={"file": (name, content)}, data=given)
+    form = {"source": "en", "target": "de", **fields}
+    return http.post("/translate_file", files={"file": (name, content)}, data=form)
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
@@ -156,26 +156,26 @@ def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
             assert http.post(f"{path}/result", json=wrong, headers=headers).status_code == 404
 
 
-def test_room_is_bounded(echo_command: list[str]) -> None:
+def test_the_space_of_files_is_bounded(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
         numbers = b"1 " * 20_000
         assert [post(http, "a.txt", numbers).status_code for _ in range(3)] == [200, 200, 429], "bytes"
         assert [post(http, "a.txt", b"a").status_code for _ in range(2)] == [200, 200], (
-            "what failed takes no place"
+            "a failed file takes no place"
         )
         refused = post(http, "a.txt", b"a")
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_an_expired_document_frees_its_room(
+def test_an_expired_document_frees_its_space(
     echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     settings = {**SETTINGS, "file_ttl_s": 0.5, "max_files": 1}
     with ServerProcess(echo_command, settings) as process, process.ready().client() as http:
         url = post(http, "a.txt", b"a").json()["translatedFileUrl"]
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + HANG_TIMEOUT_S
         while list(tmp_path.glob("transduce-files-*/*")):
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -183,9 +183,7 @@ def test_an_expired_document_frees_its_room(
         assert post(http, "a.txt", b"a").status_code == 200
 
 
-def test_nothing_stays_behind(
-    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_left(echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
         assert post(http, "a.txt", b"a").status_code == 200
@@ -197,8 +195,8 @@ def test_nothing_stays_behind(
     assert list(tmp_path.glob("transduce-files-*")) == []
 
 
-class QuickTime:
-    """The clock of the DeepL client, whose 5 s between two looks at a document are 0.05 s."""
+class FastClock:
+    """The clock of the DeepL client. The client polls a document every 0.05 s instead of 5 s."""
 
     time = staticmethod(time.time)
 
@@ -210,7 +208,7 @@ class QuickTime:
 @pytest.fixture
 def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[deepl.DeepLClient]:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
-    monkeypatch.setattr(deepl.translator, "time", QuickTime)
+    monkeypatch.setattr(deepl.translator, "time", FastClock)
     client = deepl.DeepLClient(OTHER_KEY, server_url=guarded.url, send_platform_info=False)
     yield client
     client.close()  # type: ignore[no-untyped-call]
@@ -237,7 +235,7 @@ def test_the_unmodified_client_of_documents(
         ("a.txt", "FR", "target_lang is not supported"),
     ],
 )
-def test_the_unmodified_client_sees_what_is_wrong(
+def test_the_unmodified_client_raises_errors(
     client: deepl.DeepLClient, tmp_path: Path, name: str, target: str, message: str
 ) -> None:
     path, out = tmp_path / name, tmp_path / "out"
@@ -264,7 +262,7 @@ def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Pat
         ).json()
         key = {"document_key": handle["document_key"]}
         status = f"/v2/document/{handle['document_id']}"
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + HANG_TIMEOUT_S
         while (reply := http.post(status, json=key).json())["status"] != "error":
             assert reply["status"] in {"queued", "translating"}
             result = http.post(f"{status}/result", json=key)

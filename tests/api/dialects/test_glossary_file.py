@@ -1,4 +1,4 @@
-"""The glossaries' file over sockets: each owner sees its own, and a broken file gives 503."""
+"""The glossary file, over sockets. Each owner sees its own glossaries, and an unusable file gives 503."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(client: httpx.Client) -> httpx.Response:
 def test_no_other_user_may_read_it(server: ServerProcess, folder: Path) -> None:
     with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
         assert make(client).status_code == 201
-        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (1,)  # the journals exist after this
+        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (1,)  # now the journals exist
         modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
     assert "glossaries.sqlite-wal" in modes
     assert set(modes.values()) == {0o600}
@@ -57,8 +57,8 @@ def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path
         assert make(client).status_code == 201
 
 
-def test_where_there_is_no_room(server: ServerProcess) -> None:
-    """The process may not grow any file, as on a full disk."""
+def test_a_full_disk(server: ServerProcess) -> None:
+    """The limits of the process forbid that any file grows, as on a full disk."""
     with server.client() as client:
         before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, before[1]))

@@ -120,10 +120,10 @@ def test_a_timeout_in_microseconds(echo_command: list[str]) -> None:
 def test_strings_behind_the_json(http: httpx.Client) -> None:
     texts = ["Anna sees 7 cats.", "Ärger 🎉", ""]
     content = packed(*texts)
-    given = tensor([], shape=[3], parameters={"binary_data_size": len(content)})
-    del given["data"]
-    asked = [{"name": "translation", "parameters": {"binary_data": True}}, {"name": "source_language"}]
-    header = orjson.dumps({"inputs": [given], "outputs": asked})
+    binary_input = tensor([], shape=[3], parameters={"binary_data_size": len(content)})
+    del binary_input["data"]
+    outputs = [{"name": "translation", "parameters": {"binary_data": True}}, {"name": "source_language"}]
+    header = orjson.dumps({"inputs": [binary_input], "outputs": outputs})
     answer = http.post(INFER, content=header + content, headers={LENGTH: str(len(header))})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -198,8 +198,13 @@ BINARY: list[tuple[bytes, int, str]] = [
 @pytest.mark.parametrize(("content", "more", "message"), BINARY)
 def test_bytes_that_are_wrong(http: httpx.Client, content: bytes, more: int, message: str) -> None:
     size = 5 if "binary_data_size" in message else len(content)
-    given = {"name": "text", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": size}}
-    header = orjson.dumps({"inputs": [given]})
+    binary_input = {
+        "name": "text",
+        "shape": [1],
+        "datatype": "BYTES",
+        "parameters": {"binary_data_size": size},
+    }
+    header = orjson.dumps({"inputs": [binary_input]})
     answer = http.post(INFER, content=header + content, headers={LENGTH: str(len(header))})
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert message in answer.json()["error"]
@@ -231,12 +236,12 @@ def test_bytes_that_no_input_claims(http: httpx.Client) -> None:
         ("GET", "/v2/models/echo/config", 404),
     ],
 )
-def test_what_is_not_here(http: httpx.Client, method: str, path: str, status: int) -> None:
+def test_unsupported_routes(http: httpx.Client, method: str, path: str, status: int) -> None:
     answer = http.request(method, path)
     assert (answer.status_code, list(answer.json())) == (status, ["error"])
 
 
-def test_bodies_that_are_none(http: httpx.Client) -> None:
+def test_invalid_bodies(http: httpx.Client) -> None:
     for content in (b"", b"[]", b'{"id": NaN}', b'{"inputs": "\xff"}'):
         answer = http.post(INFER, content=content, headers=HEADERS)
         assert (answer.status_code, list(answer.json())) == (400, ["error"])

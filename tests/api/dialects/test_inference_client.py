@@ -24,12 +24,12 @@ def client(bundled: httpx.Client) -> Iterator[Any]:
 
 
 def inputs(*, is_binary: bool) -> list[Any]:
-    given = protocol.InferInput("text", [len(TEXTS)], "BYTES")
-    given.set_data_from_numpy(np.array([text.encode() for text in TEXTS], dtype=np.object_), is_binary)
-    return [given]
+    tensor = protocol.InferInput("text", [len(TEXTS)], "BYTES")
+    tensor.set_data_from_numpy(np.array([text.encode() for text in TEXTS], dtype=np.object_), is_binary)
+    return [tensor]
 
 
-def said(result: Any, name: str) -> list[str]:
+def output_texts(result: Any, name: str) -> list[str]:
     found = result.as_numpy(name)
     return [each.decode() if isinstance(each, bytes) else each for each in found.tolist()]
 
@@ -55,17 +55,17 @@ def test_texts(client: Any, sends_bytes: bool, asks_bytes: bool) -> None:
     ]
     sent, languages = inputs(is_binary=sends_bytes), {"source": "en", "target": "de"}
     result = client.infer(MODEL, sent, outputs=outputs, request_id="7", parameters=languages)
-    house, night, kept = said(result, "translation")
+    house, night, kept = output_texts(result, "translation")
     assert ["Haus" in house, "Nacht" in night, kept] == [True, True, TEXTS[2]]
-    assert said(result, "source_language") == ["en"] * 3
+    assert output_texts(result, "source_language") == ["en"] * 3
     assert result.get_response()["id"] == "7"
 
 
 def test_without_outputs_and_with_parameters(client: Any) -> None:
-    """The client then requests bytes; its timeout is in microseconds."""
+    """Without outputs the client requests bytes. Its timeout is in microseconds."""
     parameters = {"source": "auto", "target": "de"}
     result = client.infer(MODEL, inputs(is_binary=True), parameters=parameters, priority=1, timeout=5_000_000)
-    assert "Haus" in said(result, "translation")[0]
+    assert "Haus" in output_texts(result, "translation")[0]
 
 
 def test_errors(client: Any) -> None:

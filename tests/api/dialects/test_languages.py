@@ -63,18 +63,18 @@ PAIRS = [("en", "de"), ("en", "pt-BR"), ("fr", "pt-PT"), ("fr", "pt-BR")]
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("requested", "expected"),
     [
         (("en", "de"), ("en", "de")),
         (("EN", "DE"), ("en", "de")),
         (("en-US", "de_AT"), ("en", "de")),
         (("en", "pt"), ("en", "pt-BR")),
-        (("fr", "pt"), ("fr", "pt")),  # ambiguous: two are served
+        (("fr", "pt"), ("fr", "pt")),  # ambiguous, because two variants are served
         (("fr", "pt-AO"), ("fr", "pt-AO")),
         (("en-Latn", "de"), ("en-Latn", "de")),  # another script
         (("xx", "de"), ("xx", "de")),
         (("de", "en"), ("de", "en")),
     ],
 )
-def test_the_pair_that_two_codes_mean(asked: tuple[str, str], meant: tuple[str, str]) -> None:
-    assert served_pair(*asked, PAIRS) == meant
+def test_the_pair_that_two_codes_mean(requested: tuple[str, str], expected: tuple[str, str]) -> None:
+    assert served_pair(*requested, PAIRS) == expected

@@ -65,7 +65,7 @@ def test_a_misspelt_field_is_named(
 
 @pytest.mark.parametrize("name", ["secret", "priority", "x" * 1000, "Anna sees the river.", ""])
 def test_an_unknown_field_is_ignored_unless_misspelt(http: httpx.Client, name: str) -> None:
-    """For the APIs whose clients send extra fields. /v1 rejects the field without repeating it."""
+    """Some APIs ignore extra fields, because their clients send them. /v1 rejects an extra field without its name."""
     assert http.post("/translate", json={**SIMPLE, name: 1}).status_code == 200
     assert http.post("/v2/translate", json={**V2, name: 1}).status_code == 200
     refused = http.post("/v1/translate", json={**NATIVE, name: 1})
@@ -85,7 +85,7 @@ def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
 
 
 def test_a_misspelt_field_beside_the_right_one_is_ignored(http: httpx.Client) -> None:
-    """If the known field is present too, a similar field is an extra one of the client."""
+    """If the known field is present, a similar field is an extra field."""
     assert http.post("/translate", json={**SIMPLE, "targets": ["de"]}).status_code == 200
 
 

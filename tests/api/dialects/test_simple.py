@@ -73,11 +73,11 @@ def test_one_text_has_one_detected_language(http: httpx.Client) -> None:
     assert answer["detectedLanguage"]["language"] == "en"
 
 
-@pytest.mark.parametrize(("given", "count"), [(2, 2), ("2", 2), (3, 3)])
-def test_alternatives(http: httpx.Client, given: object, count: int) -> None:
-    answer = translated(http, alternatives=given)
+@pytest.mark.parametrize(("alternatives", "count"), [(2, 2), ("2", 2), (3, 3)])
+def test_alternatives(http: httpx.Client, alternatives: object, count: int) -> None:
+    answer = translated(http, alternatives=alternatives)
     assert len(set(answer["alternatives"]) - {answer["translatedText"]}) == count
-    answer = translated(http, q=["Anna sees the river.", "👍"], alternatives=given)
+    answer = translated(http, q=["Anna sees the river.", "👍"], alternatives=alternatives)
     assert [len(each) for each in answer["alternatives"]] == [count, 0]
 
 
@@ -145,7 +145,7 @@ def test_a_preflight_request_is_answered(http: httpx.Client, path: str) -> None:
     assert "POST" in answer.headers["access-control-allow-methods"]
 
 
-def test_any_page_may_ask(http: httpx.Client) -> None:
+def test_any_page_may_send_requests(http: httpx.Client) -> None:
     for answer in (
         http.options("/translate"),
         http.post("/translate", json=BASE),
@@ -215,13 +215,13 @@ def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], message: s
         b"[" * 100_000,
     ],
 )
-def test_what_is_not_json(http: httpx.Client, content: bytes) -> None:
+def test_invalid_json(http: httpx.Client, content: bytes) -> None:
     answer = http.post("/translate", content=content, headers=HEADERS)
     assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
 
 
 @pytest.mark.parametrize("content", [b"q=%ff&source=en&target=de", b"q=\xff", b"q=5%&source=en", b"q=%zz"])
-def test_what_is_no_form(http: httpx.Client, content: bytes) -> None:
+def test_invalid_forms(http: httpx.Client, content: bytes) -> None:
     answer = http.post("/translate", content=content, headers=FORM)
     assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
 
@@ -240,7 +240,7 @@ def test_a_body_of_20_mb(http: httpx.Client, path: str, declared: bool) -> None:
     try:
         answer = http.post(path, content=body if declared else iter([body]), headers=HEADERS)
     except (httpx.WriteError, httpx.ReadError):
-        pass  # closed while it was still being sent
+        pass  # the server may close the connection before the body is sent
     else:
         assert (answer.status_code, list(answer.json())) == (413, ["error"])
     assert http.get("/health").status_code == 200
@@ -298,7 +298,7 @@ def test_while_it_loads(echo_command: list[str], load_file: Path) -> None:
             assert (answer.status_code, list(answer.json())) == (503, ["error"])
 
 
-def test_what_takes_too_long(echo_command: list[str]) -> None:
+def test_a_deadline_gives_an_error(echo_command: list[str]) -> None:
     command = [*echo_command, "step_s=0.1"]
     with ServerProcess(command, {"compat_timeout_s": 0.1}) as server, server.ready().client() as http:
         answer = http.post("/translate", json=BASE)

@@ -35,7 +35,7 @@ def test_the_client_raises_errors_and_sends_its_key(locked: ServerProcess) -> No
 
 
 def test_the_request_of_a_translation_platform(bundled: httpx.Client) -> None:
-    """A batch without a format, then the languages by code."""
+    """The platform sends a batch without a format, then requests the languages by code."""
     body = {"api_key": "", "q": [SENTENCE] * 20, "source": "en", "target": "de"}
     texts = bundled.post("/translate", json=body).json()["translatedText"]
     assert len(texts) == 20
@@ -43,14 +43,14 @@ def test_the_request_of_a_translation_platform(bundled: httpx.Client) -> None:
 
 
 def test_the_request_of_an_older_translation_platform(bundled: httpx.Client) -> None:
-    """One text, urlencoded."""
+    """The request has one text, urlencoded."""
     body = {"api_key": "", "q": SENTENCE, "source": "en", "target": "de"}
     assert "Haus" in bundled.post("/translate", data=body).json()["translatedText"]
 
 
 @pytest.mark.parametrize("source", ["auto", "en"])
 def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> None:
-    """Posts HTML in one batch; then requests the language pairs."""
+    """The network posts HTML in one batch, then requests the language pairs."""
     post = (
         '<p>The <a href="https://a.test/tags/house" class="mention hashtag" rel="tag">#<span>house</span></a> is '
         "small and old.<br />Good night!</p>"

@@ -33,7 +33,7 @@ def refused(http: httpx.Client, **changes: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["message"]
 
 
-def test_one_row_a_text_in_order_each_with_its_characters(http: httpx.Client) -> None:
+def test_each_text_has_a_row_with_its_character_count(http: httpx.Client) -> None:
     texts = ["Anna sees 7 cats.", "", " \n", "No, 8 🎉."]
     assert translated(http, text=texts) == [
         {"detected_source_language": "EN", "text": text, "billed_characters": len(text)} for text in texts
@@ -94,15 +94,15 @@ def test_what_is_accepted(http: httpx.Client, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "reply"),
+    ("model_type", "reply"),
     [
         ("latency_optimized", "latency_optimized"),
         ("quality_optimized", "quality_optimized"),
         ("prefer_quality_optimized", "quality_optimized"),
     ],
 )
-def test_the_model_type_that_was_used(http: httpx.Client, asked: str, reply: str) -> None:
-    assert translated(http, model_type=asked)[0]["model_type_used"] == reply
+def test_the_model_type_that_was_used(http: httpx.Client, model_type: str, reply: str) -> None:
+    assert translated(http, model_type=model_type)[0]["model_type_used"] == reply
     assert "model_type_used" not in translated(http)[0]
 
 
@@ -170,9 +170,7 @@ def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], status: in
         (b'{"text": "' + b"x" * 2_000_000 + b'"}', HEADERS, 413),
     ],
 )
-def test_bodies_that_are_none(
-    http: httpx.Client, content: bytes, headers: dict[str, str], status: int
-) -> None:
+def test_invalid_bodies(http: httpx.Client, content: bytes, headers: dict[str, str], status: int) -> None:
     answer = http.post("/v2/translate", content=content, headers=headers)
     assert answer.status_code == status
     assert isinstance(answer.json()["message"], str)
@@ -210,13 +208,13 @@ def test_every_answer_has_a_trace(http: httpx.Client) -> None:
         ("GET", "/v3/style_rules", 404, "not found"),
     ],
 )
-def test_what_is_not_here(http: httpx.Client, method: str, path: str, status: int, message: str) -> None:
+def test_unsupported_routes(http: httpx.Client, method: str, path: str, status: int, message: str) -> None:
     answer = http.request(method, path)
     assert (answer.status_code, answer.json()) == (status, {"message": message})
 
 
 @pytest.mark.parametrize("path", ["/v2/document", "/v2/document/1/result"])
-def test_there_are_no_documents_where_files_are_off(locked_http: httpx.Client, path: str) -> None:
+def test_documents_are_refused_if_files_are_off(locked_http: httpx.Client, path: str) -> None:
     answer = locked_http.post(path, headers={"authorization": f"DeepL-Auth-Key {KEY}"})
     assert (answer.status_code, answer.json()) == (404, {"message": "not found"})
 
@@ -231,7 +229,7 @@ def test_keys(locked_http: httpx.Client) -> None:
         assert locked_http.post("/v2/translate", json=BASE, headers=headers).status_code == 200
 
 
-def test_characters_are_counted_where_a_translation_was_made(echo_command: list[str]) -> None:
+def test_only_translated_characters_are_counted(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"quota_characters": 45}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
 
@@ -250,7 +248,7 @@ def test_characters_are_counted_where_a_translation_was_made(echo_command: list[
         assert used() == (45, 45)
 
 
-def test_what_failed_is_not_counted(echo_command: list[str]) -> None:
+def test_failed_requests_are_not_counted(echo_command: list[str]) -> None:
     with ServerProcess(echo_command) as server, server.ready().client() as http:
         answer = http.post("/v2/translate", json={**BASE, "text": "Nobody greets 42 cats again."})
         assert (answer.status_code, list(answer.json())) == (500, ["message"])

@@ -54,7 +54,7 @@ def test_a_text_and_several(client: Client) -> None:
     assert ["Haus" in several[0].text, "Nacht" in several[1].text] == [True, True]
 
 
-def test_its_own_languages_are_taken(client: Client) -> None:
+def test_the_clients_language_codes_are_accepted(client: Client) -> None:
     sources, targets = client.get_source_languages(), client.get_target_languages()
     assert [one.code for one in sources] == ["DE", "EN"]
     (source,) = [one for one in sources if one.code == "EN"]
@@ -75,7 +75,7 @@ def test_model_types(client: Client, model_type: ModelType) -> None:
     assert found.model_type_used is not None
 
 
-def test_every_option_that_it_has(client: Client) -> None:
+def test_every_option_of_the_client(client: Client) -> None:
     found = client.translate_text(
         SENTENCE,
         source_lang="En",
@@ -143,7 +143,7 @@ def test_xml_that_is_not_well_formed(client: Client) -> None:
 
 
 def test_a_translation_platform_marks_what_it_keeps(bundled: httpx.Client) -> None:
-    """Every text is XML, with an element in the place of each placeholder."""
+    """Every text is XML. An element replaces each placeholder."""
     texts = [
         'The file <x id="9"></x> is not there.',
         "Fish &amp; chips &lt; 5",
@@ -201,12 +201,14 @@ def test_usage(client: Client) -> None:
         (lambda c: c.get_all_style_rules(), "Not found"),
     ],
 )
-def test_errors_it_can_read(client: Client, call: Callable[[Client], object], message: str) -> None:
+def test_the_client_raises_the_servers_errors(
+    client: Client, call: Callable[[Client], object], message: str
+) -> None:
     with pytest.raises(deepl.DeepLException, match=message):
         call(client)
 
 
-def test_documents_are_refused_where_files_are_off(locked: ServerProcess, tmp_path: Path) -> None:
+def test_documents_are_refused_if_files_are_off(locked: ServerProcess, tmp_path: Path) -> None:
     client = connected(locked.url, KEY)
     source = tmp_path / "text.txt"
     source.write_text(SENTENCE)
@@ -260,7 +262,7 @@ def test_a_full_queue_is_refused_at_once_and_repeating_helps(
         first.join()
 
 
-def test_a_server_that_is_loading_is_waited_for(
+def test_the_client_waits_for_a_loading_server(
     echo_command: list[str], load_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
@@ -275,7 +277,7 @@ def test_a_server_that_is_loading_is_waited_for(
         loaded.join()
 
 
-def test_the_server_cancels_what_the_client_gives_up(
+def test_the_server_cancels_a_request_that_the_client_abandons(
     echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deepl.http_client, "min_connection_timeout", 0.3)
@@ -288,7 +290,7 @@ def test_the_server_cancels_what_the_client_gives_up(
         assert server.metric("transduce_inflight_requests") == 0
 
 
-def test_what_takes_too_long(echo_command: list[str]) -> None:
+def test_a_deadline_gives_an_error(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "step_s=0.1"], {"compat_timeout_s": 0.2}) as server:
         client = connected(server.ready().url)
         with pytest.raises(deepl.DeepLException, match="504"):

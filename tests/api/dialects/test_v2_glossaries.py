@@ -1,4 +1,4 @@
-"""Glossaries at /v2: over a socket with the client, and requests as others send them."""
+"""Glossaries at /v2, with the client over a socket and with the requests of other programs."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def test_as_a_form_and_its_media_type(http: httpx.Client) -> None:
     entries = http.get(f"{own}/entries", headers={"accept": "text/tab-separated-values"})
     assert entries.headers["content-type"] == "text/tab-separated-values; charset=utf-8"
     assert entries.content == b"a\tb\n"
-    gone = http.delete(own)
-    assert (gone.status_code, gone.content) == (204, b"")
+    deleted = http.delete(own)
+    assert (deleted.status_code, deleted.content) == (204, b"")
 
 
 def test_a_glossary_of_another_pair(http: httpx.Client) -> None:
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(echo_command: list[str], tmp
 
 
 def test_as_a_translation_platform_uses_them(http: httpx.Client) -> None:
-    """Entries, names, ids, creation time, a deletion, a second deletion."""
+    """The platform uses entries, names, ids and the creation time, and deletes a glossary twice."""
     pairs = http.get("/v2/glossary-language-pairs").json()["supported_languages"]
     assert ("EN", "DE") in {(pair["source_lang"].upper(), pair["target_lang"].upper()) for pair in pairs}
     http.post("/v2/glossaries", json={**TSV, "name": "weblate:1:EN:DE:abc"})

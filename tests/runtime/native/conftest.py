@@ -1,7 +1,7 @@
-"""The tests of the native kernels are skipped if the kernels are not built or cannot run.
+"""Skips the tests of the native kernels if the kernels are not built or cannot run.
 
-NATIVE_LIBRARY names another build of them to test (`make check-native`). The tests that it repeats with
-ThreadSanitizer are marked `threads`.
+NATIVE_LIBRARY names another build of the kernels to test (`make check-native`). The marker `threads` selects the tests
+that `make check-native` repeats with ThreadSanitizer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_native(item: pytest.Item) -> bool:
 
 
 def num_threads_of(item: pytest.Function) -> int:
-    """The test's parameter `num_threads`; 0 if it has none."""
+    """The value of the test's parameter `num_threads`, or 0 without this parameter."""
     number = item.callspec.params.get("num_threads", 0) if hasattr(item, "callspec") else 0
     assert isinstance(number, int)
     return number

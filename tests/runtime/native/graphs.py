@@ -25,7 +25,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Operator:
-    """A session of one node. Its constants are in the graph, all other inputs are passed by name."""
+    """A session of one node. The graph holds its constants; other inputs are passed by name."""
 
     session: Any
     outputs: tuple[str, ...]
@@ -50,8 +50,8 @@ def operator(
 ) -> Operator:
     """A session of one node of `kind`.
 
-    inputs: by name, in order: an array for a constant, the type's name for an input of every run.
-    outputs: by name, in order, the type's name.
+    inputs: the node's inputs in order, by name. An array is a constant; a type's name is an input of every run.
+    outputs: the type's name of each output in order, by name.
     """
     run_inputs = {name: value for name, value in inputs.items() if isinstance(value, str)}
     constants = [

@@ -1,4 +1,4 @@
-"""Python code in a process of its own, for tests of what ends or limits a process."""
+"""Runs Python code in a new process, for tests that end or limit a process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import textwrap
 
 from tests.house_rules.project import ROOT
 
-# A process that takes so long hangs, on however busy a machine.
+# Seconds. Only a hang takes longer, even on a busy machine.
 HANGING_S = 240
 
 
 def run_python(code: str) -> tuple[int, bytes]:
-    """Run the code with the installed library, never a sanitizer's build. Returns exit status and standard error."""
+    """Run the code with the installed library. Returns exit status and standard error.
+
+    The process never loads a sanitizer's build.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(

@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 
 def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:
-    """Quantised rows (rows, columns), with 0 for 0, and each row's magnitude / levels (rows, 1)."""
+    """Quantised rows (rows, columns), and the scale of each row (rows, 1): its magnitude / levels."""
     levels = np.float32(255 if is_rectified else 127)
     magnitude = np.abs(x).max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -25,7 +25,7 @@ def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int6
 
 @dataclass(frozen=True)
 class Weights:
-    """A product's weights as in the graph, and as floats."""
+    """The weights of a product as the graph stores them, and as floats."""
 
     stored: NDArray[Any]
     scales: Floats
@@ -45,14 +45,14 @@ class Weights:
             product: Floats = (x.astype(np.float64) @ self.stored + self.bias).astype(np.float32)
             return product
         whole, scale = quantized(x, is_rectified=is_rectified)
-        # Exact: every sum is an integer below 2^53.
+        # The sums are exact, because every sum is an integer below 2^53.
         sums = whole.astype(np.float64) @ self.stored.astype(np.float64)
         scaled: Floats = (sums * scale.astype(np.float64) * self.scales + self.bias).astype(np.float32)
         return scaled
 
 
 def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8") -> Weights:
-    """Weights as large as those of a trained layer, so that outputs are about as large as inputs."""
+    """Weights with the magnitude of a trained layer. Outputs are about as large as inputs."""
     random = np.random.default_rng(seed)
     weight = (random.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
     bias = random.standard_normal(outputs).astype(np.float32)
@@ -63,7 +63,7 @@ def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8")
 
 
 def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> Weights:
-    """An embedding table (rows, columns); its bias is not used."""
+    """An embedding table (rows, columns). Its bias is not used."""
     values = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
     nothing = np.zeros(0, np.float32)
     if dtype == "float32":

@@ -1,4 +1,4 @@
-"""Beam steps of the library equal those of `BeamSearch`, bit for bit: sums, ended hypotheses, rows and copies."""
+"""The native library's beam steps equal those of `BeamSearch` bit for bit: sums, ended hypotheses, rows, copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Candidates = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def random_candidates(rng: random.Random, k: int) -> Candidates:
-    """Candidates of every row, with few different scores, so that many sums are equal, and impossible subwords."""
+    """Random candidates of every row, including impossible subwords. Few scores differ, so many sums are equal."""
     num_rows = NUM_TABLE_ROWS
     steps = [-0.5 * rng.randint(0, 6) for _ in range(num_rows * k)]
     impossible = rng.choice([0.02, 0.02, 0.8])
@@ -50,8 +50,8 @@ def random_candidates(rng: random.Random, k: int) -> Candidates:
     return scores, ids
 
 
-class World:
-    """One sentence's search and rows."""
+class SearchWithRows:
+    """The search and the rows of one sentence."""
 
     def __init__(self, options: DecodingOptions) -> None:
         self.search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
@@ -71,7 +71,7 @@ class World:
         return [(source, target, first, end) for source, target, end, first in moves]
 
     def offload(self) -> None:
-        """Make its shared beam before the first step, with all rows."""
+        """Offload the beam with all its rows before the first step."""
         self.slots.occupy_all(self.sequence, RowCopies())
         offload(self.sequence)
 
@@ -92,42 +92,45 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
     seen: set[BeamOutcome] = set()
     for seed in range(100):
         rng = random.Random(1000 * beam_size + seed)
-        own = World(random_options(rng, beam_size))
+        own = SearchWithRows(random_options(rng, beam_size))
         width = beam_size + 1 + rng.randint(0, 3)
         if seed % 2:
             own.step(random_candidates(rng, width))
         if own.search.is_done or not can_offload(own.sequence):
             continue
-        led = deepcopy(own)
+        offloaded = deepcopy(own)
         if seed % 2:
-            offload(led.sequence)
+            offload(offloaded.sequence)
         else:
-            led.offload()
-        while led.sequence.beam is not None:
+            offloaded.offload()
+        while offloaded.sequence.beam is not None:
             candidates = random_candidates(rng, width)
-            outcome, copies = native.advance_beam(led.sequence.beam.address, *candidates)
+            outcome, copies = native.advance_beam(offloaded.sequence.beam.address, *candidates)
             seen.add(BeamOutcome(outcome))
             if outcome == BeamOutcome.UNDECIDED:
-                reclaim(led.sequence, led.slots, is_done=False)
-                assert led.step(candidates) == own.step(candidates)
+                reclaim(offloaded.sequence, offloaded.slots, is_done=False)
+                assert offloaded.step(candidates) == own.step(candidates)
                 break
             assert list(map(tuple, copies)) == own.step(candidates)
-            led.sequence.length += 1
+            offloaded.sequence.length += 1
             assert own.search.is_done == (outcome == BeamOutcome.DONE)
             if outcome == BeamOutcome.DONE:
-                reclaim(led.sequence, led.slots, is_done=True)
+                reclaim(offloaded.sequence, offloaded.slots, is_done=True)
             else:
-                assert led.sequence.beam.rows == own.sequence.rows
-        assert led.search.hypotheses() == own.search.hypotheses()
-        assert led.search.is_done == own.search.is_done
+                assert offloaded.sequence.beam.rows == own.sequence.rows
+        assert offloaded.search.hypotheses() == own.search.hypotheses()
+        assert offloaded.search.is_done == own.search.is_done
         if not own.search.is_done:
-            assert led.search.prefixes() == own.search.prefixes()
-            assert (led.search.totals, led.sequence.rows) == (own.search.totals, own.sequence.rows)
-            assert led.sequence.ancestry == own.sequence.ancestry
+            assert offloaded.search.prefixes() == own.search.prefixes()
+            assert (offloaded.search.totals, offloaded.sequence.rows) == (
+                own.search.totals,
+                own.sequence.rows,
+            )
+            assert offloaded.sequence.ancestry == own.sequence.ancestry
     assert seen == set(BeamOutcome)
 
 
-def test_a_step_with_scores_that_are_not_numbers_is_left_to_the_search() -> None:
+def test_the_search_takes_a_step_whose_scores_are_not_numbers() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     max_length=9, num_to_complete=3)  # fmt: skip
@@ -140,7 +143,7 @@ def test_a_step_with_scores_that_are_not_numbers_is_left_to_the_search() -> None
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) -> None:
-    """With decoders that advance beams and that do not, for all numbers of remaining rows and steps."""
+    """The decoder advances beams or does not, for all numbers of remaining rows and steps."""
     runner = load(tmp_path, precision, norm="pre")
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
     kinds = [(4, False), (4, True), (5, False), (7, True)]

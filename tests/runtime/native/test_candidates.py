@@ -1,4 +1,4 @@
-"""The best candidates of rows with exactly known logits: ties, infinities, all shapes and numbers of threads."""
+"""The best candidates of rows with known logits: ties, infinities, many shapes and numbers of threads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.runtime.native.reference import Weights
 from tests.runtime.native.test_vocabulary import Vocabulary, best
 
 Array = NDArray[Any]
-# Sizes around a vector of ids, a panel of 64 and a span of 512; and several spans.
+# Sizes around a vector of ids, around a panel of 64, around a span of 512, and of several spans.
 VOCAB_SIZES = [5, 16, 61, 64, 200, 511, 512, 513, 1030, 1600, 3001, 8000]
-NUMBERS = [*range(1, 18), 33, 64]
+CANDIDATE_COUNTS = [*range(1, 18), 33, 64]
 
 
 def shapes(vocab_size: int) -> dict[str, Array]:
@@ -44,7 +44,7 @@ def shapes(vocab_size: int) -> dict[str, Array]:
 
 
 def of_logits(logits: Array) -> tuple[Vocabulary, Array]:
-    """A float32 vocabulary, and rows whose logits are exactly these, (16, V)."""
+    """A float32 vocabulary, and rows whose logits are exactly `logits`, (16, V)."""
     table = np.ascontiguousarray(logits.T, np.float32)
     nothing = np.zeros(0, np.float32)
     return Vocabulary(Weights(table, nothing, nothing)), np.eye(16, dtype=np.float32)
@@ -58,11 +58,11 @@ def log_softmax(logits: Array) -> Array:
 
 
 def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> None:
-    """Check candidates. expected: (n, V) log-probabilities, which round to those returned."""
-    found, unwanted = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
+    """Check the best candidates. expected: (n, V) log-probabilities, which round to the returned ones."""
+    found, without_distributions = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
     assert np.allclose(found["log_probabilities"], expected, rtol=3e-7, atol=1e-6)
     values, ids = best(found["log_probabilities"], k)
-    for result in (found, unwanted):
+    for result in (found, without_distributions):
         assert (result["top_ids"] == ids).all()
         assert (result["top_log_probabilities"] == values).all()
 
@@ -70,19 +70,19 @@ def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> Non
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
-    """Threads share few rows by columns, and many rows by row."""
+    """Threads divide few rows by columns, and many rows by row."""
     native.set_num_threads(num_threads)
     logits = np.stack(list(shapes(vocab_size).values())).astype(np.float32)
     vocabulary, rows = of_logits(logits)
     expected = log_softmax(logits)
     for n in (3, 16, 70):
         order = np.random.default_rng(n).integers(0, 16, n)
-        for k in {min(k, vocab_size) for k in NUMBERS}:
+        for k in {min(k, vocab_size) for k in CANDIDATE_COUNTS}:
             check_best(vocabulary, rows[order], expected[order], k)
 
 
 def test_no_log_probability_is_above_zero() -> None:
-    """Rounding never lifts one above 0, and it is 0 if all other subwords are negligible."""
+    """Rounding gives no log-probability above 0. It is 0 if all other subwords are negligible."""
     logits = np.stack([np.where(np.arange(1600) == i * 100, 0.0, -10.0 * i - 20) for i in range(16)])
     vocabulary, rows = of_logits(logits)
     found = vocabulary.run(rows, 1, wanted=False)
@@ -122,8 +122,8 @@ def test_a_row_without_a_distribution_gives_nan_and_changes_no_other(bad: str, n
     clean = np.delete(logits, 7, axis=0)
     for n in (1, 30):
         for k in (1, 5, 33):
-            spoilt, rows = of_logits(np.where(np.arange(16)[:, None] == 7, logits, 0))
-            found = spoilt.run(np.repeat(rows[7:8], n, axis=0), k, wanted=False)
+            damaged, rows = of_logits(np.where(np.arange(16)[:, None] == 7, logits, 0))
+            found = damaged.run(np.repeat(rows[7:8], n, axis=0), k, wanted=False)
             assert np.isnan(found["top_log_probabilities"]).all()
             assert (found["top_ids"] == np.arange(k)).all()
     vocabulary, rows = of_logits(np.vstack([clean, np.zeros((1, 1600))]))

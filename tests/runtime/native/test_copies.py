@@ -1,4 +1,4 @@
-"""Copies of cache rows by the native library: any set of moves is made as if all at once."""
+"""The native library copies cache rows. It makes any set of moves as if all happened at once."""
 
 from __future__ import annotations
 

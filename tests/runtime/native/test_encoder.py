@@ -1,4 +1,4 @@
-"""Attention of whole sentences, and their cross-attention columns for the decoder."""
+"""The encoder's self-attention, and the cross-attention columns that it writes for the decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVEL = 0.02
 
 
 class SelfAttention:
-    """Weights of one block, its operator, and the expected result."""
+    """The weights of one block, its operator, and the expected result."""
 
     def __init__(self, d: int, num_heads: int, *, dtype: str = "int8") -> None:
         self.d, self.num_heads = d, num_heads
@@ -77,7 +77,7 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch() -> None:
 
 
 class CrossCache:
-    """The cross-attention projection of every layer, and the slots of its columns."""
+    """The cross-attention projection of every layer, and the cache slots of its columns."""
 
     def __init__(self, d: int, planes: int, *, dtype: str = "int8") -> None:
         self.d, self.planes = d, planes
@@ -99,12 +99,12 @@ class CrossCache:
         }
 
     def expected(self, x: Array, lengths: Array, slots: Array, cache: Array) -> Array:
-        wanted = cache.copy()
+        expected_cache = cache.copy()
         columns = self.weights.product(x) - self.weights.bias
         for sentence, slot in zip(np.split(columns, np.cumsum(lengths)[:-1]), slots, strict=True):
             for plane, own in enumerate(np.split(sentence, self.planes, axis=1)):
-                wanted[plane, slot, : len(sentence)] = own
-        return wanted
+                expected_cache[plane, slot, : len(sentence)] = own
+        return expected_cache
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -70,7 +70,7 @@ def test_equals_the_formula(d: int, f: int, activation: str, dtype: str) -> None
     rows = block.rows(7)
     found, expected = block.operator().run(rows), block.expected(**rows)
     hidden = activated(activation, block.inner.product(rows["x"]))
-    # A hidden number between two levels may round either way: few do, and each changes an output little.
+    # A hidden number between two levels may round either way. This happens seldom and changes an output little.
     gap = np.abs(found["total"] - expected["total"])
     assert gap.max() <= 2 * level(block.outer, hidden) + 1e-5
     assert np.median(gap) <= 1e-6

@@ -1,4 +1,4 @@
-"""float32 products: each sum adds the inputs in order, whatever rows are multiplied together."""
+"""A float32 product adds the inputs in order. The sums do not depend on the rows that are multiplied together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.runtime.native.test_feed_forward import OUTPUTS, Block
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
-# One tile of rows and several, full and partial; one block of rows, and more than a chunk.
-NUMBERS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
-# Fewer inputs than are multiplied together (128), as many, and more, in equal and unequal parts.
+# Numbers of rows: one tile and several, full and partial; one block, and more than a chunk.
+ROW_COUNTS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
+# Numbers of inputs below, at and above the 128 that are multiplied together, in equal and unequal parts.
 INPUTS = [16, 112, 128, 144, 256, 400]
 
 
@@ -35,7 +35,7 @@ def product_alone(weights: Floats) -> Operator:
 def in_order(x: Floats, weights: Floats) -> Floats:
     """x weights, with each product added and rounded in the order of the inputs.
 
-    Right where the exact sum of a product and a float32 fits into float64, as those of `coarse` do.
+    This is correct if the exact sum of a product and a float32 fits into float64, as for numbers of `coarse`.
     """
     total = np.zeros((len(x), weights.shape[1]), np.float32)
     for i in range(len(weights)):
@@ -44,7 +44,7 @@ def in_order(x: Floats, weights: Floats) -> Floats:
 
 
 def coarse(seed: int, *shape: int) -> Floats:
-    """Multiples of 1/4096 below 2: the product of two has more bits than a float32."""
+    """Random multiples of 1/4096 below 2. The product of two of them has more bits than a float32."""
     return (np.random.default_rng(seed).integers(-8191, 8192, shape) / 4096).astype(np.float32)
 
 
@@ -52,15 +52,15 @@ def coarse(seed: int, *shape: int) -> Floats:
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:
     weights = coarse(1, inputs, inputs)
-    # Of very different magnitudes, so that every order of additions rounds differently.
+    # The magnitudes differ much, so every order of additions rounds differently.
     powers = 2.0 ** np.random.default_rng(2).integers(0, 17, inputs)
-    x = (np.abs(coarse(3, max(NUMBERS), inputs)) * powers).astype(np.float32)
+    x = (np.abs(coarse(3, max(ROW_COUNTS), inputs)) * powers).astype(np.float32)
     expected = in_order(x, weights)
-    # The data distinguish orders.
+    # Another order gives other sums with these data.
     assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
     product = product_alone(weights)
     native.set_num_threads(num_threads)
-    for n in NUMBERS:
+    for n in ROW_COUNTS:
         found = product.run({"residual": np.zeros((n, inputs), np.float32), "x": x[:n]})
         np.testing.assert_array_equal(found["total"], expected[:n])
 
@@ -69,12 +69,12 @@ def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:
 @pytest.mark.parametrize(("d", "f"), [(64, 112), (128, 144), (144, 400), (512, 2048)])
 def test_a_row_alone_and_with_others(d: int, f: int, num_threads: int) -> None:
     block = Block(d, f, dtype="float32", activation="gelu")
-    feed_forward, rows = block.operator(), block.rows(max(NUMBERS))
+    feed_forward, rows = block.operator(), block.rows(max(ROW_COUNTS))
     alone = [feed_forward.run({name: values[[i]] for name, values in rows.items()}) for i in (0, 130, 199)]
     native.set_num_threads(num_threads)
-    for n in NUMBERS:
-        # From the first row on, and up to the last: a row has several positions in a tile.
-        begin = 0 if n % 2 else max(NUMBERS) - n
+    for n in ROW_COUNTS:
+        # The first rows or the last rows, so a row has several positions in a tile.
+        begin = 0 if n % 2 else max(ROW_COUNTS) - n
         found = feed_forward.run({name: values[begin : begin + n] for name, values in rows.items()})
         for i, expected in zip((0, 130, 199), alone, strict=True):
             if begin <= i < begin + n:
@@ -88,5 +88,5 @@ def test_columns_that_do_not_fill_a_panel(inputs: int, num_threads: int) -> None
     vocabulary, x = Vocabulary(random_table(1, 200, inputs, dtype="float32")), random_floats(2, 128, inputs)
     alone = np.concatenate([vocabulary.run(x[[i]], 1)["log_probabilities"] for i in range(128)])
     native.set_num_threads(num_threads)
-    for n in [n for n in NUMBERS if n <= 128]:
+    for n in [n for n in ROW_COUNTS if n <= 128]:
         np.testing.assert_array_equal(vocabulary.run(x[:n], 1)["log_probabilities"], alone[:n])

@@ -1,4 +1,4 @@
-"""A row's result is the same, bit for bit, for any other rows and any number of threads."""
+"""A row's result does not depend on other rows or on the number of threads, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.runtime.native.test_step_attention import CrossAttention, SelfAttenti
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Array = NDArray[Any]
-# Runs the rows of some indices and returns all their results, by row.
+# A function that runs the rows of some indices. It returns all results of these rows.
 Run = Callable[[list[int]], list[Array]]
-MOST = 200
-NUMBERS = [*range(1, 18), 33, 128, MOST]
+MAX_ROWS = 200
+ROW_COUNTS = [*range(1, 18), 33, 128, MAX_ROWS]
 
 
 def feed_forward(dtype: str, activation: str = "gelu") -> Run:
     block = Block(96, 208, dtype=dtype, activation=activation)
-    operator, rows = block.operator(), block.rows(MOST)
+    operator, rows = block.operator(), block.rows(MAX_ROWS)
 
     def run(chosen: list[int]) -> list[Array]:
         return [*operator.run({name: values[chosen] for name, values in rows.items()}).values()]
@@ -37,7 +37,7 @@ def feed_forward(dtype: str, activation: str = "gelu") -> Run:
 
 def self_attention(dtype: str, cache: str = "float16") -> Run:
     block = SelfAttention(96, 3, dtype=dtype)
-    operator, rows = block.operator(cache), block.rows(MOST, 37, cache=cache)
+    operator, rows = block.operator(cache), block.rows(MAX_ROWS, 37, cache=cache)
 
     def run(chosen: list[int]) -> list[Array]:
         inputs = {name: values[chosen] for name, values in rows.items()}
@@ -48,7 +48,7 @@ def self_attention(dtype: str, cache: str = "float16") -> Run:
 
 def cross_attention(dtype: str, cache: str = "float16") -> Run:
     block = CrossAttention(96, 3, dtype=dtype, aligned=(0, 2))
-    operator, rows = block.operator(cache), block.rows(MOST, 37, cache=cache)
+    operator, rows = block.operator(cache), block.rows(MAX_ROWS, 37, cache=cache)
     fixed = {name: rows.pop(name) for name in ("keys", "values")}
 
     def run(chosen: list[int]) -> list[Array]:
@@ -58,12 +58,12 @@ def cross_attention(dtype: str, cache: str = "float16") -> Run:
 
 
 def candidates(dtype: str) -> Run:
-    vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, MOST, 96)
+    vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, MAX_ROWS, 96)
     return lambda chosen: [*vocabulary.run(x[chosen], 9).values()]
 
 
 def best_candidates(dtype: str) -> Run:
-    vocabulary, x = Vocabulary(random_table(1, 1700, 64, dtype=dtype)), random_floats(2, MOST, 64)
+    vocabulary, x = Vocabulary(random_table(1, 1700, 64, dtype=dtype)), random_floats(2, MAX_ROWS, 64)
     return lambda chosen: [*vocabulary.run(x[chosen], 5, wanted=False).values()][:2]
 
 
@@ -77,16 +77,16 @@ def test_a_row_has_the_same_result_alone_and_with_others(
     kind: Callable[[str], Run], dtype: str, num_threads: int
 ) -> None:
     run = kind(dtype)
-    everything = run(list(range(MOST)))
+    everything = run(list(range(MAX_ROWS)))
     native.set_num_threads(num_threads)
-    for n in NUMBERS:
-        # From the end, so that a row's position differs from that among all.
-        chosen = list(range(MOST - n, MOST))
+    for n in ROW_COUNTS:
+        # The last rows, so that a row's position differs from its position among all rows.
+        chosen = list(range(MAX_ROWS - n, MAX_ROWS))
         for found, expected in zip(run(chosen), everything, strict=True):
             assert np.array_equal(found, expected[chosen])
 
 
-# Slots of adjacent rows: runs of one slot of every length up to 5, and a slot that occurs again.
+# The slot of each row. There are runs of one slot with every length up to 5, and slots that occur again later.
 SLOTS = [0, 1, 1, 2, 2, 2, 0, 3, 3, 3, 3, 1, 4, 4, 4, 4, 4, 2, 0, 2]
 
 
@@ -99,12 +99,12 @@ SLOTS = [0, 1, 1, 2, 2, 2, 0, 3, 3, 3, 3, 1, 4, 4, 4, 4, 4, 2, 0, 2]
 def test_a_row_has_the_same_result_alone_and_with_others_of_its_slot(
     d: int, num_heads: int, cache: str, aligned: tuple[int, ...], num_threads: int
 ) -> None:
-    # No rounding to eight bits, which would hide a difference.
+    # float32, because rounding to eight bits can hide a difference.
     block = CrossAttention(d, num_heads, dtype="float32", aligned=aligned)
     operator, rows = block.operator(cache), block.rows(len(SLOTS), 37, cache=cache, num_slots=5)
     rows["slots"][:] = SLOTS
     rows["lengths"][:] = np.array([37, 1, 6, 16, 19], np.int32)[SLOTS]
-    # One row of its slot attends to fewer columns.
+    # One row attends to fewer columns than the other rows of its slot.
     rows["lengths"][8] = 3
     fixed = {name: rows.pop(name) for name in ("keys", "values")}
 
@@ -149,11 +149,11 @@ def test_nan_stays_in_its_row(activation: str, dtype: str) -> None:
     operator, rows = block.operator(), block.rows(9)
     clean = operator.run(rows)
     rows["x"][4, 3] = np.nan
-    spoilt = operator.run(rows)
+    damaged = operator.run(rows)
     others = np.arange(9) != 4
     for name in clean:
-        assert np.isnan(spoilt[name][4]).all()
-        assert np.array_equal(spoilt[name][others], clean[name][others])
+        assert np.isnan(damaged[name][4]).all()
+        assert np.array_equal(damaged[name][others], clean[name][others])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -163,10 +163,10 @@ def test_a_row_that_is_not_finite_changes_no_other_attention(value: float, dtype
         operator, rows = block.operator(), block.rows(9, 20)
         clean = operator.run({name: values.copy() for name, values in rows.items()})
         rows["x"][4, 3] = value
-        spoilt = operator.run(rows)
+        damaged = operator.run(rows)
         others = np.arange(9) != 4
-        assert np.isnan(spoilt["total"][4]).all()
-        assert np.array_equal(spoilt["total"][others], clean["total"][others])
+        assert np.isnan(damaged["total"][4]).all()
+        assert np.array_equal(damaged["total"][others], clean["total"][others])
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -175,12 +175,12 @@ def test_candidates_of_nan_are_nan(dtype: str, wanted: bool) -> None:
     vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, 9, 96)
     clean = vocabulary.run(x, 5, wanted=wanted)
     x[4, 95] = np.nan
-    spoilt = vocabulary.run(x, 5, wanted=wanted)
+    damaged = vocabulary.run(x, 5, wanted=wanted)
     others = np.arange(9) != 4
-    assert np.isnan(spoilt["top_log_probabilities"][4]).all()
-    assert spoilt["top_ids"][4].tolist() == [0, 1, 2, 3, 4]
+    assert np.isnan(damaged["top_log_probabilities"][4]).all()
+    assert damaged["top_ids"][4].tolist() == [0, 1, 2, 3, 4]
     for name in ("top_log_probabilities", "top_ids"):
-        assert np.array_equal(spoilt[name][others], clean[name][others])
+        assert np.array_equal(damaged[name][others], clean[name][others])
 
 
 def test_rows_of_zeros_give_the_bias() -> None:

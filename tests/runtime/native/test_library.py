@@ -33,7 +33,7 @@ def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
         assert not is_supported(cpu_info)
 
 
-# The compiler's macro of an instruction set, and Linux's flag for it, where the flag is not the macro in lower case.
+# The compiler's macro of an instruction set, and Linux's flag for it. Elsewhere the flag is the macro in lower case.
 FLAGS_OF_MACROS = {
     "__AVX512VNNI__": "avx512_vnni",
     "__BMI__": "bmi1",
@@ -70,7 +70,7 @@ def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> No
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 def test_a_library_of_other_sources_is_an_error_that_says_how_to_rebuild_it(tmp_path: Path) -> None:
-    """It has one of the functions."""
+    """The library of other sources has one of the functions."""
     path = tmp_path / "old.so"
     source = 'extern "C" void transduce_share_threads(int) {}'
     command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path)]
@@ -98,7 +98,7 @@ def test_the_functions_that_are_checked_are_those_that_are_called() -> None:
 
 
 def test_threads_start_and_end() -> None:
-    """In its own process, where no other thread starts or ends."""
+    """The test runs in its own process, where no other thread starts or ends."""
     code = """
         import time
         from pathlib import Path
@@ -137,7 +137,7 @@ def test_sleeping_helpers_change_no_result() -> None:
 
 
 def test_sessions_of_several_threads_share_the_pool() -> None:
-    """A thread that finds the pool busy runs its own job alone."""
+    """If the pool is busy, a thread runs its job alone."""
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)

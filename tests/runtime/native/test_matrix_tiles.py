@@ -17,8 +17,8 @@ from tests.runtime.native.test_step_attention import SelfAttention
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Run = Callable[[int], list[NDArray[Any]]]
-# One tile and several, even and odd, full and overlapping; more rows than a chunk.
-NUMBERS = [1, 4, 5, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 97, 128, 193, 400]
+# Numbers of rows: one tile and several, even and odd, full and overlapping; more than a chunk.
+ROW_COUNTS = [1, 4, 5, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 97, 128, 193, 400]
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +31,13 @@ def _tiles() -> Iterator[None]:
 
 def feed_forward(d_model: int, d_ff: int, activation: str) -> Run:
     block = Block(d_model, d_ff, dtype="int8", activation=activation)
-    operator, rows = block.operator(), block.rows(max(NUMBERS))
+    operator, rows = block.operator(), block.rows(max(ROW_COUNTS))
     return lambda n: [*operator.run({name: values[:n] for name, values in rows.items()}).values()]
 
 
 def self_attention() -> Run:
     block = SelfAttention(192, 3, dtype="int8")
-    operator, rows = block.operator("float16"), block.rows(max(NUMBERS), 20, cache="float16")
+    operator, rows = block.operator("float16"), block.rows(max(ROW_COUNTS), 20, cache="float16")
 
     def run(n: int) -> list[NDArray[Any]]:
         inputs = {name: values[:n].copy() for name, values in rows.items()}
@@ -47,12 +47,15 @@ def self_attention() -> Run:
 
 
 def candidates() -> Run:
-    # Not a multiple of a panel's columns.
-    vocabulary, x = Vocabulary(random_table(1, 1000, 128, dtype="int8")), random_floats(2, max(NUMBERS), 128)
+    # 1000 is not a multiple of a panel's columns.
+    vocabulary, x = (
+        Vocabulary(random_table(1, 1000, 128, dtype="int8")),
+        random_floats(2, max(ROW_COUNTS), 128),
+    )
     return lambda n: [*vocabulary.run(x[:n], 9).values()]
 
 
-# Inputs: fewer than are multiplied together, as many, and more, in equal and unequal parts.
+# Numbers of inputs below, at and above the number that is multiplied together, in equal and unequal parts.
 RUNS: dict[str, Callable[[], Run]] = {
     "64 and 128": lambda: feed_forward(64, 128, "relu"),
     "128 and 512": lambda: feed_forward(128, 512, "gelu"),
@@ -68,7 +71,7 @@ RUNS: dict[str, Callable[[], Run]] = {
 def test_tiles_give_the_same_bits(name: str, num_threads: int) -> None:
     run = RUNS[name]()
     native.set_num_threads(num_threads)
-    for n in NUMBERS:
+    for n in ROW_COUNTS:
         native.allow_matrix_tiles(False)
         expected = run(n)
         native.allow_matrix_tiles(True)
@@ -78,8 +81,8 @@ def test_tiles_give_the_same_bits(name: str, num_threads: int) -> None:
 
 def test_a_row_does_not_depend_on_other_rows() -> None:
     run = feed_forward(128, 640, "relu")
-    everything = run(max(NUMBERS))
-    for n in NUMBERS:
+    everything = run(max(ROW_COUNTS))
+    for n in ROW_COUNTS:
         for found, expected in zip(run(n), everything, strict=True):
             np.testing.assert_array_equal(found, expected[:n])
 

@@ -1,4 +1,4 @@
-"""An allocation that fails is an error of that call, on whichever thread it happens; the next call works."""
+"""A failed allocation is an error of its call, on any thread. The next call works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtime.native.processes import run_python
 
-# Less address space than the smallest region that the kernels map, and more than the rest of a call needs.
+# The limit leaves less address space than the smallest region that the kernels map, and enough for the rest of a call.
 PRELUDE = """
 import resource
 import numpy as np
@@ -84,5 +84,5 @@ assert (values[:, 0] == 1).all() and (values[:, 1] == 0).all()
     ],
 )
 def test_an_allocation_that_fails(code: str) -> None:
-    """In a process of its own, whose memory is limited."""
+    """The code runs in a new process with limited memory."""
     assert run_python(PRELUDE + code) == (0, b"")

@@ -1,4 +1,4 @@
-"""An input out of range is an error with its name and limit, and nothing is written."""
+"""An input out of range is an error. The message names the input and the limit, and nothing is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
-    """Run with some inputs changed, and check that no input is written to."""
+    """Run with changed inputs. Check the error, and that the run writes to no input."""
     before = {name: values.copy() for name, values in rows.items()}
     with pytest.raises(RuntimeError, match=match):
         operator.run(rows | changed)

@@ -1,4 +1,4 @@
-"""A team of threads of which only a part works, because other processes share the cores."""
+"""A thread pool of which only a part works, because other processes share the cores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
 NUM_RUNS = 300
-# A helper that may work looks this long for the next operator: it never sleeps in a test, so nobody is woken.
+# A helper that may work polls this long for the next operator, in microseconds. So it does not sleep within a test.
 SPIN_US = 60_000_000
-# Seconds for a helper without work to fall asleep on a busy machine.
-PATIENCE = 30.0
+# Seconds within which a helper without work falls asleep, even on a busy machine.
+SLEEP_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def tasks() -> set[Path]:
 
 
 def start_helpers(num_threads: int) -> list[Path]:
-    """Helpers of a team of so many threads, in the order of their numbers."""
+    """Start a thread pool. Returns its helper threads in the order of their numbers."""
     before = tasks()
     assert native.set_num_threads(num_threads, spin_us=SPIN_US) == num_threads
     helpers = sorted(tasks() - before, key=lambda task: int(task.name))
@@ -43,7 +43,7 @@ def start_helpers(num_threads: int) -> list[Path]:
 
 
 def is_asleep(helper: Path) -> bool:
-    """Whether Linux has put the thread to sleep; one that polls for work is always ready to run."""
+    """Whether Linux has put the thread to sleep. A thread that polls for work never sleeps."""
     return (helper / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
 
 
@@ -52,16 +52,16 @@ def num_time_slices(helper: Path) -> int:
     return int((helper / "schedstat").read_text().split()[2])
 
 
-def fall_asleep(helpers: list[Path]) -> None:
+def wait_until_asleep(helpers: list[Path]) -> None:
     """Wait until all helpers sleep."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SLEEP_TIMEOUT_S
     while not all(map(is_asleep, helpers)):
         assert time.monotonic() < deadline, "a helper without work stays awake"
         time.sleep(0.001)
 
 
-def sleep_on(helpers: list[Path], run: Callable[[], object]) -> bool:
-    """Whether the helpers sleep without a break while the caller runs some operators."""
+def stay_asleep(helpers: list[Path], run: Callable[[], object]) -> bool:
+    """Run some operators. Returns whether the helpers sleep all the time."""
     before = [num_time_slices(helper) for helper in helpers]
     for _ in range(NUM_RUNS):
         run()
@@ -74,8 +74,8 @@ def run() -> Callable[[], dict[str, NDArray[Any]]]:
     return lambda: operator.run(rows)
 
 
-def assert_same(found: dict[str, NDArray[Any]], wanted: dict[str, NDArray[Any]]) -> None:
-    assert all(np.array_equal(values, wanted[name]) for name, values in found.items())
+def assert_same(found: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]]) -> None:
+    assert all(np.array_equal(values, expected[name]) for name, values in found.items())
 
 
 def test_with_two_runners_the_second_thread_sleeps(
@@ -84,9 +84,9 @@ def test_with_two_runners_the_second_thread_sleeps(
     alone = run()
     helpers = start_helpers(2)
     native.share_threads(2)
-    fall_asleep(helpers)
+    wait_until_asleep(helpers)
     assert_same(run(), alone)
-    assert sleep_on(helpers, run)
+    assert stay_asleep(helpers, run)
     native.share_threads(1)
     assert_same(run(), alone)
     assert not is_asleep(helpers[0])
@@ -100,8 +100,8 @@ def test_a_share_of_four_threads_works(
     helpers = start_helpers(4)
     native.share_threads(num_sharing)
     working, sleeping = helpers[: num_awake - 1], helpers[num_awake - 1 :]
-    fall_asleep(sleeping)
+    wait_until_asleep(sleeping)
     assert_same(run(), alone)
-    assert sleep_on(sleeping, run)
+    assert stay_asleep(sleeping, run)
     assert not any(map(is_asleep, working))
     assert_same(run(), alone)

@@ -16,12 +16,12 @@ from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_
 
 Array = NDArray[Any]
 OUTPUTS = {"total": "float32", "normalised": "float32"}
-# An output of the int8 product W_O changes by about this if a number lies between two levels.
+# The tolerance. A number between two quantisation levels changes an output of the int8 product W_O by about this.
 LEVEL = 0.02
 
 
 class SelfAttention:
-    """Weights of one block, its operator, and the expected result."""
+    """The weights of one block, its operator, and the expected result."""
 
     kind = "SelfAttentionStep"
 
@@ -50,7 +50,7 @@ class SelfAttention:
         }
 
     def expected(self, rows: dict[str, Array]) -> tuple[dict[str, Array], Array, Array]:
-        """Outputs, and the caches after the run."""
+        """The outputs, and the caches after the run."""
         q, k, v = np.split(self.qkv.product(rows["x"]), 3, axis=1)
         keys, values = rows["keys"].copy(), rows["values"].copy()
         heads = np.zeros_like(q)
@@ -127,7 +127,7 @@ def test_self_attention_equals_the_formula(d: int, num_heads: int, cache: str, d
     expected, keys, values = block.expected(rows)
     found = block.operator(cache).run(rows)
     check(found, expected, block.norm, dtype)
-    # Other columns than this step's are unchanged; this step's differ by rounding at most.
+    # Only this step's columns change. They differ from the expected ones by rounding at most.
     step = 2**-10 if cache == "float16" else 1e-5
     assert np.allclose(rows["keys"], keys, atol=step, rtol=step)
     assert np.allclose(rows["values"], values, atol=step, rtol=step)
@@ -150,7 +150,7 @@ def test_cross_attention_equals_the_formula(d: int, num_heads: int, cache: str, 
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 15, 16, 17, 33, 256])
-def test_exactly_the_valid_columns_count(capacity: int) -> None:
+def test_attention_uses_exactly_the_valid_columns(capacity: int) -> None:
     """The columns after a row's valid ones hold garbage."""
     block = CrossAttention(64, 1)
     for length in sorted({1, (capacity + 1) // 2, capacity}):
@@ -161,7 +161,7 @@ def test_exactly_the_valid_columns_count(capacity: int) -> None:
         check(block.operator("float32").run(rows), block.expected(rows), block.norm, "int8")
 
 
-def test_weights_are_those_of_the_wanted_heads() -> None:
+def test_weights_are_those_of_the_requested_heads() -> None:
     block = CrossAttention(256, 4, aligned=(0, 2, 3))
     rows = block.rows(11, 30)
     found, expected = block.operator().run(rows), block.expected(rows)
@@ -173,7 +173,7 @@ def test_weights_are_those_of_the_wanted_heads() -> None:
     assert all((found[name] == plain[name]).all() for name in OUTPUTS)
 
 
-# Keys and values end at the end of mapped memory: reading further ends the process.
+# Keys and values end at the end of mapped memory. Reading further ends the process.
 AT_THE_END = """
 import ctypes, mmap
 import numpy as np

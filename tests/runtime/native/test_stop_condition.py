@@ -1,4 +1,4 @@
-"""Stop conditions of a call of several steps: all rows take equally many steps, and no result changes."""
+"""Stop conditions of a call of several steps. All rows take the same number of steps, and no result changes."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from tests.runtime.native.test_whole import (
     NUM_STEPS,
     first_step,
     load,
-    one_after_another,
+    single_steps,
     sources,
 )
 
-# One run of rows whose products threads share; more than a thread takes at once without tile registers.
+# Few rows, whose products the threads share, and more rows than a thread takes at once without tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
-# Ten rounds of the 50 times at which a flag is set. A sanitizer's build, which is much slower, makes one round.
+# There are 50 times at which a flag is set. A test makes ten rounds of them, or one with a sanitizer's slow build.
 MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 500
-# One run for each thread, with tile registers (12 to 96 rows) and without (16 to 36).
+# Rows that each thread decodes in one part, with tile registers (12 to 96 rows) and without (16 to 36).
 ROWS_OF_EACH = 32
 
 
-def encoded(folder: Path, *, num_threads: int) -> NativeRunner:
+def runner_with_sources(folder: Path, *, num_threads: int) -> NativeRunner:
     runner = load(folder, "int8", num_threads=num_threads, norm="pre")
     runner.encode(sources(), range(NUM_ROWS))
     return runner
 
 
-def longest(num_rows: int, stop: StopCondition) -> StepInput:
+def longest_call(num_rows: int, stop: StopCondition) -> StepInput:
     return replace(first_step(num_rows, NUM_STEPS), stop=stop)
 
 
-def raised_flag() -> WakeFlag:
+def set_flag() -> WakeFlag:
     wake_flag = WakeFlag()
     wake_flag.set()
     return wake_flag
 
 
 def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) -> None:
-    """Check that an output equals that of single steps, for the steps taken."""
+    """Check that the steps of an output equal the same single steps."""
     found = output.ids.copy(), output.log_probabilities.copy()
-    tokens, scores = one_after_another(runner, num_rows)
+    tokens, scores = single_steps(runner, num_rows)
     np.testing.assert_array_equal(found[0], tokens[: output.num_steps])
     np.testing.assert_array_equal(found[1], scores[: output.num_steps])
 
@@ -62,25 +62,27 @@ def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) ->
 @pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_set_wake_flag_ends_a_call_after_min_steps(num_threads: int, num_rows: int, tmp_path: Path) -> None:
-    runner = encoded(tmp_path, num_threads=num_threads)
-    for min_steps, taken in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
-        output = runner.decode(longest(num_rows, StopCondition(wake_flag=raised_flag(), min_steps=min_steps)))
-        assert output.num_steps == taken == len(output.ids)
+    runner = runner_with_sources(tmp_path, num_threads=num_threads)
+    for min_steps, expected_steps in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
+        output = runner.decode(
+            longest_call(num_rows, StopCondition(wake_flag=set_flag(), min_steps=min_steps))
+        )
+        assert output.num_steps == expected_steps == len(output.ids)
         assert_begins_as(output, runner, num_rows)
-    assert runner.decode(longest(num_rows, StopCondition(wake_flag=WakeFlag()))).num_steps == NUM_STEPS
+    assert runner.decode(longest_call(num_rows, StopCondition(wake_flag=WakeFlag()))).num_steps == NUM_STEPS
 
 
 @pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
 def test_the_wake_flag_may_be_set_at_any_time(num_rows: int, tmp_path: Path) -> None:
-    """By another thread, while two threads decode their rows."""
-    runner = encoded(tmp_path, num_threads=2)
+    """Another thread sets the flag while two threads decode their rows."""
+    runner = runner_with_sources(tmp_path, num_threads=2)
     wake_flag = WakeFlag()
     step = replace(first_step(num_rows, MAX_LENGTH - 1), stop=StopCondition(wake_flag=wake_flag))
     began_at = time.perf_counter()
     output = runner.decode(step)
     took_s = time.perf_counter() - began_at
     tokens, scores = output.ids.copy(), output.log_probabilities.copy()
-    taken: set[int] = set()
+    step_counts: set[int] = set()
     for number in range(5000):
         wake_flag.clear()
         runner._top_ids.fill(-1)  # remove the last call's results
@@ -90,21 +92,21 @@ def test_the_wake_flag_may_be_set_at_any_time(num_rows: int, tmp_path: Path) -> 
         np.testing.assert_array_equal(output.ids, tokens[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
         timer.join()
-        taken.add(output.num_steps)
-        if number > MIN_CALLS and len(taken) > 3:
+        step_counts.add(output.num_steps)
+        if number > MIN_CALLS and len(step_counts) > 3:
             break
-    assert len(taken) > 3
+    assert len(step_counts) > 3
 
 
-class Enders:
-    """Sentences of which only the last may end.
+class EndingSentences:
+    """Sentences of which at most the last one ends.
 
-    last_steps: the steps in which the last sentence can end, ascending.
+    last_steps: the steps in which the last sentence can end, in ascending order.
     """
 
     def __init__(self, runner: NativeRunner) -> None:
         self._runner = runner
-        tokens, _ = one_after_another(runner, NUM_ROWS)
+        tokens, _ = single_steps(runner, NUM_ROWS)
         has_ended = (tokens == EOS_ID).any(axis=0)
         self._endless = np.flatnonzero(~has_ended).tolist()
         last_steps = (tokens == EOS_ID).argmax(axis=0).tolist()
@@ -126,11 +128,11 @@ class Enders:
 def test_steps_after_end_steps_follow_the_first_end(
     num_threads: int, steps_after_end: int, tmp_path: Path
 ) -> None:
-    runner = encoded(tmp_path, num_threads=num_threads)
-    enders = Enders(runner)
+    runner = runner_with_sources(tmp_path, num_threads=num_threads)
+    enders = EndingSentences(runner)
     for last_step in enders.last_steps:
         enders.encode(FEW_ROWS, last_step)
-        output = runner.decode(longest(FEW_ROWS, StopCondition(steps_after_end)))
+        output = runner.decode(longest_call(FEW_ROWS, StopCondition(steps_after_end)))
         assert output.num_steps == min(NUM_STEPS, last_step + 1 + steps_after_end)
         assert_begins_as(output, runner, FEW_ROWS)
 
@@ -138,29 +140,29 @@ def test_steps_after_end_steps_follow_the_first_end(
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp_path: Path) -> None:
     """A row that ends in one thread ends the other thread's steps too, except steps already begun."""
-    runner = encoded(tmp_path, num_threads=num_threads)
-    enders = Enders(runner)
+    runner = runner_with_sources(tmp_path, num_threads=num_threads)
+    enders = EndingSentences(runner)
     last_step = enders.last_steps[1]
     num_rows = ROWS_OF_EACH * num_threads
     enders.encode(num_rows, last_step)
-    tokens, scores = one_after_another(runner, num_rows)
+    tokens, scores = single_steps(runner, num_rows)
     for _ in range(300):
         runner._top_ids.fill(-1)  # remove the last call's results
-        output = runner.decode(longest(num_rows, StopCondition(0)))
+        output = runner.decode(longest_call(num_rows, StopCondition(0)))
         assert last_step < output.num_steps <= NUM_STEPS
         np.testing.assert_array_equal(output.ids, tokens[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
 
 
 def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
-    """Ends in the last part, and the wake flag, would be seen late. Here no row ends."""
-    runner = encoded(tmp_path, num_threads=1)
-    Enders(runner).encode(MANY_ROWS)
+    """No row ends here. A thread notices an end in the last part, or the wake flag, only late."""
+    runner = runner_with_sources(tmp_path, num_threads=1)
+    EndingSentences(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)
     try:
         stop = StopCondition(2, WakeFlag())
-        assert runner.decode(longest(FEW_ROWS, stop)).num_steps == NUM_STEPS
-        output = runner.decode(longest(MANY_ROWS, stop))
+        assert runner.decode(longest_call(FEW_ROWS, stop)).num_steps == NUM_STEPS
+        output = runner.decode(longest_call(MANY_ROWS, stop))
         assert output.num_steps == 3
         assert_begins_as(output, runner, MANY_ROWS)
     finally:
@@ -168,8 +170,8 @@ def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_pa
 
 
 def test_arguments_apply_to_one_call_only(tmp_path: Path) -> None:
-    runner = encoded(tmp_path, num_threads=1)
-    assert runner.decode(longest(FEW_ROWS, StopCondition(wake_flag=raised_flag()))).num_steps == 1
+    runner = runner_with_sources(tmp_path, num_threads=1)
+    assert runner.decode(longest_call(FEW_ROWS, StopCondition(wake_flag=set_flag()))).num_steps == 1
     assert runner.decode(first_step(FEW_ROWS, NUM_STEPS)).num_steps == NUM_STEPS
 
 
@@ -186,7 +188,7 @@ def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
     ]
 
 
-def led(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> StepOutput:
+def decode_beams(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> StepOutput:
     num_rows = sum(beam.beam_size for beam in beams)
     slots = np.arange(num_rows, dtype=np.int32) // 4 * 4
     targets = np.arange(num_rows, dtype=np.int32)
@@ -198,21 +200,23 @@ def led(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> S
 
 
 def test_a_set_wake_flag_ends_a_call_of_beams(tmp_path: Path) -> None:
-    runner = encoded(tmp_path, num_threads=2)
-    for min_steps, taken in [(0, 1), (4, 4)]:
+    runner = runner_with_sources(tmp_path, num_threads=2)
+    for min_steps, expected_steps in [(0, 1), (4, 4)]:
         beams = beams_of(3, [9] * 3)
-        output = led(runner, beams, StopCondition(wake_flag=raised_flag(), min_steps=min_steps))
-        assert output.num_steps == taken
-        assert [beam.length for beam in beams] == [taken] * 3
+        output = decode_beams(runner, beams, StopCondition(wake_flag=set_flag(), min_steps=min_steps))
+        assert output.num_steps == expected_steps
+        assert [beam.length for beam in beams] == [expected_steps] * 3
 
 
 def test_steps_after_end_steps_follow_the_first_done_beam(tmp_path: Path) -> None:
-    runner = encoded(tmp_path, num_threads=2)
-    taken = {count: led(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)}
-    for count in (min(taken), max(taken)):
+    runner = runner_with_sources(tmp_path, num_threads=2)
+    steps_alone = {
+        count: decode_beams(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)
+    }
+    for count in (min(steps_alone), max(steps_alone)):
         for steps_after_end in (0, 2):
             beams = beams_of(2, [count, 99])
-            output = led(runner, beams, StopCondition(steps_after_end))
+            output = decode_beams(runner, beams, StopCondition(steps_after_end))
             assert output.outcomes == [BeamOutcome.DONE, BeamOutcome.CONTINUES]
-            assert output.num_steps == beams[1].length == taken[count] + steps_after_end
-    assert len(set(taken.values())) > 1
+            assert output.num_steps == beams[1].length == steps_alone[count] + steps_after_end
+    assert len(set(steps_alone.values())) > 1

@@ -1,4 +1,4 @@
-"""The operators that embed subwords and that project rows to the most probable subwords."""
+"""The operator that embeds subwords, and the operator that finds the most probable subwords of rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_embed_adds_table_and_position(vocab_size: int, d: int, dtype: str) -> N
 
 
 class Vocabulary:
-    """A table (vocab_size, d), its operator, and the expected result."""
+    """An embedding table (vocab_size, d), its operator, and the expected result."""
 
     def __init__(self, table: Weights) -> None:
         self.table = table
@@ -63,7 +63,7 @@ class Vocabulary:
 
 
 def best(log_probabilities: Array, k: int) -> tuple[Array, Array]:
-    """Check that scores descend, and that of equal ones the smaller id is first."""
+    """The k best candidates. Of equal scores, the smaller id comes first."""
     ids = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(log_probabilities, ids, axis=1), ids
 
@@ -79,13 +79,13 @@ def test_log_probabilities_and_the_best_candidates(vocab_size: int, d: int, dtyp
         values, ids = best(found["log_probabilities"], k)
         assert (found["top_ids"] == ids).all()
         assert (found["top_log_probabilities"] == values).all()
-        unasked = vocabulary.run(x, k, wanted=False)
-        assert (unasked["top_ids"] == ids).all()
-        assert (unasked["top_log_probabilities"] == values).all()
+        without_distributions = vocabulary.run(x, k, wanted=False)
+        assert (without_distributions["top_ids"] == ids).all()
+        assert (without_distributions["top_log_probabilities"] == values).all()
 
 
 def test_of_equal_scores_the_smaller_id_comes_first() -> None:
-    """Every entry is in the table many times, so that runs of ids have equal scores."""
+    """The table repeats every entry, so runs of ids have equal scores."""
     few = random_table(1, 7, 64)
     order = np.random.default_rng(5).integers(0, 7, 1000)
     vocabulary = Vocabulary(Weights(few.stored[order], few.scales[order], few.bias))

@@ -1,4 +1,4 @@
-"""Encoder and decoder as one operator each: same results in any batch, and for several steps as for single ones."""
+"""Encoder and decoder as one operator each. No result depends on the batch or on the number of steps in a call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load(
 ) -> NativeRunner:
     model = random_model(seed=3, max_length=MAX_LENGTH, **changes)
     with torch.no_grad():
-        # Positions count for more than subwords, so that the best candidate changes, and changes to the end token.
+        # Positions matter more than subwords, so the best candidate changes with the step and becomes the end token.
         table = model.embedding.weight.mul_(0.1)
         like_the_end = 387 if model.config.norm == "pre" else 389
         table[EOS_ID] = table[like_the_end] * 1.02
@@ -65,8 +65,8 @@ def first_step(num_rows: int, num_steps: int = 1, num_candidates: int = 1) -> St
     return StepInput(ids, positions, num_candidates, num_steps)
 
 
-def one_after_another(runner: NativeRunner, num_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Greedy search by single steps of all rows, (NUM_STEPS, num_rows); after a row's end as in `StepOutput`."""
+def single_steps(runner: NativeRunner, num_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Greedy search of all rows by single steps, (NUM_STEPS, num_rows). After its end a row is as in `StepOutput`."""
     step = first_step(num_rows)
     ids, positions = step.ids, step.positions
     has_ended = np.zeros(num_rows, bool)
@@ -103,29 +103,29 @@ def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_several_steps_equal_single_steps(
     num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Few rows, whose products threads share, and many, of which each thread has its own."""
+    """Threads share the products of few rows. Of many rows, each thread decodes its own."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
     runner.encode(sources(), range(NUM_ROWS))
-    tokens, scores = one_after_another(runner, NUM_ROWS)
+    tokens, scores = single_steps(runner, NUM_ROWS)
     ends = (tokens == EOS_ID).sum(axis=0)
-    assert ((ends > 0) & (ends < NUM_STEPS)).sum() > 3, "no row ends on its way"
+    assert ((ends > 0) & (ends < NUM_STEPS)).sum() > 3, "some rows must end before the last step"
     for num_rows in (1, 2, 7, 40, NUM_ROWS):
         for num_steps in (2, 5, NUM_STEPS):
             output = runner.decode(first_step(num_rows, num_steps))
-            taken = output.num_steps
-            has_all_ended = (tokens[:taken, :num_rows] == EOS_ID).any(axis=0).all()
-            assert taken == num_steps or (taken < num_steps and has_all_ended)
-            assert np.array_equal(output.ids, tokens[:taken, :num_rows])
-            assert np.array_equal(output.log_probabilities, scores[:taken, :num_rows])
+            num_taken = output.num_steps
+            has_all_ended = (tokens[:num_taken, :num_rows] == EOS_ID).any(axis=0).all()
+            assert num_taken == num_steps or (num_taken < num_steps and has_all_ended)
+            assert np.array_equal(output.ids, tokens[:num_taken, :num_rows])
+            assert np.array_equal(output.log_probabilities, scores[:num_taken, :num_rows])
 
 
 def test_steps_after_several_steps_equal_those_after_single_steps(
     precision: Precision, tmp_path: Path
 ) -> None:
-    """The caches have the same content."""
+    """After both, the caches have the same content."""
     runner = load(tmp_path, precision)
     runner.encode(sources(40), range(40))
-    tokens, _ = one_after_another(runner, 40)
+    tokens, _ = single_steps(runner, 40)
     alive = np.flatnonzero((tokens != EOS_ID).all(axis=0))
     assert len(alive) > 2
     step = StepInput(tokens[-1].astype(np.int32), np.full(40, NUM_STEPS, np.int32), 5)
@@ -138,7 +138,7 @@ def test_steps_after_several_steps_equal_those_after_single_steps(
 def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
     num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Encoded and decoded one by one, in groups whose tokens threads share, and all at once."""
+    """The sentences run one by one, in groups whose tokens the threads share, and all at once."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
     everybody = sources(60)
     alone = []
@@ -196,7 +196,7 @@ def test_an_invalid_step_is_an_error_and_the_next_step_is_right(step: StepInput,
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path: Path) -> None:
-    """They have no results, their caches are unchanged, and the other rows' results are in their own rows."""
+    """A free row has no result, and its cache is unchanged. Each other row has its own result."""
     runner = load(tmp_path, precision, num_threads=num_threads)
     runner.encode(sources(40), range(40))
     positions = np.zeros(40, np.int32)
@@ -222,9 +222,9 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
             output.alignment,
             output.distributions,
         ]
-        for wanted, values in zip(expected, found, strict=False):
+        for expected_values, values in zip(expected, found, strict=False):
             assert values is not None
-            np.testing.assert_array_equal(values[held], wanted)
+            np.testing.assert_array_equal(values[held], expected_values)
         np.testing.assert_array_equal(runner._self_cache, before)
     ids[held] = 11
     runner.decode(StepInput(ids, positions, 1))
@@ -242,7 +242,7 @@ def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
 
 
 def test_rows_after_those_of_a_step_are_free(tmp_path: Path) -> None:
-    """One was at the last position a step before, where several steps would not fit."""
+    """A free row may be at the last position, where several steps do not fit."""
     runner = load(tmp_path, "int8")
     runner.encode(sources(2), [0, 1])
     runner.decode(StepInput(np.array([9, 9], np.int32), np.array([0, MAX_LENGTH - 1], np.int32), 1))

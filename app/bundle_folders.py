@@ -1,0 +1,55 @@
+"""Finds the bundles to serve: the folders that the settings name, or the only bundle in a folder `bundles`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.errors import SettingsError
+from app.settings import PREFIX, Settings
+
+
+def find_bundles(settings: Settings) -> list[Path]:
+    """The folders of the bundles to serve: those of the settings, or the only bundle in a folder `bundles`.
+
+    `bundles` is searched beside the package (a checkout), in the package, and in the current directory. Raises
+    SettingsError if there is no bundle, or if the settings do not choose one of several.
+    """
+    if settings.bundle is not None:
+        return [settings.bundle]
+    if settings.bundles:
+        return _bundles_in(settings.bundles)
+    package = Path(__file__).resolve().parent
+    places = dict.fromkeys(folder / "bundles" for folder in (package.parent, package, Path.cwd()))
+    for place in places:
+        found = _bundle_folders(place)
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            problem = (
+                f"{place} holds more than one bundle ({names}); set {PREFIX}BUNDLE to one of them, "
+                f"or {PREFIX}BUNDLES to {place} to serve all"
+            )
+            raise SettingsError([problem])
+        if found:
+            return found
+    searched = ", ".join(map(str, places))
+    raise SettingsError([f"no bundle found (searched {searched}); set {PREFIX}BUNDLE to its folder"])
+
+
+def _bundles_in(folders: Sequence[Path]) -> list[Path]:
+    """The bundles among these folders and in them, each once. Raises SettingsError for a folder without any."""
+    found: dict[Path, None] = {}
+    problems = []
+    for folder in folders:
+        own = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
+        if not own:
+            problems.append(f"{PREFIX}BUNDLES: {folder} holds no bundle")
+        found |= dict.fromkeys(own)
+    if problems:
+        raise SettingsError(problems)
+    return list(found)
+
+
+def _bundle_folders(folder: Path) -> list[Path]:
+    """The folders in a folder that are bundles, by name."""
+    return sorted(manifest.parent for manifest in folder.glob("*/manifest.json"))

@@ -1,0 +1,115 @@
+"""Runs of the load tester on a clock that the test holds, so that every latency is exact on any machine.
+
+The event loop's time advances only where the loop would wait, and by TURN_S for each of its turns. The server is
+simulated in the same process; nothing goes over a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable
+from typing import Any, cast
+
+from tests.loadtest.replies import Replies
+from transduce.loadtest.plan import RunPlan
+from transduce.loadtest.quality import Expectation
+from transduce.loadtest.result import RunRecord, RunResult, make_result
+from transduce.loadtest.runner import OnProgress, observe
+
+# Seconds of one turn of the event loop: the resolution of latencies. Smaller, and the tests take longer, because the
+# tester spins for the last 2 ms before a request.
+TURN_S = 1e-4
+
+
+class _HeldSelector(selectors.SelectSelector):
+    """Advances the time instead of waiting for it. now_s: the time in seconds."""
+
+    now_s = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "every task waits, and no timer is set"
+        self.now_s += max(timeout, TURN_S)
+        return []
+
+
+class HeldLoop(asyncio.SelectorEventLoop):
+    """An event loop with simulated time, whose connections lead to a simulated server."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._held = _HeldSelector()
+        self._replies = replies
+        super().__init__(self._held)
+
+    def time(self) -> float:
+        return self._held.now_s
+
+    def advance(self, seconds: float) -> None:
+        """The running callback takes so many seconds."""
+        self._held.now_s += seconds
+
+    async def create_connection(  # type: ignore[override]  # only the tester's call of it
+        self, protocol_factory: Callable[[], asyncio.Protocol], *address: Any, ssl: object = None
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        protocol = protocol_factory()
+        transport = _Transport(self, protocol, self._replies)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+
+class _Transport(asyncio.Transport):
+    """The tester's end of a connection to the simulated server."""
+
+    def __init__(self, loop: HeldLoop, protocol: asyncio.Protocol, replies: Replies) -> None:
+        super().__init__()
+        self._loop = loop
+        self._protocol = protocol
+        self._replies = replies
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        reply = self._replies.to(bytes(data).split(b"\r\n\r\n", 1)[1], self._loop.time())
+        if reply.content is not None:
+            self._loop.call_at(reply.ready_at, self._receive, reply.content, reply.is_last)
+
+    def _receive(self, content: bytes, is_last: bool) -> None:
+        if self._is_closing:
+            return
+        self._protocol.data_received(content)
+        if is_last:
+            self.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def abort(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.call_soon(self._protocol.connection_lost, None)
+
+
+def advance(seconds: float) -> None:
+    """The callback or task that runs on a HeldLoop takes so many seconds."""
+    cast(HeldLoop, asyncio.get_running_loop()).advance(seconds)
+
+
+def held_record(plan: RunPlan, replies: Replies, on_progress: OnProgress | None = None) -> RunRecord:
+    """Execute a plan against a simulated server, and return its samples."""
+    with asyncio.Runner(loop_factory=functools.partial(HeldLoop, replies)) as runner:
+        clock = runner.get_loop().time
+        return runner.run(observe(plan, on_progress, clock=clock))
+
+
+def held_run(
+    plan: RunPlan,
+    on_progress: OnProgress | None = None,
+    *,
+    service_ms: float = 0.0,
+    stall: tuple[float, float] | None = None,
+    kinds: str = "200",
+    expected: Expectation | None = None,
+) -> RunResult:
+    """Execute a plan against a simulated server with these replies. expected: not compared."""
+    replies = Replies(service_ms / 1e3, stall=stall, kinds=kinds.split(","))
+    return make_result(plan, held_record(plan, replies, on_progress))
