@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -41,27 +40,18 @@ from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.service import Service
-from app.engine.engine import Engine
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
+from app.model_host import ModelHost, loader
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
-    LoadedModel,
     LoadedModels,
-    check_golden,
-    in_daemon_thread,
     load_models,
-    model_key,
-    release_models,
-    warm_up,
 )
 from app.stores.usage import UsageCounter
-from app.text.detection import LazyDetector
-from app.translator import AnswerLimits, Extras, Models, ServedModel, Translator
-from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
-from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
+from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -86,12 +76,12 @@ class Application:
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
         self.service = Service(self.metrics, glossaries(settings))
-        self._engines: list[Engine] = []
-        self._num_workers = 0  # of all engines
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
-        self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
+        self.host = ModelHost(
+            settings, self.service, executor=self._executor, load=load, on_death=self._on_death
+        )
         self._document_jobs: DocumentJobs | None = None
         self._passed_check = False  # the golden check and the warm-up
         self._engine_died = False
@@ -153,12 +143,8 @@ class Application:
             await asyncio.gather(loading, return_exceptions=True)
             if self._document_jobs is not None:
                 await self._document_jobs.close()
-            await self.close_engine()
+            await self.host.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
-
-    async def close_engine(self) -> None:
-        """Stop the engines now; pending sentences end with NotReady."""
-        await asyncio.gather(*(engine.close(drain_timeout_s=0.0) for engine in self._engines))
 
     async def _become_ready(self) -> None:
         """Load, check, warm up and open the server, or report why it cannot serve."""
@@ -178,8 +164,12 @@ class Application:
         finally:
             gc.enable()  # transduce.serve disables it for a faster start
 
+    async def close_engine(self) -> None:
+        """Stop the engines now; pending sentences end with NotReady."""
+        await self.host.close()
+
     def _on_death(self) -> None:
-        """Report that the engine died. Before the checks have passed they report the cause themselves."""
+        """Report that an engine died. Before the checks have passed they report the cause themselves."""
         self._engine_died = True
         if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
@@ -188,76 +178,13 @@ class Application:
         started = time.monotonic()
         if self._document_jobs is not None:
             await self._document_jobs.open()
-        loaded = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_models)
-        cache_bytes = self.settings.sentence_cache_bytes // len(loaded.models)
-        models = Models(
-            [await self._serve(model, loaded.detector, cache_bytes=cache_bytes) for model in loaded.models],
-            loaded.detector,
-        )
-        if loaded.detector is not None and loaded.detector.has_begun:
-            await asyncio.wrap_future(loaded.detector.loaded())
+        await self.host.open()
         self._passed_check = True
-        for model in models:
-            model.translator.engine.end_warm_up()
-            model.translator.submitter.clear()
         freeze_and_trim()
-        self._publish(models, seconds=time.monotonic() - started)
+        self.metrics.model_load_seconds.set(time.monotonic() - started)
+        self.service.become_ready(self.host.models)
+        self.host.report("ready", started)
         self.on_ready()
-
-    async def _serve(
-        self, model: LoadedModel, detector: LazyDetector | None, *, cache_bytes: int
-    ) -> ServedModel:
-        """Start a model's engine, check its golden sentences, and warm up. cache_bytes: of its sentence cache.
-
-        Raises BundleError; NotReady, Overloaded, DeadlineExceeded.
-        """
-        engine = Engine(
-            model.workers,
-            settings=engine_limits(self.settings),
-            on_steps=self.metrics.record_steps,
-            on_death=self._on_death,
-            first_worker=self._num_workers,
-        )
-        self._engines.append(engine)
-        self._num_workers += len(model.workers)
-        engine.start()
-        submitter = CachingSubmitter(
-            engine,
-            model_key=model_key(model),
-            settings=SubmitterSettings(cache_bytes, self.settings.coalesce),
-        )
-        translator = Translator(
-            model.manifest,
-            engine,
-            source_tokenizer=model.source_tokenizer,
-            target_tokenizer=model.target_tokenizer,
-            executor=self._executor,
-            extras=Extras(
-                detector=detector,
-                glossaries=self.service.glossaries,
-                submitter=submitter,
-                limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
-            ),
-        )
-        await check_golden(model, translator, min_share=self.settings.golden_min_share)
-        await warm_up(model, translator)
-        return ServedModel(translator, model.precision)
-
-    def _publish(self, models: Models, *, seconds: float) -> None:
-        """Open the server, and add the models to metrics and log. seconds: since the start."""
-        self.metrics.track_cache(models.cache_stats)
-        self.metrics.track_queue(models.health)
-        for model in models:
-            self.metrics.model_info.labels(*model.translator.version, model.precision).set(1)
-        self.metrics.model_load_seconds.set(seconds)
-        self.service.become_ready(models)
-        fields = {
-            "model": ", ".join(model.name for model in models),
-            "version": ", ".join(model.translator.version.version for model in models),
-            "precision": ", ".join(model.precision for model in models),
-            "seconds": f"{seconds:.2f}",
-        }
-        log_event(logger, logging.INFO, "ready", fields=dict(fields))
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -275,7 +202,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=partial(load_models, fork_server=fork_server))
+        application = Application(settings, load=loader(fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())
@@ -302,6 +229,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
             application.service,
             serve_options(settings),
             close_engine=application.close_engine,
+            reload=application.host.reload,
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]

@@ -55,6 +55,10 @@ class Service:
             self.phase = Phase.READY
             self.metrics.ready.set(1)
 
+    def replace_models(self, models: Models) -> None:
+        """Serve other models to all requests from now on."""
+        self._models = models
+
     def become_failed(self) -> None:
         """Note that the bundle cannot be served."""
         self.phase = Phase.FAILED
@@ -116,7 +120,8 @@ class Service:
         models = self.check_open()
         self.num_inflight += 1
         try:
-            yield models
+            with models.held():
+                yield models
         finally:
             self.num_inflight -= 1
             if not self.num_inflight:

@@ -258,6 +258,9 @@ class Metrics:
             "transduce_model_load_seconds", "Seconds from the start until ready", registry=registry
         )
         self.ready = Gauge("transduce_ready", "1 while requests are accepted", registry=registry)
+        self.reloads = Counter(
+            "transduce_reloads", "Reloads of the bundles, by outcome", ("outcome",), registry=registry
+        )
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
         self.step_seconds = LockFreeHistogram(
             "transduce_decode_step_seconds", "Decoder step", buckets=STEP_SECONDS, registry=registry

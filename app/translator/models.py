@@ -7,6 +7,7 @@ request's texts are detected, each text goes to the model of its pair, and the r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +58,31 @@ class Models:
         self._languages = Languages(pairs, detector)
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair)
+        self._num_holders = 0
+        self._released = asyncio.Event()
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Models]:
+        """The scope of a request that uses these models; their engines must run until it ends."""
+        self._num_holders += 1
+        try:
+            yield self
+        finally:
+            self._num_holders -= 1
+            if not self._num_holders:
+                self._released.set()
+
+    async def released(self) -> None:
+        """Wait until no request holds these models."""
+        while self._num_holders:
+            self._released.clear()
+            await self._released.wait()
 
     def health(self) -> Health:
         """Return the health of all engines together."""

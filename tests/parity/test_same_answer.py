@@ -83,7 +83,7 @@ def test_int8_hypotheses_and_scores_in_a_batch(
 def test_cancelled_sentences_end(runner: Runner, requests: list[BeamRequest]) -> None:
     async def decode() -> int:
         async with Decoding(runner) as decoding:
-            await decoding.submit_and_cancel(requests[0], stay_s=0.0)
+            await decoding.submit_and_cancel(requests[0], delay_s=0.0)
             return decoding.num_cancelled
 
     assert asyncio.run(decode()) == 1

@@ -8,6 +8,7 @@ import functools
 import logging
 import signal
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ END_MARGIN_S = 5.0
 HURRIED_END_S = 3.0
 EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_RELOAD_SIGNAL = signal.SIGHUP
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,12 @@ class Server(uvicorn.Server):
         options: ServeOptions,
         *,
         close_engine: Callable[[], Awaitable[None]],
+        reload: Callable[[], None],
     ) -> None:
-        """close_engine: ends the engine's work at once. The server then answers its requests with 503."""
+        """close_engine: ends the engines' work at once. The server then answers their requests with 503.
+
+        reload: called after SIGHUP. On a terminal, SIGHUP ends the server, because the terminal has been closed.
+        """
         protocol = functools.partial(
             BoundedProtocol, limits=options.connections, metrics=service.metrics, table=options.table
         )
@@ -103,6 +109,7 @@ class Server(uvicorn.Server):
         self._service = service
         self._options = options
         self._close_engine = close_engine
+        self._reload = reload
         self._hurry = asyncio.Event()
         self._signals = SignalFilter()
 
@@ -119,6 +126,8 @@ class Server(uvicorn.Server):
         loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        if not sys.stderr.isatty():
+            loop.add_signal_handler(_RELOAD_SIGNAL, self._on_reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         try:
             yield
@@ -163,6 +172,11 @@ class Server(uvicorn.Server):
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
         self._service.start_draining(is_taking=self._options.drain_delay_s > 0)
         self.should_exit = True
+
+    def _on_reload(self) -> None:
+        if not self.should_exit:
+            log_event(logger, logging.INFO, "reloading")
+            self._reload()
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):

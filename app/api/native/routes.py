@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -80,6 +80,8 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
+# The parser of each model that is served. A model that is replaced takes its parser with it.
+_PARSERS: WeakKeyDictionary[Translator, NativeParser] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
 
@@ -170,13 +172,12 @@ def parser_of(models: Models, body: object, limits: RequestLimits) -> NativePars
         source, target, name = (code if isinstance(code, str) else None for code in codes)
         source, target = served_pair(source or AUTO, target or "", models.pairs)
         translator = models.likely(None if source == AUTO else source, target, name)
-    return _parser(translator, models.pairs, limits)
-
-
-@functools.lru_cache(maxsize=64)
-def _parser(translator: Translator, pairs: frozenset[tuple[str, str]], limits: RequestLimits) -> NativeParser:
-    bounds = option_bounds(translator.engine.limits)
-    return NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=pairs)
+    parser = _PARSERS.get(translator)
+    if parser is None:
+        bounds = option_bounds(translator.engine.limits)
+        parser = NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=models.pairs)
+        _PARSERS[translator] = parser
+    return parser
 
 
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:

@@ -1,0 +1,113 @@
+"""SIGHUP loads the bundles again and replaces the models: no request fails, and a broken bundle changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.server_process import ROOT, ServerProcess
+from tests.e2e.conftest import SERVE
+
+BUNDLED = ROOT / "bundles" / "en-de"
+TEXT = "The station is near the old bridge. It is late, and I would like to go home."
+NUM_CLIENTS = 4
+
+
+def write_bundle(folder: Path, version: str) -> None:
+    """Put the bundled model there under this version, as a user would: beside the old folder, then renamed."""
+    fresh, old = folder.with_name("fresh"), folder.with_name("old")
+    shutil.copytree(BUNDLED, fresh)
+    file = fresh / "manifest.json"
+    manifest = json.loads(file.read_text("utf-8"))
+    manifest["version"] = version
+    file.write_text(json.dumps(manifest), "utf-8")
+    if folder.exists():
+        folder.rename(old)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    write_bundle(tmp_path / "bundle", "1")
+    return tmp_path / "bundle"
+
+
+@pytest.fixture
+def server(bundle: Path) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {
+        "num_threads": 2,
+        "num_lanes": 2,
+        "device": "cpu",
+        "sentence_cache_bytes": 0,
+    }
+    with ServerProcess([*SERVE, "--bundle", str(bundle)], settings) as process:
+        yield process.ready()
+
+
+def post(client: httpx.Client) -> httpx.Response:
+    return client.post("/v1/translate", json={"text": TEXT, "source": "en", "target": "de"})
+
+
+def versions_under_load(server: ServerProcess, action: Callable[[], None]) -> list[str]:
+    """Translate with several clients while `action` runs. Returns the versions that answered; each answer is 200."""
+    is_over = threading.Event()
+
+    def client_loop() -> list[str]:
+        found = []
+        with server.client() as client:
+            while not is_over.is_set():
+                answer = post(client)
+                assert answer.status_code == 200, answer.text
+                found.append(answer.json()["model"]["version"])
+        return found
+
+    with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+        loops = [pool.submit(client_loop) for _ in range(NUM_CLIENTS)]
+        try:
+            action()
+        finally:
+            is_over.set()
+        return [version for loop in loops for version in loop.result()]
+
+
+def test_a_new_version_replaces_the_old_one_and_no_request_fails(server: ServerProcess, bundle: Path) -> None:
+    process = psutil.Process(server.pid)
+    old_workers = process.children(recursive=True)
+
+    def reload_twice() -> None:
+        for version in ("2", "3"):
+            write_bundle(bundle, version)
+            process.send_signal(signal.SIGHUP)
+            assert server.wait_for("reloaded")["version"] == version
+        with server.client() as client:
+            for _ in range(3):
+                assert post(client).json()["model"]["version"] == "3"
+
+    found = versions_under_load(server, reload_twice)
+    assert {"1", "3"} <= set(found) <= {"1", "2", "3"}
+    _, alive = psutil.wait_procs(old_workers, timeout=60)
+    assert not alive, "the old workers end"
+    assert len(process.children(recursive=True)) == len(old_workers)
+    assert server.metric('transduce_reloads_total{outcome="done"}') == 2
+
+
+def test_a_broken_bundle_changes_nothing(server: ServerProcess, bundle: Path) -> None:
+    (bundle / "source.spm").write_bytes(b"not a tokenizer")
+    psutil.Process(server.pid).send_signal(signal.SIGHUP)
+    assert "source.spm" in json.dumps(server.wait_for("reload_failed"))
+    with server.client() as client:
+        assert post(client).json()["model"]["version"] == "1"
+        assert client.get("/readyz").status_code == 200
+    write_bundle(bundle, "2")
+    psutil.Process(server.pid).send_signal(signal.SIGHUP)
+    assert server.wait_for("reloaded")["version"] == "2"
