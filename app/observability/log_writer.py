@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -44,7 +45,13 @@ class LogWriter:
     def start(self) -> None:
         """Start the thread. Lines wait until then, because a process that forks must not have threads yet."""
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
+        # A thread inherits the blocked signals. With a signal unblocked here, an early SIGTERM would end the process
+        # although the main thread has blocked it until the event loop handles it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def put(self, line: str) -> None:
         """Queue a line, or drop it if the queue is full."""

@@ -21,8 +21,9 @@ import app
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
-# A terminal's Ctrl-C and a supervisor's SIGTERM reach every process of the group. Only the server handles them.
-SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A terminal's Ctrl-C and a supervisor's SIGTERM or SIGHUP reach every process of the group. Only the server handles
+# them.
+SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
 ADOPT_ORPHANS = 36
 LENGTH_BYTES = 4

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +54,20 @@ def fill(descriptor: int) -> int:
     except BlockingIOError:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
     return count
+
+
+def test_the_thread_blocks_signals() -> None:
+    """Otherwise an early SIGTERM ends a process that has blocked it in its main thread only."""
+    with pipe() as (_, descriptor):
+        writer = new_writer(descriptor)
+        writer.start()
+        (thread,) = [each for each in threading.enumerate() if each.name == "log"]
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text("ascii")
+        writer.close()
+    (blocked,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        assert int(blocked, 16) >> (number - 1) & 1
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_lines_are_written_in_order_and_flushed_at_the_end() -> None:

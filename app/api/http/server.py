@@ -34,6 +34,7 @@ HURRIED_END_S = 3.0
 EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _RELOAD_SIGNAL = signal.SIGHUP
+_BLOCKED_SIGNALS = (*_SIGNALS, _RELOAD_SIGNAL)
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Server(uvicorn.Server):
             loop.add_signal_handler(number, self._on_signal, number)
         if not sys.stderr.isatty():
             loop.add_signal_handler(_RELOAD_SIGNAL, self._on_reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED_SIGNALS)
         try:
             yield
         finally:
@@ -193,7 +194,7 @@ class Server(uvicorn.Server):
 
 def block_signals() -> None:
     """Block signals until the server's event loop handles them, so that an early signal drains like any other."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
 
 
 def listen(host: str, port: int) -> socket.socket:
