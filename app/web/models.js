@@ -22,6 +22,7 @@ export class Models {
   /** Whether every model that may translate the chosen languages returns an alignment. */
   alignAll({ source, target, isDetecting }) {
     const fits = (pair) => pair.target === target && (isDetecting || pair.source === source);
-    return this.list.filter((model) => model.language_pairs.some(fits)).every((model) => model.alignment);
+    const fitting = this.list.filter((model) => model.language_pairs.some(fits));
+    return fitting.length > 0 && fitting.every((model) => model.alignment);
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import weakref
 
@@ -23,12 +24,18 @@ class ReferenceCycle:
         self.own = self
 
 
+class HeldModels:
+    """Models that are held, and never called."""
+
+    held = contextlib.nullcontext
+
+
 def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.api.service.IDLE_S", 0.01)
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
-        service.phase, service._models = Phase.READY, object()  # type: ignore[assignment]  # never called
+        service.phase, service._models = Phase.READY, HeldModels()  # type: ignore[assignment]
         knot, is_gone = ReferenceCycle(), asyncio.Event()
         reply = weakref.ref(knot, lambda _: is_gone.set())
         gc.collect()

@@ -223,7 +223,7 @@ def test_an_answer_from_a_store_spoils_a_run() -> None:
         with pytest.raises(CachedAnswerError, match=r"10\.00%"):
             cached_share(server)
     server.text = "transduce_sentences_total 10.0\n"
-    with pytest.raises(CachedAnswerError, match="does not tell"):
+    with pytest.raises(CachedAnswerError, match="lack the number of cached"):
         cached_share(server)
 
 

@@ -48,8 +48,8 @@ def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None
 
 
 def test_markdown(url: str, tmp_path: Path) -> None:
-    text = "# The house\n\nThe **water** is cold.\n\n- Where is the [station](https://example.org)?\n\n`no code`\n"
-    expected = "# Das Haus\n\nDas **Wasser** ist kalt.\n\n- Wo ist der [Bahnhof](https://example.org)?\n\n`no code`\n"
+    text = "# The garden\n\nThe **water** is cold.\n\n- Where is the [station](https://example.org)?\n\n`no code`\n"
+    expected = "# Der Garten\n\nDas **Wasser** ist kalt.\n\n- Wo ist der [Bahnhof](https://example.org)?\n\n`no code`\n"
     assert translated(url, tmp_path, "a.md", text.encode()).decode() == expected
     assert translated(url, tmp_path, "b.md", expected.encode(), source="auto").decode() != ""
 

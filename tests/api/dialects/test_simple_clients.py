@@ -53,7 +53,7 @@ def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> 
     """The network posts HTML in one batch, then requests the language pairs."""
     post = (
         '<p>The <a href="https://a.test/tags/house" class="mention hashtag" rel="tag">#<span>house</span></a> is '
-        "small and old.<br />Good night!</p>"
+        "small and old.<br />See you tomorrow!</p>"
     )
     texts = [post, "A warning", "<p></p>", "🎉"]
     body = {"q": texts, "source": source, "target": "de", "format": "html", "api_key": None}
@@ -62,7 +62,7 @@ def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> 
     translated = found["translatedText"][0]
     assert re.findall(r"<[^>]+>|&\w+;", translated) == re.findall(r"<[^>]+>|&\w+;", post)
     assert translated.startswith("<p>")
-    assert "Gute Nacht!</p>" in translated
+    assert "Bis morgen!</p>" in translated
     assert found["translatedText"][2:] == texts[2:]
     if source == "auto":
         assert [each["language"] for each in found["detectedLanguage"]][:2] == ["en", "en"]
