@@ -123,6 +123,16 @@ def test_typed_forms_keep_the_words() -> None:
     assert as_typed("...", "...", random_numbers) == ("...", "...")
 
 
+def test_a_target_gains_the_first_capital_that_its_source_gains() -> None:
+    random_numbers = random.Random(1)
+    forms = {as_typed("show more", "mehr anzeigen", random_numbers) for _ in range(200)}
+    assert forms == {
+        ("show more", "mehr anzeigen"),
+        ("Show More", "Mehr anzeigen"),
+        ("Show more", "Mehr anzeigen"),
+    }
+
+
 @pytest.fixture(scope="module")
 def two_way_bundle(tagged_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two-way")
