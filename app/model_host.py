@@ -142,7 +142,7 @@ class ModelHost:
         for one in served:
             one.translator.engine.end_warm_up()
             one.translator.submitter.clear()
-        return Models(served, loaded.detector)
+        return Models(served, loaded.detector, pivots=self._settings.pivot)
 
     async def _serve(
         self, model: LoadedModel, detector: LazyDetector | None, *, cache_bytes: int

@@ -23,6 +23,7 @@ PREFIX = "TRANSDUCE_"
 CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
 # An origin as browsers send it: lower case, without a path.
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.\-]*://[a-z0-9.\-_\[\]:]+")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,6 +79,11 @@ class Settings(BaseSettings):
         (),
         description="bundles, or folders of bundles, separated by commas, all of which are served; "
         "the first bundle that has a language pair translates it",
+    )
+    pivot: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="language codes, in order of preference, separated by commas: a pair without a model is translated "
+        "through the first of them for which models have both halves; none: such a pair is refused",
     )
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
@@ -232,7 +238,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
-        separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies"), r"[,\s]+")
+        separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies", "pivot"), r"[,\s]+")
         for name, separator in {**separators, "bundles": ","}.items():
             listed = values.get(name)
             if isinstance(listed, str):
@@ -259,6 +265,11 @@ class Settings(BaseSettings):
         ]
         if self.bundle is not None and self.bundles:
             problems.append(f"{PREFIX}BUNDLE and {PREFIX}BUNDLES are both set: unset one of them")
+        problems += [
+            f"{PREFIX}PIVOT: {code} is not a language code, such as en or pt-BR"
+            for code in self.pivot
+            if not _LANGUAGE.fullmatch(code)
+        ]
         if any(not _HASH.fullmatch(key) for key in self.api_keys):
             problems.append(f"{PREFIX}API_KEYS holds a value that is not a SHA-256 in lower-case hexadecimal")
         problems += [

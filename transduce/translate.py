@@ -58,6 +58,11 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="NAME", help="one of the server's models (default: the first of the pair)"
     )
     parser.add_argument(
+        "--no-pivot",
+        action="store_true",
+        help="refuse languages that no single model of the server translates",
+    )
+    parser.add_argument(
         "--batch-size",
         type=batch_size,
         metavar="N",
@@ -99,6 +104,8 @@ def run_translate(args: argparse.Namespace) -> int:
         options["target_prefix"] = args.target_prefix
     if args.model:
         options["model"] = args.model
+    if args.no_pivot:
+        options["pivot"] = False
     params = TranslateParams(args.source, args.target, options)
     with Client(
         args.url,

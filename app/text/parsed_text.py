@@ -157,9 +157,10 @@ class ParsedText:
 
     def _writer(self) -> Writer:
         check, markup = self.changed_numbers, self.document.is_markup
-        return Writer(check, self._rewritten_numbers, is_markup=markup, spellings=self._spellings)
+        return Writer(check, self.number_spellings, is_markup=markup, spellings=self._spellings)
 
-    def _rewritten_numbers(self, segment: SourceSegment) -> dict[str, str]:
+    def number_spellings(self, segment: SourceSegment) -> dict[str, str]:
+        """Return the segment's numbers that the target language writes differently, with that spelling."""
         options, source = self.options, segment.restore_numbers(segment.source)
         return rewritten_numbers(source, options.source_language, options.target_language)
 

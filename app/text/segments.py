@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -215,6 +215,16 @@ def with_number_placeholders(
         positions=[*positions, *segment.positions[done:]],
         numbers=tuple(numbers),
     )
+
+
+def with_numbers_restored(segment: SourceSegment, repaired: Repaired) -> Repaired:
+    """Return the translation with the numbers in the place of their placeholders."""
+    if not segment.numbers:
+        return repaired
+    numbers = dict(segment.numbers)
+    ends = [0, *accumulate(len(numbers.get(character, character)) for character in repaired.text)]
+    restored = repaired._replace(text=segment.restore_numbers(repaired.text))
+    return _with_moved_offsets(restored, lambda start, end: (ends[start], ends[end]))
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:

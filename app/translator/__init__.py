@@ -3,6 +3,7 @@
 from app.text.detection import Ranked
 from app.translator.models import Models, ServedModel
 from app.translator.observer import Observer
+from app.translator.pivot import PairTranslator, PivotTranslator
 from app.translator.request import (
     AnswerLimits,
     ModelVersion,
@@ -28,6 +29,8 @@ __all__ = [
     "Models",
     "Observer",
     "PairScore",
+    "PairTranslator",
+    "PivotTranslator",
     "Ranked",
     "ScoreRequest",
     "ScoreResult",

@@ -15,6 +15,7 @@ from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
+from app.text.segmentation import Offsets
 from app.text.segments import Fallback, SegmentTranslation, is_wordless, join_parts, source_as_translation
 from app.text.spans import as_sent, target_offsets
 from app.text.tokenizer import Tokenizer
@@ -41,14 +42,14 @@ class Detokeniser:
 
     def __init__(self, tokenizer: Tokenizer, encoder: SubwordEncoder) -> None:
         """tokenizer: that of the target. encoder: the one that encoded the sources."""
-        self._tokenizer = tokenizer
-        self._encoder = encoder
+        self.tokenizer = tokenizer
+        self.encoder = encoder
 
     @functools.cached_property
     def digit_ids(self) -> tuple[int, ...]:
         """The ids of subwords that contain a digit or spell one as a byte."""
-        vocab_size = self._tokenizer.vocab_size
-        return tuple(index for index in range(vocab_size) if has_digit(self._tokenizer.text_of(index)))
+        vocab_size = self.tokenizer.vocab_size
+        return tuple(index for index in range(vocab_size) if has_digit(self.tokenizer.text_of(index)))
 
     def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         """Return a segment's translation from the hypotheses of one rank. Rank 0 is the best.
@@ -67,7 +68,7 @@ class Detokeniser:
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
         """Whether a part has letters or digits and its best translation has none."""
-        decoded = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
+        decoded = self.tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
         return is_wordless(part.span.of(job.segment.source), decoded.text)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
@@ -118,13 +119,13 @@ class Detokeniser:
 
     def _part(self, job: SegmentJob, part: Part, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         hypothesis = part.hypothesis(rank)
-        decoded = self._tokenizer.decode(hypothesis.ids, part.encoded.verbatim_spans)
+        decoded = self.tokenizer.decode(hypothesis.ids, part.encoded.verbatim_spans)
         source = part.span.of(job.segment.source)
         if is_wordless(source, decoded.text):
             return source_as_translation(source, (len(hypothesis.ids) + 1) * returns_tokens)
         if not (returns_tokens or hypothesis.alignment):
             return SegmentTranslation(decoded.text, num_appended=decoded.num_appended)
-        offsets = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
+        offsets = target_offsets(self.tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
         alignment = self._alignment(job, part, hypothesis, offsets) if hypothesis.alignment else None
         end = (len(decoded.text), len(decoded.text))
         kept = (*offsets, end) if returns_tokens else ()
@@ -136,12 +137,21 @@ class Detokeniser:
         """Return the alignment of a part and its translation. offsets: those of the target's subwords."""
         if job.language.pair is None or not offsets:
             return None
-        source = self._encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
+        source = self.encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
         weights = np.array(hypothesis.alignment[: len(offsets)], np.float64)
         num_columns = weights.shape[1]
         # Subwords without characters, such as the end token, have no effect on the alignment.
         source += [(0, 0)] * (num_columns - len(source))
         return Alignment(tuple(source), tuple(offsets), weights)
+
+    def source_offsets(self, job: SegmentJob, part: Part) -> list[Offsets]:
+        """Return the offsets of a part's subwords in its segment's source, the end token last if sources have one."""
+        assert job.language.pair is not None
+        source, start = part.span.of(job.segment.source), part.span.start
+        offsets = self.encoder.source_offsets(source, job.language.pair)
+        if self.encoder.ends_source:
+            offsets = [*offsets, (len(source), len(source))]
+        return [(first + start, last + start) for first, last in offsets]
 
     def _hypothesis(
         self,
@@ -166,7 +176,7 @@ class Detokeniser:
         return SegmentHypothesis(
             segment_text,
             sum(each.log_probability for each in hypotheses),
-            _score(job, hypotheses),
+            score_of(job, hypotheses),
             joint_reason(hypotheses, keeps_source=finished.keeps_source, is_shortened=job.is_shortened),
             tokens,
         )
@@ -193,7 +203,7 @@ class Detokeniser:
             start, end = end, end + len(hypothesis.ids) + 1
             shown = [job.parsed_text.preview(job.segment, run) for run in part.encoded.verbatim_spans]
             columns = SourceColumns(column, num_columns) if returns_weights else None
-            builder = TokenBuilder(self._tokenizer, shown, source, columns)
+            builder = TokenBuilder(self.tokenizer, shown, source, columns)
             tokens += builder.build(hypothesis, text, offsets[start:end])
             column += len(source)
         return tuple(tokens)
@@ -206,14 +216,9 @@ class Detokeniser:
         is_aligned = request.options is not None and request.options.alignment
         if not is_aligned or job.language.pair is None:
             return []
-        start = part.span.start
-        source = part.span.of(job.segment.source)
-        offsets = self._encoder.source_offsets(source, job.language.pair)
-        if self._encoder.ends_source:
-            offsets = [*offsets, (len(source), len(source))]
         return [
-            TextSpan(*job.parsed_text.source_range(job.segment, first + start, last + start))
-            for first, last in offsets
+            TextSpan(*job.parsed_text.source_range(job.segment, first, last))
+            for first, last in self.source_offsets(job, part)
         ]
 
     def scores(
@@ -235,12 +240,12 @@ class Detokeniser:
             if request.returns_tokens:
                 is_aligned = request.options is not None and request.options.alignment
                 if is_aligned:
-                    sources = tuple(self._encoder.source_spans(piece, pair))
-                    if self._encoder.ends_source:
+                    sources = tuple(self.encoder.source_spans(piece, pair))
+                    if self.encoder.ends_source:
                         sources = (*sources, TextSpan(piece.span.end, piece.span.end))
                 columns = SourceColumns(0, len(sources)) if request.attention else None
-                builder = TokenBuilder(self._tokenizer, piece.encoded.verbatim_spans, sources, columns)
-                offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
+                builder = TokenBuilder(self.tokenizer, piece.encoded.verbatim_spans, sources, columns)
+                offsets = target_offsets(self.tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
                 offsets = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]
@@ -253,7 +258,7 @@ class Detokeniser:
         return tuple(scores)
 
 
-def _score(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
+def score_of(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
     """Return the engine's score of a segment.
 
     For several parts it is the sum of their log-probabilities over the length penalty of all their tokens.

@@ -14,6 +14,8 @@ from app.text.segmentation import Span
 from app.text.segments import Fallback, SegmentTranslation, SourceSegment
 from app.text.tokenizer import Encoded
 from app.translator.languages import ResolvedLanguage
+from app.translator.request import TextSpan
+from app.translator.samples import samples_of
 
 
 class Phases(NamedTuple):
@@ -175,6 +177,21 @@ class TextPlan(NamedTuple):
     language: ResolvedLanguage
     parsed_text: ParsedText
     jobs: tuple[SegmentJob, ...]
+
+
+def submissions(jobs: Sequence[SegmentJob]) -> list[tuple[tuple[int, ...], DecodingOptions, int]]:
+    """Return the ids, the options and the expected number of decodings of each sentence, for admission."""
+    return [
+        (part.encoded.ids, options, job.expected_decodings)
+        for job in jobs
+        for part in job.parts
+        for options in samples_of(part.options)
+    ]
+
+
+def spans_of(texts: Sequence[TextPlan]) -> list[list[TextSpan]]:
+    """Return where each segment of each text stands in that text."""
+    return [[TextSpan(*job.parsed_text.span(job.segment)) for job in text.jobs] for text in texts]
 
 
 def joint_reason(hypotheses: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:

@@ -33,6 +33,10 @@ class Languages:
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._detector = detector
 
+    def of_pairs(self, pairs: Sequence[LanguagePair]) -> Languages:
+        """Return other pairs with the same detector."""
+        return Languages(pairs, self._detector)
+
     def check(self, source: str | None, target: str) -> None:
         """Raises UnsupportedLanguages if no pair serves a request.
 

@@ -1,7 +1,8 @@
 """Chooses the model that translates a request, and splits a request whose texts need several models.
 
-The first model that serves a language pair translates it, unless the request names another one. If the languages of a
-request's texts are detected, each text goes to the model of its pair, and the results are joined.
+The first model that serves a language pair translates it, unless the request names another one. A pair without a model
+may be translated through a pivot language (`app.translator.pivot`). If the languages of a request's texts are detected,
+each text goes to the model of its pair, and the results are joined.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.engine.stats import Health
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked
 from app.translator.caching_submitter import SubmitterStats
 from app.translator.languages import Languages, ResolvedLanguage
+from app.translator.pivot import PairTranslator, find_pivots
 from app.translator.planning import parse_source
 from app.translator.request import (
+    ModelVersion,
     ScoreRequest,
     ScoreResult,
     Timings,
@@ -26,7 +29,7 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
-from app.translator.translator import Translator
+from app.translator.translator import Translator, all_of
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,17 @@ class ServedModel:
 class Models:
     """The models of a server, in the order of their bundles. All methods run on the event loop."""
 
-    def __init__(self, served: Sequence[ServedModel], detector: LazyDetector | None = None) -> None:
-        """served: at least one model, each with a different name. detector: None if no language is detected."""
+    def __init__(
+        self,
+        served: Sequence[ServedModel],
+        detector: LazyDetector | None = None,
+        *,
+        pivots: Sequence[str] = (),
+    ) -> None:
+        """served: at least one model, each with a different name. detector: None if no language is detected.
+
+        pivots: languages through which pairs without a model are translated, in order of preference.
+        """
         self._by_name = {model.name: model for model in served}
         self._by_pair: dict[tuple[str, str], Translator] = {}
         pairs = []
@@ -55,9 +67,11 @@ class Models:
                 if (pair.source, pair.target) not in self._by_pair:
                     self._by_pair[pair.source, pair.target] = model.translator
                     pairs.append(pair)
-        self._languages = Languages(pairs, detector)
+        self.pivoted = find_pivots(self._by_pair, pivots)
+        self._direct_languages = Languages(pairs, detector)
+        self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
         self.default = served[0].translator
-        self.pairs = frozenset(self._by_pair)
+        self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
         self._num_holders = 0
         self._released = asyncio.Event()
 
@@ -99,10 +113,13 @@ class Models:
     def likely(self, source: str | None, target: str, name: str | None = None) -> Translator:
         """Return the model that translates these languages, or the default one if there is none.
 
+        For a pivoted pair it is the model that writes the translation.
         source: None for any language. name: the model's name; None for the first model of the pair.
         """
         if name is not None and name in self._by_name:
             return self._by_name[name].translator
+        if source is not None and (source, target) in self.pivoted:
+            return self.pivoted[source, target].last
         if source is not None:
             return self._by_pair.get((source, target), self.default)
         return next((found for pair, found in self._by_pair.items() if pair[1] == target), self.default)
@@ -112,13 +129,23 @@ class Models:
 
         Also raises InvalidRequest if the request names an unknown model.
         """
-        if len(self) == 1 and request.model is None:
+        if len(self) == 1 and request.model is None and not self.pivoted:
             return self.default.translate(request)
         return self._translate(request)
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
-        """Score every pair, as `Translator.score` does, with the pairs of all models."""
-        return await self._translator_of(request.source, request.target, request.model).score(request)
+        """Score every pair, as `Translator.score` does, with the pairs of all models.
+
+        Raises UnsupportedLanguages for a pivoted pair, too: no model has the probability of its translations.
+        """
+        pivoted = self.pivoted.get((request.source, request.target))
+        if pivoted is not None and request.model is None:
+            raise UnsupportedLanguages(
+                f"this pair is translated through {pivoted.pivot}, and has no scores; score each half",
+                source=request.source,
+                target=request.target,
+            )
+        return await self._model_of(request.source, request.target, request.model).score(request)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
         """Return the most probable languages of each text, as `Translator.detect` does."""
@@ -131,15 +158,16 @@ class Models:
         language = await self.default.off_loop(lambda: self._languages.resolve(text, target, field="text"))
         return target if language.pair is None else language.source
 
-    async def only_translator(self, request: TranslationRequest) -> Translator:
-        """Return the model that translates all texts of a request.
+    async def only_translator(self, request: TranslationRequest) -> PairTranslator:
+        """Return the model or the pivoted pair that translates all texts of a request.
 
         Raises UnsupportedLanguages, and InvalidRequest if the texts need several models or the named one is unknown.
         """
-        if request.source is not None or request.model is not None or len(self) == 1:
-            return self._translator_of(request.source, request.target, request.model)
+        is_alone = len(self) == 1 and not self.pivoted
+        if request.source is not None or request.model is not None or is_alone:
+            return self._translator_of(request)
         languages = await self._resolve(request)
-        found = {self._by_pair[each.source, request.target] for each in languages if each.pair is not None}
+        found = {self._of_pair(each.source, request.target) for each in languages if each.pair is not None}
         if len(found) > 1:
             raise InvalidRequest(
                 "the texts are in languages of different models: name the source, or send them one by one",
@@ -147,29 +175,40 @@ class Models:
             )
         return found.pop() if found else self.likely(None, request.target)
 
-    def _translator_of(self, source: str | None, target: str, name: str | None) -> Translator:
+    def _of_pair(self, source: str, target: str) -> PairTranslator:
+        """Return what translates a pair: its first model, or else a pivot. Raises KeyError if nothing does."""
+        return self._by_pair.get((source, target)) or self.pivoted[source, target]
+
+    def _translator_of(self, request: TranslationRequest) -> PairTranslator:
+        """Return what translates a request. Raises InvalidRequest, UnsupportedLanguages."""
+        if request.model is None and request.pivot:
+            self._languages.check(request.source, request.target)
+            if (found := self.pivoted.get((request.source or "", request.target))) is not None:
+                return found
+        return self._model_of(request.source, request.target, request.model)
+
+    def _model_of(self, source: str | None, target: str, name: str | None) -> Translator:
         """Return the model of this name, or the first of a pair. Raises InvalidRequest, UnsupportedLanguages."""
         if name is not None and name not in self._by_name:
             names = ", ".join(self._by_name)
             raise InvalidRequest(f"there is no model of this name; there are: {names}", field="model")
         if name is None:
-            self._languages.check(source, target)
+            self._direct_languages.check(source, target)
         return self.likely(source, target, name)
 
     async def _translate(self, request: TranslationRequest) -> TranslationResult:
         if request.source is not None or request.model is not None:
-            translator = self._translator_of(request.source, request.target, request.model)
-            return await translator.translate(request)
+            return await self._translator_of(request).translate(request)
         languages = await self._resolve(request)
-        shares: dict[tuple[Translator, str], list[int]] = {}
+        shares: dict[tuple[PairTranslator, str], list[int]] = {}
         for index, language in enumerate(languages):
             if language.pair is not None:
-                key = (self._by_pair[language.source, request.target], language.source)
+                key = (self._of_pair(language.source, request.target), language.source)
                 shares.setdefault(key, []).append(index)
-        if len({translator for translator, _ in shares}) < 2:
-            translator = next((each for each, _ in shares), self.likely(None, request.target))
+        translators = {translator for translator, _ in shares} or {self.likely(None, request.target)}
+        if len(translators) == 1 and isinstance(translator := translators.pop(), Translator):
             return await translator.translate(request)
-        results = await _all_of(
+        results = await all_of(
             [
                 translator.translate(_share(request, source, indices))
                 for (translator, source), indices in shares.items()
@@ -179,14 +218,13 @@ class Models:
 
     async def _resolve(self, request: TranslationRequest) -> list[ResolvedLanguage]:
         """Detect the language of each text. Raises InvalidRequest, UnsupportedLanguages."""
-        self._languages.check(None, request.target)
-        await self._languages.wait_for_detector()
+        known = self._languages if request.pivot else self._direct_languages
+        known.check(None, request.target)
+        await known.wait_for_detector()
 
         def resolve() -> list[ResolvedLanguage]:
             return [
-                self._languages.resolve(
-                    parse_source(request, index).prose, request.target, field=f"text[{index}]"
-                )
+                known.resolve(parse_source(request, index).prose, request.target, field=f"text[{index}]")
                 for index in range(len(request.texts))
             ]
 
@@ -201,19 +239,6 @@ def _share(request: TranslationRequest, source: str, indices: Sequence[int]) -> 
         source=source,
         target_prefixes=tuple(prefixes[index] for index in indices) if prefixes else (),
     )
-
-
-async def _all_of(
-    requests: Sequence[Coroutine[Any, Any, TranslationResult]],
-) -> list[TranslationResult]:
-    """Return all results. If one request fails, cancel the others and raise its error."""
-    tasks = [asyncio.ensure_future(request) for request in requests]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _joined(
@@ -238,5 +263,13 @@ def _joined(
         timings=Timings(*map(max, zip(*(result.timings for result in results), strict=True))),
         num_cached=sum(result.num_cached for result in results),
         model=results[0].model,
+        models=_models_of(results),
         translations=tuple(found),
     )
+
+
+def _models_of(results: Sequence[TranslationResult]) -> tuple[ModelVersion, ...]:
+    """Return all models of a request in order, each once, if a text was translated through a pivot."""
+    if not any(result.models for result in results):
+        return ()
+    return tuple(dict.fromkeys(each for result in results for each in result.models or (result.model,)))

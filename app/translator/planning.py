@@ -5,6 +5,7 @@ The time of every function here grows with the texts, so all functions are calle
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -71,16 +72,28 @@ class Planner:
         self._limits = limits
         self._glossaries = glossaries
 
-    def plan(self, request: TranslationRequest) -> RequestPlan:
+    def for_languages(self, languages: Languages) -> Planner:
+        """Return a planner of the same model that resolves languages among other pairs."""
+        other = copy.copy(self)
+        other._languages = languages
+        return other
+
+    def prepared(self, request: TranslationRequest) -> PreparedRequest:
+        """Return a request with its `suppress` phrases in subwords. Raises InvalidRequest."""
+        return PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
+
+    def plan(self, request: TranslationRequest, whole: TranslationRequest | None = None) -> RequestPlan:
         """Parse, split and tokenise the texts of a request.
 
+        whole: the request whose samples and tokens are counted; None for `request`.
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
         unknown glossary, forced text outside the vocabulary).
         """
-        prepared = PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
+        prepared = self.prepared(request)
         glossary = self._glossary(request)
+        whole = whole or request
         texts: list[TextPlan] = []
-        num_sentences, num_drawn_samples = 0, num_samples(request.options)
+        num_sentences, num_drawn_samples = 0, num_samples(whole.options)
         for index in range(len(request.texts)):
             parsed_text, language = self._read(request, index, glossary)
             jobs = self._jobs(prepared, index, parsed_text, language)
@@ -93,7 +106,7 @@ class Planner:
                 )
             texts.append(TextPlan(request.texts[index], language, parsed_text, jobs))
         plan = RequestPlan(prepared, tuple(texts), tuple(job for text in texts for job in text.jobs))
-        self.check_token_lists(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
+        self.check_token_lists(whole, [len(job.parts[0].encoded.ids) for job in plan.jobs])
         return plan
 
     def part(

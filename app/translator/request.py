@@ -54,6 +54,7 @@ class TranslationRequest(NamedTuple):
     token_scores: whether tokens are returned. options.num_alternatives and options.alignment return them too.
     attention: whether each token has its weight for every source subword. It needs options.alignment.
     model: the name of the model that translates; None for the first one of the language pair.
+    pivot: whether a pair that no model has may be translated through another language, if the server does that.
     """
 
     texts: tuple[str, ...]
@@ -76,6 +77,7 @@ class TranslationRequest(NamedTuple):
     token_scores: bool = False
     attention: bool = False
     model: str | None = None
+    pivot: bool = True
 
     @property
     def returns_tokens(self) -> bool:
@@ -182,6 +184,7 @@ class Translation(NamedTuple):
     source: the requested or detected language; the target language if the text was returned unchanged.
     confidence: confidence of the detection, 0 to 1; 1 for a requested source.
     glossary_hits: terms of the glossary, with spans in the caller's text.
+    pivot: the language through which the text was translated; None for a model of the pair.
     """
 
     text: str
@@ -190,6 +193,7 @@ class Translation(NamedTuple):
     source: str
     confidence: float = 1.0
     glossary_hits: tuple[GlossaryHit, ...] = ()
+    pivot: str | None = None
 
 
 class Timings(NamedTuple):
@@ -228,9 +232,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class TranslationResult(Usage):
-    """One translation a text, in order."""
+    """One translation a text, in order.
+
+    models: with a pivot, all models that translated a text; else empty.
+    """
 
     translations: tuple[Translation, ...] = field(kw_only=True)
+    models: tuple[ModelVersion, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

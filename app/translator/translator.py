@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.bundle import LanguagePair, Manifest
 from app.decoding.options import DecodingOptions
@@ -27,7 +27,7 @@ from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.admission_ticket import AdmissionTicket
 from app.translator.caching_submitter import CachingSubmitter
 from app.translator.detokeniser import Detokeniser
-from app.translator.jobs import Part, Phases, SegmentJob
+from app.translator.jobs import Part, Phases, SegmentJob, spans_of, submissions
 from app.translator.languages import Languages
 from app.translator.live_text import LiveSegment
 from app.translator.observer import Observer
@@ -37,7 +37,6 @@ from app.translator.request import (
     ModelVersion,
     ScoreRequest,
     ScoreResult,
-    TextSpan,
     Timings,
     Translation,
     TranslationRequest,
@@ -95,20 +94,25 @@ class Translator:
         self.engine = engine
         self.submitter = extras.submitter or CachingSubmitter(engine)
         self._executor = executor
-        self._bounds = option_bounds(engine.limits)
-        self._target_tokenizer = target_tokenizer
-        self._encoder = SubwordEncoder(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
-        self._languages = Languages(manifest.language_pairs, extras.detector)
-        self._planner = Planner(
-            self._languages,
-            self._encoder,
+        self.bounds = option_bounds(engine.limits)
+        self.target_tokenizer = target_tokenizer
+        self.encoder = SubwordEncoder(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
+        self.languages = Languages(manifest.language_pairs, extras.detector)
+        self.planner = Planner(
+            self.languages,
+            self.encoder,
             default_options=self.default_options,
             has_alignment=engine.limits.has_alignment,
             limits=extras.limits,
             glossaries=extras.glossaries,
         )
-        self._detokeniser = Detokeniser(target_tokenizer, self._encoder)
-        self._retry_policy = RetryPolicy(self._planner, self._detokeniser)
+        self.detokeniser = Detokeniser(target_tokenizer, self.encoder)
+        self.retry_policy = RetryPolicy(self.planner, self.detokeniser)
+
+    @property
+    def versions(self) -> tuple[ModelVersion, ...]:
+        """The models that translate: this one."""
+        return (self.version,)
 
     @functools.cached_property
     def default_options(self) -> DecodingOptions:
@@ -123,13 +127,13 @@ class Translator:
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if the model cannot take it at once."""
-        return self._encoder.encode(part, pair)
+        return self.encoder.encode(part, pair)
 
     def options(
         self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
     ) -> DecodingOptions:
         """Return the decoding options of one sentence; see `Planner.options`."""
-        return self._planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
+        return self.planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
         """Return the most probable languages of each text, with probabilities, in descending order.
@@ -137,9 +141,9 @@ class Translator:
         At most MAX_DETECTED a text, served or not; none for a text without letters. Raises InvalidRequest where
         detection is switched off.
         """
-        self._languages.check_detector()
-        await self._languages.wait_for_detector()
-        return await self.off_loop(lambda: [self._languages.detect(text)[:MAX_DETECTED] for text in texts])
+        self.languages.check_detector()
+        await self.languages.wait_for_detector()
+        return await self.off_loop(lambda: [self.languages.detect(text)[:MAX_DETECTED] for text in texts])
 
     async def source_of(self, text: str, target: str) -> str:
         """Return the language to translate a text from, or the target language if the text needs no translation.
@@ -147,9 +151,9 @@ class Translator:
         Raises UnsupportedLanguages if the text is certainly in an unsupported language, InvalidRequest where detection
         is switched off.
         """
-        self._languages.check(None, target)
-        await self._languages.wait_for_detector()
-        language = await self.off_loop(lambda: self._languages.resolve(text, target, field="text"))
+        self.languages.check(None, target)
+        await self.languages.wait_for_detector()
+        language = await self.off_loop(lambda: self.languages.resolve(text, target, field="text"))
         return target if language.pair is None else language.source
 
     async def translate(
@@ -161,26 +165,18 @@ class Translator:
         (too many sentences or token lists), SourceTooLong, Overloaded, NotReady, DeadlineExceeded, EngineFailure, and
         InvalidRequest (contradictory or unsupported options, malformed XML, unknown glossary).
         """
-        self._languages.check(request.source, request.target)
-        check_options(request.options or self.default_options, self._bounds)
-        estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
-        with self._reserve(request, estimate) as ticket:
+        self.languages.check(request.source, request.target)
+        check_options(request.options or self.default_options, self.bounds)
+        with self.reserve(request) as ticket:
             started = time.monotonic()
             if request.source is None:
-                await self._languages.wait_for_detector()
-            plan = await self._run(request, lambda: self._planner.plan(request))
+                await self.languages.wait_for_detector()
+            plan = await self.run(request, lambda: self.planner.plan(request))
             tokenise_s = time.monotonic() - started
             parts = [part for job in plan.jobs for part in job.parts]
-            ticket.finalize(
-                [
-                    (part.encoded.ids, options, job.expected_decodings)
-                    for job in plan.jobs
-                    for part in job.parts
-                    for options in samples_of(part.options)
-                ]
-            )
+            ticket.finalize(submissions(plan.jobs))
             if observer is not None:
-                observer.planned(_spans(plan))
+                observer.planned(spans_of(plan.texts))
                 await self._stream(plan, observer)
             translations, detokenise_s = await self._decode_all(plan)
         phases = Phases.slowest([job.phases for job in plan.jobs])
@@ -189,7 +185,7 @@ class Translator:
             target_tokens=sum(job.num_target_tokens for job in plan.jobs),
             num_sentences=len(plan.jobs),
             num_cached=sum(part.is_cached for job in plan.jobs for part in job.parts),
-            timings=_timings(phases, tokenise_s, detokenise_s),
+            timings=timings_of(phases, tokenise_s, detokenise_s),
             model=self.version,
             translations=translations,
         )
@@ -200,13 +196,12 @@ class Translator:
         Raises the errors of `translate`. InvalidRequest names the pair that has a blank side or a translation that the
         model cannot produce; SourceTooLong names the pair whose text is too long.
         """
-        pair = self._languages.pair(request.source, request.target)
+        pair = self.languages.pair(request.source, request.target)
         defaults = replace(request.options or self.default_options, beam_size=1)
-        check_options(defaults, self._bounds)
-        estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
-        with self._reserve(request, estimate) as ticket:
+        check_options(defaults, self.bounds)
+        with self.reserve(request) as ticket:
             started = time.monotonic()
-            pieces, forced = await self.off_loop(lambda: self._planner.scored_pairs(request, pair))
+            pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, pair))
             tokenise_s = time.monotonic() - started
             parts = [
                 Part(piece.span, piece.encoded, replace(defaults, forced_target=target))
@@ -215,20 +210,21 @@ class Translator:
             ticket.finalize([(part.encoded.ids, part.options, 1) for part in parts])
             results = await self._decode(request, parts)
             decoded = time.monotonic()
-            scores = await self.off_loop(lambda: self._detokeniser.scores(request, pair, pieces, results))
+            scores = await self.off_loop(lambda: self.detokeniser.scores(request, pair, pieces, results))
             detokenise_s = time.monotonic() - decoded
         return ScoreResult(
             source_tokens=sum(len(part.encoded.ids) for part in parts),
             target_tokens=sum(part.num_target_tokens for part in parts),
             num_sentences=len(pieces),
             num_cached=sum(part.is_cached for part in parts),
-            timings=_timings(Phases.of(results), tokenise_s, detokenise_s),
+            timings=timings_of(Phases.of(results), tokenise_s, detokenise_s),
             model=self.version,
             scores=scores,
         )
 
-    def _reserve(self, request: Request, num_tokens: int) -> AdmissionTicket:
-        """Return a request's admission ticket for this estimate. Raises NotReady; entering it, Overloaded."""
+    def reserve(self, request: Request) -> AdmissionTicket:
+        """Return a request's admission ticket, with an estimate. Raises NotReady; entering it, Overloaded."""
+        num_tokens = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         times = num_samples(request.options)
         return self.submitter.reserve(
             len(request.texts) * times,
@@ -242,7 +238,7 @@ class Translator:
         """Run `work` on the executor. It must not touch the engine."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    async def _run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
+    async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
         """Run `work` on the executor; for short texts here, where the hop would take longer than the work."""
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
@@ -256,33 +252,29 @@ class Translator:
             """Return the translations, or None while parts are left to decode."""
             for job in plan.jobs:
                 if job.best is None:
-                    self._retry_policy.retry_or_accept(plan.prepared, job)
+                    self.retry_policy.retry_or_accept(plan.prepared, job)
             if any(job.pending_parts for job in plan.jobs):
                 return None
-            return tuple(self._detokeniser.translation(text, plan.prepared.request) for text in plan.texts)
+            return tuple(self.detokeniser.translation(text, plan.prepared.request) for text in plan.texts)
 
         translations, detokenise_s, is_retry = None, 0.0, False
         while translations is None:
-            await self._decode_pending(plan, plan.jobs, is_retry=is_retry)
+            await self.decode_pending(plan.prepared.request, plan.jobs, is_retry=is_retry)
             is_retry = True
             decoded = time.monotonic()
-            translations = await self._run(plan.prepared.request, advance)
+            translations = await self.run(plan.prepared.request, advance)
             detokenise_s += time.monotonic() - decoded
         return translations, detokenise_s
 
     async def _stream(self, plan: RequestPlan, observer: Observer) -> None:
         """Decode each segment by itself, with its retries, and report each to the observer when it is final."""
-        tasks = [
-            asyncio.ensure_future(self._stream_segment(plan, job, observer, (text_index, segment_index)))
-            for text_index, text in enumerate(plan.texts)
-            for segment_index, job in enumerate(text.jobs)
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await all_of(
+            [
+                self._stream_segment(plan, job, observer, (text_index, segment_index))
+                for text_index, text in enumerate(plan.texts)
+                for segment_index, job in enumerate(text.jobs)
+            ]
+        )
 
     async def _stream_segment(
         self, plan: RequestPlan, job: SegmentJob, observer: Observer, indices: tuple[int, int]
@@ -293,20 +285,20 @@ class Translator:
             return job.parsed_text.preview(job.segment, text)
 
         def advance() -> str | None:
-            self._retry_policy.retry_or_accept(plan.prepared, job)
+            self.retry_policy.retry_or_accept(plan.prepared, job)
             return None if job.best is None else job.parsed_text.render(job.segment, job.best)
 
         is_greedy = job.parts[0].options.beam_size == 1
-        live = LiveSegment(observer, indices, self._target_tokenizer, show, is_greedy=is_greedy)
-        await self._decode_pending(plan, [job], live)
+        live = LiveSegment(observer, indices, self.target_tokenizer, show, is_greedy=is_greedy)
+        await self.decode_pending(plan.prepared.request, [job], live)
         while (text := await self.off_loop(advance)) is None:
             live.restart()
-            await self._decode_pending(plan, [job], is_retry=True)
+            await self.decode_pending(plan.prepared.request, [job], is_retry=True)
         live.finish(text, job.finish_reason)
 
-    async def _decode_pending(
+    async def decode_pending(
         self,
-        plan: RequestPlan,
+        request: TranslationRequest,
         jobs: Sequence[SegmentJob],
         live: LiveSegment | None = None,
         *,
@@ -319,7 +311,7 @@ class Translator:
         pending = [(job, job.pending_parts) for job in jobs]
         parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
-            await self._decode(plan.prepared.request, parts, live, is_retry=is_retry)
+            await self._decode(request, parts, live, is_retry=is_retry)
             for job, job_parts in pending:
                 job.add_phases(job_parts)
 
@@ -371,12 +363,18 @@ class Translator:
         return results
 
 
-def _spans(plan: RequestPlan) -> list[list[TextSpan]]:
-    """Return where each segment of each text stands in that text."""
-    return [[TextSpan(*job.parsed_text.span(job.segment)) for job in text.jobs] for text in plan.texts]
+async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results. If one fails, cancel the others and raise its error."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _timings(phases: Phases, tokenise_s: float, detokenise_s: float) -> Timings:
+def timings_of(phases: Phases, tokenise_s: float, detokenise_s: float) -> Timings:
     """Convert seconds to the milliseconds of a response."""
     return Timings(
         tokenise=tokenise_s * 1000,

@@ -9,13 +9,12 @@ const NUM_ALTERNATIVES = 9;
  * The alternatives to the word at `start` of a segment's own translation, as {part, start, end, probability}:
  * the segment's translation with the alternative, the span of the changed word, and its probability, 0 to 1.
  *
- * params: {source, target, options}: the languages and options of the translation. Throws as `post` does.
+ * params: {source, target, pivot, options}: the languages and options of the translation. Throws as `post` does.
  */
 export async function alternativesTo(segment, start, params, signal) {
   const { sourceText, text } = segment;
   const pair = { source: params.source, target: params.target };
-  const scored = { text: sourceText, translation: text, ...pair, num_alternatives: NUM_ALTERNATIVES };
-  const [{ tokens }] = (await post("v1/score", scored, signal)).scores;
+  const tokens = await tokensOf(segment, { ...pair, num_alternatives: NUM_ALTERNATIVES }, params.pivot, signal);
   const units = unitsOf(text);
   const token = tokens.find(({ target }) => units[target.end] > start);
   if (!token) return [];
@@ -39,6 +38,19 @@ export async function alternativesTo(segment, start, params, signal) {
     text,
     params.target,
   );
+}
+
+/**
+ * The tokens of a segment's own translation, each with alternatives. A pivoted pair has no scores: it is translated
+ * again, with the whole translation as the prefix.
+ */
+async function tokensOf({ sourceText, text }, fields, pivot, signal) {
+  if (!pivot) {
+    const scored = { text: sourceText, translation: text, ...fields };
+    return (await post("v1/score", scored, signal)).scores[0].tokens;
+  }
+  const body = { text: sourceText, target_prefix: text, ...fields };
+  return (await post("v1/translate", body, signal)).translations[0].segments.flatMap((each) => each.tokens);
 }
 
 /**

@@ -1,9 +1,10 @@
-// The server's models. The first one that serves a language pair translates it.
+// The server's models. The first one of a language pair translates it, or the two halves of a pivoted pair.
 
 export class Models {
-  /** list: the models of GET /v1/models. */
-  constructor(list = []) {
+  /** list, pivoted: the models and the pivoted pairs of GET /v1/models. */
+  constructor(list = [], pivoted = []) {
     this.list = list;
+    this.pivoted = pivoted;
   }
 
   get areKnown() {
@@ -11,7 +12,7 @@ export class Models {
   }
 
   get pairs() {
-    return this.list.flatMap((model) => model.language_pairs);
+    return [...this.list.flatMap((model) => model.language_pairs), ...this.pivoted];
   }
 
   /** Name, version and precision of each model. */
@@ -22,7 +23,10 @@ export class Models {
   /** Whether every model that may translate the chosen languages returns an alignment. */
   alignAll({ source, target, isDetecting }) {
     const fits = (pair) => pair.target === target && (isDetecting || pair.source === source);
-    const fitting = this.list.filter((model) => model.language_pairs.some(fits));
+    const halves = this.pivoted.filter(fits).flatMap((pair) => pair.models);
+    const fitting = this.list.filter(
+      (model) => model.language_pairs.some(fits) || halves.includes(model.name),
+    );
     return fitting.length > 0 && fitting.every((model) => model.alignment);
   }
 }

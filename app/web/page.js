@@ -263,7 +263,8 @@ async function offerOthers(start, element) {
   };
   const { beam_size, glossary, alignment, attention } = request.body;
   const details = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
-  const params = { source: answer.source, target: language, options: { beam_size, ...details } };
+  const { source, pivot } = answer;
+  const params = { source, target: language, pivot, options: { beam_size, ...details } };
   const signal = choices.open(element, "Looking for alternatives…");
   try {
     const found = await alternativesTo(part, start - segment.target.start, params, signal);
@@ -297,7 +298,8 @@ async function begin() {
       the("key").focus();
       return;
     }
-    models = new Models((await get("v1/models")).models);
+    const served = await get("v1/models");
+    models = new Models(served.models, served.pivoted_pairs);
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     showProblem(error);

@@ -17,7 +17,8 @@ export function answerOf(translation, sourceText) {
       tokens: (segment.tokens ?? []).map((token) => tokenOf(token, sources, inSource, inTarget)),
     };
   });
-  return { sourceText, text: translation.text, source: translation.source, segments };
+  const { text, source, pivot } = translation;
+  return { sourceText, text, source, pivot, segments };
 }
 
 function tokenOf(token, sources, inSource, inTarget) {

@@ -55,6 +55,7 @@ BAD_VALUES: dict[str, tuple[str, ...]] = {
     "splitting_tags": BAD_LISTS,
     "non_splitting_tags": BAD_LISTS,
     "glossary": ("1", "true", '"x"', "[]"),
+    "pivot": BAD_SWITCHES,
 }
 BAD_SAMPLING: dict[str, tuple[str, ...]] = {
     "temperature": (*BAD_NUMBERS, "0", "100.01"),

@@ -131,8 +131,9 @@ class ScriptedTranslator:
         has_alignment: bool = False,
         detector: LanguageDetector | LazyDetector | None = None,
         glossaries: GlossaryStore | None = None,
+        behaviour: Behaviour | None = None,
     ) -> None:
-        model = echo_model(tokenizer, Behaviour(), num_rows=16)
+        model = echo_model(tokenizer, behaviour or Behaviour(), num_rows=16)
         limits = replace(model.limits, has_alignment=has_alignment)
         self.engine = ScriptedEngine(tokenizer, limits, translate)
         self.executor = CountingExecutor(1)

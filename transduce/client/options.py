@@ -73,6 +73,7 @@ class TranslateOptions(SharedOptions, total=False):
     splitting_tags: Sequence[str]
     non_splitting_tags: Sequence[str]
     glossary: GlossaryById | GlossaryOfTerms
+    pivot: bool
 
 
 class ScoreOptions(SharedOptions, total=False):

@@ -96,7 +96,8 @@ class Translation:
     """The translation of one text.
 
     source: its language, as requested or detected. confidence: 0 to 1, only if detected. hypotheses: whole texts, best
-    first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. raw: the server's JSON object.
+    first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. pivot: the language through which
+    the server translated, if it has no model of the pair. raw: the server's JSON object.
     """
 
     text: str
@@ -105,6 +106,7 @@ class Translation:
     hypotheses: tuple[str, ...] = ()
     confidence: float | None = None
     glossary_hits: tuple[GlossaryHit, ...] = ()
+    pivot: str | None = None
     raw: Json = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -127,12 +129,16 @@ class ModelName:
 
 @dataclass(frozen=True)
 class TranslationResult:
-    """One translation per text, in order. seed: the seed of the sampling, only with `sampling`."""
+    """One translation per text, in order.
+
+    seed: the seed of the sampling, only with `sampling`. models: all models that translated, only with a pivot.
+    """
 
     translations: tuple[Translation, ...]
     model: ModelName = ModelName()
     usage: Usage = Usage()
     seed: int | None = None
+    models: tuple[ModelName, ...] = ()
 
     @property
     def text(self) -> str:
@@ -219,6 +225,7 @@ def read_translations(answer: Json) -> TranslationResult:
         model=ModelName(**_chosen(answer.get("model", {}), "name", "version")),
         usage=Usage(**_chosen(answer.get("usage", {}), "source_tokens", "target_tokens", "sentences")),
         seed=answer.get("seed"),
+        models=tuple(ModelName(**_chosen(each, "name", "version")) for each in answer.get("models", ())),
     )
 
 
@@ -288,6 +295,7 @@ def _translation(each: Json) -> Translation:
             GlossaryHit(read_span(hit["source"]), hit["term"], hit["translation"])
             for hit in each.get("glossary_hits", ())
         ),
+        pivot=each.get("pivot"),
         raw=each,
     )
 

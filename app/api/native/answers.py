@@ -147,6 +147,9 @@ class TranslationAnswer(TypedDict):
         Annotated[list[GlossaryHitAnswer], Field(description="with glossary: the terms in the translation")]
     ]
     hypotheses: NotRequired[Annotated[list[TextAnswer], Field(description="with num_hypotheses: best first")]]
+    pivot: NotRequired[
+        Annotated[str, Field(description="present if the text was translated through this language")]
+    ]
 
 
 class ModelName(TypedDict):
@@ -168,7 +171,10 @@ class TranslateAnswer(TypedDict):
     """The answer of POST /v1/translate."""
 
     translations: Annotated[list[TranslationAnswer], Field(description="one for each text, in order")]
-    model: ModelName
+    model: Annotated[ModelName, Field(description="of the first text: the one that wrote the translation")]
+    models: NotRequired[
+        Annotated[list[ModelName], Field(description="present if a text has `pivot`: all that translated")]
+    ]
     usage: UsageAnswer
     seed: NotRequired[Annotated[int, Field(description="with sampling: it draws the same again")]]
 
@@ -249,10 +255,25 @@ class ModelAnswer(TypedDict):
     licence: str
 
 
+class PivotedPairAnswer(TypedDict):
+    """A pair of languages that is translated through another one."""
+
+    source: str
+    target: str
+    pivot: str
+    models: Annotated[
+        list[str],
+        Field(description="names of the models into the pivot and out of it; one if it has both halves"),
+    ]
+
+
 class ModelsAnswer(TypedDict):
     """The answer of GET /v1/models."""
 
     models: list[ModelAnswer]
+    pivoted_pairs: NotRequired[
+        Annotated[list[PivotedPairAnswer], Field(description="present if there are any")]
+    ]
 
 
 class ErrorDetail(TypedDict):

@@ -285,6 +285,12 @@ class TranslateBody(_ModelBody):
     splitting_tags: Annotated[Tags | None, _doc("xml: elements at which a sentence always ends")] = None
     non_splitting_tags: Annotated[Tags | None, _doc("xml: elements at which no sentence ends")] = None
     glossary: Annotated[GlossaryChoice | None, _doc("terms and their translations")] = None
+    pivot: Annotated[
+        bool,
+        _doc(
+            "whether a pair without a model may be translated through another language, if the server does that"
+        ),
+    ] = True
     beam_size: Annotated[
         int | None,
         _doc("hypotheses kept alive; 1 is greedy; absent: the model's", ge=1),

@@ -113,6 +113,7 @@ class NativeParser:
             token_scores=fields.token_scores,
             attention=fields.attention,
             model=fields.model,
+            pivot=fields.pivot,
         )
 
     def detect(self, body: object) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from app.api.native.answers import (
 )
 from app.text.glossary import GlossaryHit
 from app.translator import (
+    ModelVersion,
     PairScore,
     Ranked,
     ScoreRequest,
@@ -37,6 +38,11 @@ from app.translator import (
 )
 
 
+def model_name(model: ModelVersion) -> ModelName:
+    """The model's name and version, for an answer."""
+    return {"name": model.name, "version": model.version}
+
+
 def translate_answer(
     result: TranslationResult, request: TranslationRequest, model: ModelName
 ) -> TranslateAnswer:
@@ -46,6 +52,8 @@ def translate_answer(
         "model": model,
         "usage": _usage(result),
     }
+    if result.models:
+        answer["models"] = [model_name(each) for each in result.models]
     if request.options is not None and request.options.sampling is not None:
         answer["seed"] = request.options.sampling.seed
     return answer
@@ -90,6 +98,8 @@ def _translation(translation: Translation, request: TranslationRequest) -> Trans
         answer["glossary_hits"] = [_glossary_hit(hit) for hit in translation.glossary_hits]
     if request.options is not None and request.options.num_hypotheses > 1:
         answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
+    if translation.pivot is not None:
+        answer["pivot"] = translation.pivot
     return answer
 
 

@@ -19,20 +19,20 @@ from app.api.native.answers import (
     DetectAnswer,
     ErrorAnswer,
     ModelAnswer,
-    ModelName,
     ModelsAnswer,
+    PivotedPairAnswer,
     ScoreAnswer,
     TranslateAnswer,
 )
 from app.api.native.models import AUTO, DetectBody, ScoreBody, TranslateBody
 from app.api.native.requests import NativeParser
-from app.api.native.results import detect_answer, score_answer, translate_answer
+from app.api.native.results import detect_answer, model_name, score_answer, translate_answer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import (
     Models,
-    ModelVersion,
+    PivotTranslator,
     ScoreRequest,
     ServedModel,
     Timings,
@@ -121,7 +121,10 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
     @router.get("/v1/models", **MODELS)
     async def models() -> Response:
-        answer: ModelsAnswer = {"models": [_model(each) for each in service.check_open()]}
+        served = service.check_open()
+        answer: ModelsAnswer = {"models": [_model(each) for each in served]}
+        if served.pivoted:
+            answer["pivoted_pairs"] = [_pivoted_pair(each) for each in served.pivoted.values()]
         return OrjsonResponse(answer)
 
 
@@ -146,14 +149,18 @@ def _model(model: ServedModel) -> ModelAnswer:
     }
 
 
+def _pivoted_pair(translator: PivotTranslator) -> PivotedPairAnswer:
+    return {
+        "source": translator.pair.source,
+        "target": translator.pair.target,
+        "pivot": translator.pivot,
+        "models": [model.name for model in translator.versions],
+    }
+
+
 def server_timing(timings: Timings) -> str:
     """The value of the header Server-Timing: each phase's milliseconds."""
     return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
-
-
-def model_name(model: ModelVersion) -> ModelName:
-    """The model's name and version, for an answer."""
-    return {"name": model.name, "version": model.version}
 
 
 async def build_answer(

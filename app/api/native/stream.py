@@ -23,12 +23,11 @@ from app.api.http.middleware import requester_of
 from app.api.http.protocol import READER
 from app.api.limits import RequestLimits
 from app.api.native.models import TranslateBody
-from app.api.native.results import translate_answer
+from app.api.native.results import model_name, translate_answer
 from app.api.native.routes import (
     ERRORS,
     TAG,
     build_answer,
-    model_name,
     parser_of,
     record_usage,
     server_timing,
@@ -37,7 +36,7 @@ from app.api.native.stream_events import KEEP_ALIVE, EventBuffer
 from app.api.openapi import operation
 from app.api.service import Service
 from app.errors import RequestCancelled, ServiceError
-from app.translator import Models, TranslationRequest, Translator
+from app.translator import Models, PairTranslator, TranslationRequest
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
@@ -107,7 +106,7 @@ class EventStream(Response):
                 for name, number in self._feed.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
-    async def _body(self, models: Models, translator: Translator, scope: Scope) -> bytes:
+    async def _body(self, models: Models, translator: PairTranslator, scope: Scope) -> bytes:
         """Translate, and return the body of /v1/translate."""
         request = self._request
         result = await translator.translate(request, self._feed)
@@ -121,7 +120,7 @@ class EventStream(Response):
     async def _follow(
         self,
         line: _EventWriter,
-        translator: Translator,
+        translator: PairTranslator,
         work: asyncio.Task[bytes],
         watcher: asyncio.Task[None],
     ) -> None:
@@ -139,14 +138,14 @@ class EventStream(Response):
                 await line.send(feed.take() if feed.has_unsent else KEEP_ALIVE)
         await self._end(line, translator, work)
 
-    async def _begin(self, line: _EventWriter, translator: Translator) -> None:
+    async def _begin(self, line: _EventWriter, translator: PairTranslator) -> None:
         if not self._is_started:
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
             await line.start()
-            await line.send(self._feed.start(model_name(translator.version)))
+            await line.send(self._feed.start([model_name(each) for each in translator.versions]))
 
-    async def _end(self, line: _EventWriter, translator: Translator, work: asyncio.Task[bytes]) -> None:
+    async def _end(self, line: _EventWriter, translator: PairTranslator, work: asyncio.Task[bytes]) -> None:
         """Send the last event. Raises what the translation raises."""
         try:
             body = work.result()

@@ -82,10 +82,12 @@ class EventBuffer:
         """As `Observer`."""
         self._of(text_index, segment_index).finished = (text, finish_reason)
 
-    def start(self, model: ModelName) -> bytes:
-        """The first event."""
+    def start(self, models: Sequence[ModelName]) -> bytes:
+        """The first event. models: several with a pivot; the last one writes the translation."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
-        return self._made("start", {"model": model, "num_segments": self._num_segments, "texts": texts})
+        all_models = {"models": models} if len(models) > 1 else {}
+        fields = {"model": models[-1], **all_models, "num_segments": self._num_segments, "texts": texts}
+        return self._made("start", fields)
 
     def take(self) -> bytes:
         """The unsent events, in the order in which their segments changed. They then count as sent."""

@@ -1,0 +1,306 @@
+"""Translates a language pair that no model has through another language, with a model for each half.
+
+A text is parsed and split once, in its source language. Each segment is translated into the pivot language, with all
+retries and repairs of that model, so that the pivot's text has every placeholder once. That text is the source of the
+second model, as one sentence. `pivot_results` then joins both halves, so that the answer refers to the caller's text.
+
+Glossary terms are placeholders in both halves. The options of the request apply to the second half. The first half
+takes those that say how to search, not those that say what to return.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from app.bundle import LanguagePair
+from app.decoding.options import EXTRA_TARGET_LENGTH
+from app.decoding.validation import check_options
+from app.errors import SourceTooLong
+from app.text.number_format import with_numbers_rewritten
+from app.text.segmentation import Span, fitting_spans
+from app.text.segments import Fallback, repair
+from app.text.tokenizer import Encoded
+from app.translator.jobs import Phases, SegmentJob, TextPlan, spans_of, submissions
+from app.translator.languages import ResolvedLanguage
+from app.translator.live_text import LiveSegment
+from app.translator.observer import Observer
+from app.translator.pivot_results import PivotDetokeniser, PivotJob, PivotTextPlan
+from app.translator.planning import PreparedRequest
+from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
+from app.translator.translator import Translator, all_of, timings_of
+
+# Options that say how to search, which the first model takes too. It takes them only where they differ from the second
+# model's defaults, because each model has its own.
+SEARCH_OPTIONS = (
+    "beam_size",
+    "patience",
+    "early_stop",
+    "length_penalty",
+    "alpha",
+    "coverage_penalty",
+    "loop_guard",
+    "alignment",
+)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One half of the way: a model, and the request for it."""
+
+    translator: Translator
+    prepared: PreparedRequest
+
+    def accept(self, jobs: Sequence[SegmentJob]) -> None:
+        """Accept the translations of decoded jobs, or give these jobs new parts to decode."""
+        for job in jobs:
+            if job.best is None:
+                self.translator.retry_policy.retry_or_accept(self.prepared, job)
+
+    async def decode(self, jobs: Sequence[SegmentJob], live: LiveSegment | None = None) -> float:
+        """Decode jobs until each has its translation. Returns the seconds of work on texts.
+
+        live: receives the tokens of the only part of a single job.
+        """
+        request, text_s, is_retry = self.prepared.request, 0.0, False
+        while any(job.best is None for job in jobs):
+            await self.translator.decode_pending(request, jobs, live, is_retry=is_retry)
+            decoded, is_retry = time.monotonic(), True
+            await self.translator.run(request, lambda: self.accept(jobs))
+            text_s += time.monotonic() - decoded
+            if live is not None and jobs[0].best is None:
+                live.restart()
+                live = None  # a second decoding is shown when it is final
+        return text_s
+
+
+class PivotPlan(NamedTuple):
+    """The segments of a request, and both halves of the way."""
+
+    texts: tuple[PivotTextPlan, ...]
+    first: Leg
+    last: Leg
+
+    @property
+    def jobs(self) -> list[PivotJob]:
+        """Return the segments of all texts, in order."""
+        return [job for text in self.texts for job in text.jobs]
+
+
+class PivotTranslator:
+    """Translates one language pair through another language. All methods run on the event loop."""
+
+    def __init__(self, first: Translator, last: Translator, languages: tuple[str, str, str]) -> None:
+        """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
+        self._first = first
+        self.last = last
+        self._source, self.pivot, self._target = languages
+        into = first.languages.pair(self._source, self.pivot)
+        self.pair = LanguagePair(source=self._source, target=self._target, source_prefix=into.source_prefix)
+        out_of = last.languages.pair(self.pivot, self._target)
+        self._pivot_language = ResolvedLanguage(out_of, self.pivot, 1.0)
+        self._languages = first.languages.of_pairs([self.pair])
+        self._planner = first.planner.for_languages(self._languages)
+        self._detokeniser = PivotDetokeniser(first.detokeniser, last.detokeniser, self.pivot)
+
+    @property
+    def version(self) -> ModelVersion:
+        """The model that writes the translation."""
+        return self.last.version
+
+    @property
+    def versions(self) -> tuple[ModelVersion, ...]:
+        """The models of both halves, in order; one if the same model has both."""
+        return tuple(dict.fromkeys((self._first.version, self.last.version)))
+
+    async def translate(
+        self, request: TranslationRequest, observer: Observer | None = None
+    ) -> TranslationResult:
+        """Translate every text, as `Translator.translate` does.
+
+        The deadline covers both halves. Admission counts the work of both.
+        """
+        self._languages.check(request.source, request.target)
+        first_request = self._first_request(request)
+        check_options(first_request.options or self._first.default_options, self._first.bounds)
+        check_options(request.options or self.last.default_options, self.last.bounds)
+        with self._first.reserve(first_request) as ticket, self.last.reserve(request) as last_ticket:
+            started = time.monotonic()
+            if request.source is None:
+                await self._languages.wait_for_detector()
+            plan = await self.last.run(request, lambda: self._plan(first_request, request))
+            tokenise_s = time.monotonic() - started
+            first_jobs = [job.first for job in plan.jobs]
+            ticket.finalize(submissions(first_jobs))
+            if observer is None:
+                text_s = await plan.first.decode(first_jobs)
+                text_s += await self._run(plan, lambda: self._begin_last(plan, plan.jobs))
+                last_jobs = [job.last for job in plan.jobs if job.last is not None]
+                last_ticket.finalize(submissions(last_jobs))
+                text_s += await plan.last.decode(last_jobs)
+            else:
+                observer.planned(spans_of([text.plan for text in plan.texts]))
+                last_ticket.finalize(submissions(first_jobs))  # the pivot's sentences are about as long
+                text_s = await self._stream(plan, observer)
+            decoded = time.monotonic()
+            translations = await self.last.run(
+                request, lambda: tuple(self._detokeniser.translation(text, request) for text in plan.texts)
+            )
+            text_s += time.monotonic() - decoded
+        return self._result(plan, translations, tokenise_s, text_s)
+
+    def _first_request(self, request: TranslationRequest) -> TranslationRequest:
+        """Return the request for the first model. It has the languages of the whole way."""
+        options = request.options
+        if options is not None:
+            defaults = self.last.default_options
+            changes = {
+                name: value
+                for name in SEARCH_OPTIONS
+                if (value := getattr(options, name)) != getattr(defaults, name)
+            }
+            if "patience" in changes or "early_stop" in changes:
+                changes["beam_size"] = options.beam_size
+            if options.sampling is not None:
+                del changes["beam_size"]
+            options = replace(self._first.default_options, **changes)
+        return request._replace(
+            options=options,
+            extra_target_length=EXTRA_TARGET_LENGTH,
+            suppress=(),
+            target_prefixes=(),
+            token_scores=False,
+            attention=False,
+        )
+
+    def _plan(self, first_request: TranslationRequest, request: TranslationRequest) -> PivotPlan:
+        """Parse, split and tokenise the texts. Raises the errors of `Planner.plan`."""
+        first = self._planner.plan(first_request, request)
+        last = Leg(self.last, self.last.planner.prepared(request))
+        prefixes = request.target_prefixes or ("",) * len(first.texts)
+        texts = [
+            PivotTextPlan(text, self._jobs(first.prepared, text, prefix.strip()))
+            for text, prefix in zip(first.texts, prefixes, strict=True)
+        ]
+        return PivotPlan(tuple(texts), Leg(self._first, first.prepared), last)
+
+    def _jobs(self, prepared: PreparedRequest, text: TextPlan, prefix: str) -> tuple[PivotJob, ...]:
+        """Return the segments of a text, with placeholders for glossary terms."""
+        whole = text.parsed_text
+        into = replace(whole, options=whole.options._replace(target_language=self.pivot))
+        out_of = replace(whole, options=whole.options._replace(source_language=self.pivot))
+        jobs = []
+        for index, job in enumerate(text.jobs):
+            job.parsed_text = into
+            if job.segment.terms:
+                segment = into.with_term_placeholders(job.segment)
+                encoded = self._planner.encode(segment.source, job.language)
+                if encoded is not None:
+                    job.segment = segment
+                    self._planner.begin(prepared, job, encoded)
+            jobs.append(PivotJob(whole, out_of, job, "" if index else prefix))
+        return tuple(jobs)
+
+    def _begin_last(self, plan: PivotPlan, jobs: Sequence[PivotJob]) -> None:
+        """Make the second half of each job from its first half. Raises InvalidRequest, SourceTooLong."""
+        for job in jobs:
+            job.last = self._last_job(plan.last.prepared, job)
+
+    def _last_job(self, prepared: PreparedRequest, job: PivotJob) -> SegmentJob:
+        """Return a job for the pivot's text of a segment: one sentence, or as many parts as the model needs."""
+        first, planner = job.first, self.last.planner
+        pair = self._pivot_language.pair
+        assert first.best is not None
+        assert pair is not None
+        repaired = repair(first.segment, first.best).text
+        text = with_numbers_rewritten(repaired, first.parsed_text.number_spellings(first.segment))
+        segment = first.segment._replace(
+            source=text,
+            placeholders=tuple(each for each in text if each in first.segment.placeholders),
+            positions=range(len(text)),
+            terms=(),
+        )
+        last = SegmentJob(job.pivot_text, self._pivot_language, segment, job.prefix)
+        encoded: dict[str, Encoded] = {}
+        whole, fits = Span(0, len(text)), planner.fits(pair, encoded)
+        spans = list(fitting_spans(text, whole, fits))
+        for span in spans or [Span(0, 1)]:
+            tokens = encoded.get(span.of(text)) or planner.encode(span.of(text), self._pivot_language)
+            if tokens is None:
+                raise SourceTooLong("a single character is longer than the model takes", field="text")
+            prefix = "" if last.parts else job.prefix
+            last.parts.append(planner.part(prepared, last, span, tokens, prefix=prefix))
+        if spans != [whole]:
+            last.part_fallbacks = (Fallback.LENGTH_SPLIT,)
+        return last
+
+    async def _run(self, plan: PivotPlan, work: Callable[[], None]) -> float:
+        """Run `work`, as `Translator.run` does. Returns its seconds."""
+        started = time.monotonic()
+        await self.last.run(plan.last.prepared.request, work)
+        return time.monotonic() - started
+
+    async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
+        """Decode each segment by itself, and report each when it is final. Returns the longest work on texts, in s."""
+        seconds = await all_of(
+            [
+                self._stream_segment(plan, job, observer, (text_index, segment_index))
+                for text_index, text in enumerate(plan.texts)
+                for segment_index, job in enumerate(text.jobs)
+            ]
+        )
+        return max(seconds, default=0.0)
+
+    async def _stream_segment(
+        self, plan: PivotPlan, job: PivotJob, observer: Observer, indices: tuple[int, int]
+    ) -> float:
+        """Decode one segment. indices: of the text, and of the segment in it."""
+        text_s = await plan.first.decode([job.first])
+        text_s += await self._run(plan, lambda: self._begin_last(plan, [job]))
+        first, last = job.finished
+
+        def show(text: str) -> str:
+            return job.parsed_text.preview(first.segment, text)
+
+        is_greedy = last.parts[0].options.beam_size == 1
+        live = LiveSegment(observer, indices, self.last.target_tokenizer, show, is_greedy=is_greedy)
+        text_s += await plan.last.decode([last], live if len(last.parts) == 1 else None)
+        live.finish(self._detokeniser.render(job), self._detokeniser.finish_reason(job))
+        return text_s
+
+    def _result(
+        self, plan: PivotPlan, translations: tuple[Translation, ...], tokenise_s: float, text_s: float
+    ) -> TranslationResult:
+        jobs = plan.jobs
+        return TranslationResult(
+            source_tokens=sum(len(part.encoded.ids) for job in jobs for part in job.first.parts),
+            target_tokens=sum(job.finished[1].num_target_tokens for job in jobs),
+            num_sentences=len(jobs),
+            num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
+            timings=timings_of(Phases.slowest([job.phases for job in jobs]), tokenise_s, text_s),
+            model=self.version,
+            models=self.versions,
+            translations=translations,
+        )
+
+
+# Whatever translates a pair of languages.
+PairTranslator = Translator | PivotTranslator
+
+
+def find_pivots(
+    direct: Mapping[tuple[str, str], Translator], pivots: Sequence[str]
+) -> dict[tuple[str, str], PivotTranslator]:
+    """Return the pairs that have no model and are translated through a pivot.
+
+    direct: the model of each pair. pivots: language codes, in order of preference.
+    """
+    found: dict[tuple[str, str], PivotTranslator] = {}
+    for pivot in pivots:
+        for source, first in ((pair[0], each) for pair, each in direct.items() if pair[1] == pivot):
+            for target, last in ((pair[1], each) for pair, each in direct.items() if pair[0] == pivot):
+                if source != target and (source, target) not in direct and (source, target) not in found:
+                    found[source, target] = PivotTranslator(first, last, (source, pivot, target))
+    return found
