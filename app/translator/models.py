@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.engine.stats import Health
 from app.errors import InvalidRequest
 from app.text.detection import LazyDetector, Ranked
-from app.translator.caching_submitter import SubmitterStats
 from app.translator.languages import Languages, ResolvedLanguage
+from app.translator.model_translator import ModelTranslator
 from app.translator.planning import parse_source
 from app.translator.request import (
     ScoreRequest,
@@ -26,15 +27,15 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
-from app.translator.translator import Translator
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that takes requests. precision: the precision of its variant."""
+    """A model that takes requests. precision: the precision of its variant. path: the folder of its bundle, if any."""
 
-    translator: Translator
+    translator: ModelTranslator
     precision: str
+    path: Path | None = None
 
     @property
     def name(self) -> str:
@@ -48,7 +49,7 @@ class Models:
     def __init__(self, served: Sequence[ServedModel], detector: LazyDetector | None = None) -> None:
         """served: at least one model, each with a different name. detector: None if no language is detected."""
         self._by_name = {model.name: model for model in served}
-        self._by_pair: dict[tuple[str, str], Translator] = {}
+        self._by_pair: dict[tuple[str, str], ModelTranslator] = {}
         pairs = []
         for model in served:
             for pair in model.translator.manifest.language_pairs:
@@ -85,18 +86,14 @@ class Models:
             await self._released.wait()
 
     def health(self) -> Health:
-        """Return the health of all engines together."""
-        return Health.joint([model.translator.engine.health() for model in self])
-
-    def cache_stats(self) -> SubmitterStats:
-        """Return the counts of all sentence caches together."""
-        return SubmitterStats.joint([model.translator.submitter.stats() for model in self])
+        """Return the health of the engines of all loaded models together."""
+        return Health.joint([health for model in self if (health := model.translator.health()) is not None])
 
     def named(self, name: str) -> ServedModel | None:
         """Return the model of this name, or None."""
         return self._by_name.get(name)
 
-    def likely(self, source: str | None, target: str, name: str | None = None) -> Translator:
+    def likely(self, source: str | None, target: str, name: str | None = None) -> ModelTranslator:
         """Return the model that translates these languages, or the default one if there is none.
 
         source: None for any language. name: the model's name; None for the first model of the pair.
@@ -131,7 +128,7 @@ class Models:
         language = await self.default.off_loop(lambda: self._languages.resolve(text, target, field="text"))
         return target if language.pair is None else language.source
 
-    async def only_translator(self, request: TranslationRequest) -> Translator:
+    async def only_translator(self, request: TranslationRequest) -> ModelTranslator:
         """Return the model that translates all texts of a request.
 
         Raises UnsupportedLanguages, and InvalidRequest if the texts need several models or the named one is unknown.
@@ -147,7 +144,7 @@ class Models:
             )
         return found.pop() if found else self.likely(None, request.target)
 
-    def _translator_of(self, source: str | None, target: str, name: str | None) -> Translator:
+    def _translator_of(self, source: str | None, target: str, name: str | None) -> ModelTranslator:
         """Return the model of this name, or the first of a pair. Raises InvalidRequest, UnsupportedLanguages."""
         if name is not None and name not in self._by_name:
             names = ", ".join(self._by_name)
@@ -161,7 +158,7 @@ class Models:
             translator = self._translator_of(request.source, request.target, request.model)
             return await translator.translate(request)
         languages = await self._resolve(request)
-        shares: dict[tuple[Translator, str], list[int]] = {}
+        shares: dict[tuple[ModelTranslator, str], list[int]] = {}
         for index, language in enumerate(languages):
             if language.pair is not None:
                 key = (self._by_pair[language.source, request.target], language.source)

@@ -32,12 +32,12 @@ from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import (
     Models,
+    ModelTranslator,
     ModelVersion,
     ScoreRequest,
     ServedModel,
     Timings,
     TranslationRequest,
-    Translator,
     Usage,
 )
 
@@ -80,8 +80,9 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parser of each model that is served. A model that is replaced takes its parser with it.
-_PARSERS: WeakKeyDictionary[Translator, NativeParser] = WeakKeyDictionary()
+# The parsers of the served models. A parser knows the pairs of all models, so models that are replaced take their
+# parsers with them.
+_PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
 
@@ -121,11 +122,12 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
     @router.get("/v1/models", **MODELS)
     async def models() -> Response:
-        answer: ModelsAnswer = {"models": [_model(each) for each in service.check_open()]}
+        answer: ModelsAnswer = {"models": [model_answer(each) for each in service.check_open()]}
         return OrjsonResponse(answer)
 
 
-def _model(model: ServedModel) -> ModelAnswer:
+def model_answer(model: ServedModel) -> ModelAnswer:
+    """What the lists of models say of one."""
     translator = model.translator
     manifest = translator.manifest
     defaults = manifest.decoding
@@ -136,8 +138,9 @@ def _model(model: ServedModel) -> ModelAnswer:
             {"source": pair.source, "target": pair.target} for pair in manifest.language_pairs
         ],
         "max_source_length": manifest.max_source_length,
-        "max_target_length": translator.engine.limits.max_target_length - 1,
-        "alignment": translator.engine.limits.has_alignment,
+        "max_target_length": translator.limits.max_target_length - 1,
+        "alignment": translator.limits.has_alignment,
+        "loaded": translator.is_loaded,
         "defaults": {
             "beam_size": defaults.beam_size,
             "length_penalty": {"formula": str(defaults.length_penalty), "alpha": defaults.alpha},
@@ -148,7 +151,7 @@ def _model(model: ServedModel) -> ModelAnswer:
 
 def server_timing(timings: Timings) -> str:
     """The value of the header Server-Timing: each phase's milliseconds."""
-    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
+    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings.phases().items()])
 
 
 def model_name(model: ModelVersion) -> ModelName:
@@ -172,11 +175,12 @@ def parser_of(models: Models, body: object, limits: RequestLimits) -> NativePars
         source, target, name = (code if isinstance(code, str) else None for code in codes)
         source, target = served_pair(source or AUTO, target or "", models.pairs)
         translator = models.likely(None if source == AUTO else source, target, name)
-    parser = _PARSERS.get(translator)
+    parsers = _PARSERS.setdefault(models, {})
+    parser = parsers.get(translator)
     if parser is None:
-        bounds = option_bounds(translator.engine.limits)
+        bounds = option_bounds(translator.limits)
         parser = NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=models.pairs)
-        _PARSERS[translator] = parser
+        parsers[translator] = parser
     return parser
 
 
@@ -197,5 +201,5 @@ def record_usage(service: Service, result: Usage) -> None:
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)
     metrics.target_tokens.inc(result.target_tokens)
-    for phase, value in result.timings._asdict().items():
+    for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)

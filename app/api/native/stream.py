@@ -37,7 +37,7 @@ from app.api.native.stream_events import KEEP_ALIVE, EventBuffer
 from app.api.openapi import operation
 from app.api.service import Service
 from app.errors import RequestCancelled, ServiceError
-from app.translator import Models, TranslationRequest, Translator
+from app.translator import Models, ModelTranslator, TranslationRequest
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
@@ -107,7 +107,7 @@ class EventStream(Response):
                 for name, number in self._feed.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
-    async def _body(self, models: Models, translator: Translator, scope: Scope) -> bytes:
+    async def _body(self, models: Models, translator: ModelTranslator, scope: Scope) -> bytes:
         """Translate, and return the body of /v1/translate."""
         request = self._request
         result = await translator.translate(request, self._feed)
@@ -121,7 +121,7 @@ class EventStream(Response):
     async def _follow(
         self,
         line: _EventWriter,
-        translator: Translator,
+        translator: ModelTranslator,
         work: asyncio.Task[bytes],
         watcher: asyncio.Task[None],
     ) -> None:
@@ -139,14 +139,14 @@ class EventStream(Response):
                 await line.send(feed.take() if feed.has_unsent else KEEP_ALIVE)
         await self._end(line, translator, work)
 
-    async def _begin(self, line: _EventWriter, translator: Translator) -> None:
+    async def _begin(self, line: _EventWriter, translator: ModelTranslator) -> None:
         if not self._is_started:
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
             await line.start()
             await line.send(self._feed.start(model_name(translator.version)))
 
-    async def _end(self, line: _EventWriter, translator: Translator, work: asyncio.Task[bytes]) -> None:
+    async def _end(self, line: _EventWriter, translator: ModelTranslator, work: asyncio.Task[bytes]) -> None:
         """Send the last event. Raises what the translation raises."""
         try:
             body = work.result()
