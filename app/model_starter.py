@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -27,6 +29,7 @@ from app.text.detection import LazyDetector
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings, SubmitterStats
 from app.wiring import engine_limits
+from app.workers.early_start import start_fork_server
 from app.workers.fork_server import ForkServer
 
 
@@ -157,19 +160,26 @@ class BundleLoads(Protocol):
 
 
 class BundleLoader:
-    """Loads bundles. The first load uses the fork server that runs already, which loads one model only."""
+    """Loads bundles. The first load uses the fork server that runs already; a fork server loads one model only."""
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
         self._fork_server = fork_server
+        self._needs_spare = fork_server is not None  # workers are processes, as far as the environment tells
+        self._lock = threading.Lock()
 
     def all(self, settings: Settings) -> LoadedModels:
         """As `BundleLoads.all`."""
         return load_models(settings, self._take_fork_server())
 
     def one(self, path: Path, settings: Settings) -> LoadedModel:
-        """As `BundleLoads.one`."""
-        return load_model(path, settings, self._take_fork_server())
+        """As `BundleLoads.one`. With a memory budget, a spare fork server imports what the next load needs."""
+        loaded = load_model(path, settings, self._take_fork_server())
+        with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
+            if settings.model_memory is not None and self._needs_spare and self._fork_server is None:
+                self._fork_server = start_fork_server()
+        return loaded
 
     def _take_fork_server(self) -> ForkServer | None:
-        fork_server, self._fork_server = self._fork_server, None
+        with self._lock:
+            fork_server, self._fork_server = self._fork_server, None
         return fork_server

@@ -40,6 +40,7 @@ PRECISION = "int8"
 SETTINGS = {**NO_CACHE, "device": "cpu", "precision": PRECISION}
 # Seconds between two readings of the memory. Longer: a short peak is missed. Shorter: reading takes the cores' time.
 SAMPLE_S = 0.25
+SETTLE_S = 3.0  # until the processes of the start need no more memory
 SHARE_OF_A_MODEL = 0.5  # the budget has room for so much of one model more
 SEED = 1
 
@@ -160,6 +161,7 @@ def measure_budget(folder: Path, names: Sequence[str], num_loaded: int, load: Lo
     budget = int(model_bytes * (num_loaded + SHARE_OF_A_MODEL))
     options = {**SETTINGS, "bundles": str(folder), "model_memory": str(budget)}
     with Process(serve_command(sys.executable, None, options)) as server, MemoryPeak(server.pid) as peak:
+        time.sleep(SETTLE_S)
         without_models = peak.now() - model_bytes
         outcome = asyncio.run(send(server.port, names, load))
         num_loads = metric(server, 'transduce_model_loads_total{outcome="done"}')

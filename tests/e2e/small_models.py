@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -21,10 +22,10 @@ SETTINGS: dict[str, object] = {
 }
 
 
-def budget(bundles: Path, num_models: int) -> int:
+def budget(bundles: Path, num_models: int, settings: Mapping[str, object] = SETTINGS) -> int:
     """Memory for so many models and a half."""
-    settings = Settings(**{**SETTINGS, "bundles": (bundles,)})  # type: ignore[arg-type]  # pydantic checks them
-    return int(read_model(bundles / "m-first", settings).num_bytes * (num_models + 0.5))
+    checked = Settings(**settings)  # type: ignore[arg-type]  # pydantic checks them
+    return int(read_model(bundles / "m-first", checked).num_bytes * (num_models + 0.5))
 
 
 def post(client: httpx.Client, name: str, **fields: object) -> httpx.Response:

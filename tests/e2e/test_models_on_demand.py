@@ -135,14 +135,20 @@ def test_a_broken_new_version_changes_nothing(
 
 
 def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
-    settings = {**SETTINGS, "model_memory": budget(bundles, 2), "preload": "third, m-second"}
+    """With worker processes, a spare fork server waits for the next load; it ends with the server, too."""
+    settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}
+    settings |= {"model_memory": budget(bundles, 2, settings), "preload": "third, m-second"}
     with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
         with process.ready().client() as client:
             assert loaded(client) == ["second", "third"]
-        workers = psutil.Process(process.pid).children(recursive=True)
+            assert post(client, "first").status_code == 200
+            assert len(loaded(client)) == 2
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) == 5, "two workers for each loaded model, and the spare"
         process.signal()
         assert process.ended() == 0
-        assert not [worker for worker in workers if worker.is_running()]
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive
 
 
 @pytest.mark.parametrize(
