@@ -73,6 +73,18 @@ class SourceTooLong(RequestError):
     """A sentence is longer than the model's limit, and the request disables splitting."""
 
 
+class UnknownModel(RequestError):
+    """No served model has the name that an administrator's request gives."""
+
+
+class ModelInUse(RequestError):
+    """A model cannot be unloaded now, because a request uses it, or ever, because models stay loaded."""
+
+
+class ModelRefused(RequestError):
+    """A model that an administrator loads or reloads cannot be served. The message lists the bundle's problems."""
+
+
 class CrossSite(ServiceError):
     """A page of another site sent the request without an API key."""
 

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from app.api.admin import add_admin_routes
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.http.auth import ApiKeys
 from app.api.http.connections import reserve_open_files
@@ -41,15 +42,13 @@ from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
-from app.model_host import ModelHost, loader
+from app.model_host import ModelHost
+from app.model_starter import BundleLoader, BundleLoads
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import freeze_and_trim, limit_pauses
-from app.settings import Settings, load_settings, read_api_keys
-from app.startup import (
-    LoadedModels,
-    load_models,
-)
+from app.secret_settings import read_admin_token, read_api_keys
+from app.settings import Settings, load_settings
 from app.stores.usage import UsageCounter
 from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options
 from app.workers.fork_server import ForkServer
@@ -70,8 +69,8 @@ class Application:
     at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
     """
 
-    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModels] = load_models) -> None:
-        """Raises SettingsError for unusable API keys or glossaries."""
+    def __init__(self, settings: Settings, *, loads: BundleLoads | None = None) -> None:
+        """loads: None for the bundles of the settings. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
@@ -80,14 +79,18 @@ class Application:
         self.on_ready: Callable[[], None] = lambda: None
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self.host = ModelHost(
-            settings, self.service, executor=self._executor, load=load, on_death=self._on_death
+            settings,
+            self.service,
+            executor=self._executor,
+            loads=loads or BundleLoader(),
+            on_death=self._on_death,
         )
         self._document_jobs: DocumentJobs | None = None
         self._passed_check = False  # the golden check and the warm-up
         self._engine_died = False
-        self.app = self._build(ApiKeys(read_api_keys(settings)))
+        self.app = self._build(ApiKeys(read_api_keys(settings)), read_admin_token(settings))
 
-    def _build(self, keys: ApiKeys) -> FastAPI:
+    def _build(self, keys: ApiKeys, admin_token: str | None) -> FastAPI:
         settings = self.settings
         app = FastAPI(
             title="Transduce",
@@ -113,6 +116,8 @@ class Application:
             larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
         add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
+        if admin_token is not None:
+            add_admin_routes(app.router, self.host, admin_token)
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
@@ -202,7 +207,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=loader(fork_server))
+        application = Application(settings, loads=BundleLoader(fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())

@@ -1,37 +1,65 @@
-"""Loads the models of a server, runs an engine for each, and replaces them without losing a request."""
+"""Holds the models of a server, and replaces them without losing a request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Protocol
 
 from app.api.service import Service
+from app.bundle import Manifest
+from app.bundle_folders import find_bundles
+from app.bundle_watch import BundleWatch
+from app.eager_models import EagerModels
 from app.engine.engine import Engine
 from app.engine.stats import Health
-from app.errors import BundleError, ServiceError, SettingsError
+from app.errors import ModelRefused, ServiceError, UnknownModel
+from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
-from app.runtime.memory import return_memory
+from app.pooled_models import PooledModels
 from app.settings import Settings
-from app.startup import (
-    LoadedModel,
-    LoadedModels,
-    check_golden,
-    in_daemon_thread,
-    load_models,
-    model_key,
-    release_models,
-    warm_up,
-)
-from app.text.detection import LazyDetector
-from app.translator import AnswerLimits, Extras, Models, ServedModel, Translator
-from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings, SubmitterStats
-from app.wiring import engine_limits
-from app.workers.fork_server import ForkServer
+from app.translator import Models, ServedModel, Translator
 
 logger = logging.getLogger("app.main")
+Build = Callable[[], Awaitable[Models]]
+
+
+class ModelSource(Protocol):
+    """Loads and ends models. Methods that load raise BundleError, SettingsError, ServiceError, and then change nothing.
+
+    num_bytes: estimated memory of the models in memory.
+    """
+
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
+
+    async def load_all(self, old: Models | None) -> Models:
+        """Load the models of all bundles. old: the models that serve; None at the start."""
+
+    async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
+        """Load one bundle again, and return the models with the new one in the place of the old one.
+
+        is_forced: load it also if the old one is not in memory.
+        """
+
+    async def load(self, model: ServedModel) -> None:
+        """Bring a model into memory."""
+
+    async def unload(self, model: ServedModel) -> None:
+        """Remove a model from memory until a request needs it. Raises ModelInUse."""
+
+    def running(self, model: ServedModel) -> Translator | None:
+        """The model's translator; None while it is not in memory."""
+
+    async def retire(self, models: Collection[ServedModel]) -> None:
+        """End models that get no more requests."""
+
+    async def close(self) -> None:
+        """End all loads."""
 
 
 class ModelHost:
@@ -43,21 +71,30 @@ class ModelHost:
         service: Service,
         *,
         executor: Executor,
-        load: Callable[[Settings], LoadedModels],
+        loads: BundleLoads,
         on_death: Callable[[], None],
     ) -> None:
-        """executor: runs text processing. load: loads all bundles. on_death: called when a served engine has died."""
+        """executor: runs text processing. on_death: called when a served engine has died."""
         self._settings = settings
         self._service = service
         self._metrics = service.metrics
-        self._executor = executor
-        self._load = load
         self._on_death = on_death
+        self._starter = ModelStarter(settings, service, executor=executor, on_death=self._on_engine_death)
+        self._source: ModelSource
+        if settings.model_memory is None:
+            self._source = EagerModels(settings, loads, self._starter)
+        else:
+            self._source = PooledModels(
+                settings,
+                loads,
+                self._starter,
+                max_bytes=settings.model_memory,
+                on_changed_bundle=self.reload,
+            )
         self._models: Models | None = None
-        self._engines: list[Engine] = []
-        self._num_workers = 0  # of all engines so far
-        self._reloading: asyncio.Task[None] | None = None
-        self._reloads_again = False
+        self._turn = asyncio.Lock()  # held from the loading of new models until the old ones have ended
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_reload_due = False
 
     @property
     def models(self) -> Models:
@@ -66,126 +103,126 @@ class ModelHost:
         return self._models
 
     async def open(self) -> None:
-        """Load all bundles, check and warm up each model. Raises BundleError, SettingsError, ServiceError."""
-        self._models = await self._load_models()
-        self._metrics.track_cache(self._cache_stats)
+        """Load, check and warm up the models of the start. Raises BundleError, SettingsError, ServiceError."""
+        watch = BundleWatch(lambda: find_bundles(self._settings)) if self._settings.watch else None
+        self._models = await self._source.load_all(None)
+        if watch is not None:
+            self._spawn(watch.run(self._manifests, reload_model=self._reload_changed, reload_all=self.reload))
+        self._metrics.track_cache(self._starter.cache_stats)
         self._metrics.track_queue(self._health)
-
-    def _cache_stats(self) -> SubmitterStats:
-        return self.models.cache_stats()
+        self._metrics.track_models(
+            lambda: sum(model.translator.is_loaded for model in self.models), lambda: self._source.num_bytes
+        )
 
     def _health(self) -> Health:
         return self.models.health()
 
+    def _manifests(self) -> dict[Path, Manifest]:
+        """The manifests of the served models, by the folders of their bundles."""
+        return {model.path: model.translator.manifest for model in self.models if model.path is not None}
+
+    async def _reload_changed(self, name: str) -> None:
+        """Replace a model by its bundle's new version, which is loaded only if the old one is in memory."""
+        await self.reload_model(name, is_forced=False)
+
     async def close(self) -> None:
         """Stop the engines now; pending sentences end with NotReady."""
-        if self._reloading is not None:
-            self._reloading.cancel()
-            await asyncio.gather(self._reloading, return_exceptions=True)
-        await self._close(self._engines)
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._source.close()
+        await self._starter.close()
 
     def reload(self) -> None:
-        """Load the bundles again and replace the models, without losing a request. Called on the event loop.
+        """Load the bundles again and replace the models, without losing a request.
 
         A call while a reload is under way starts another one after it. If a bundle cannot be served, the models stay.
         """
-        if self._models is None:
-            return  # the first load is still under way
-        if self._reloading is None:
-            self._reloading = asyncio.get_running_loop().create_task(self._reload())
-        else:
-            self._reloads_again = True
+        if self._models is None or self._is_reload_due:
+            return  # the first load is still under way, or a reload that has not begun
+        self._is_reload_due = True
 
-    async def _reload(self) -> None:
-        """Replace the models, and close the old engines when the last request that uses them has ended."""
-        old_engines, started = [*self._engines], time.monotonic()
+        async def build() -> Models:
+            self._is_reload_due = False
+            return await self._source.load_all(self.models)
+
+        self._spawn(self._replace(build, {}, asyncio.get_running_loop().create_future()))
+
+    async def reload_model(self, name: str, *, is_forced: bool = True) -> ServedModel:
+        """Load one bundle again and replace its model, without losing a request. Returns the new model.
+
+        is_forced: load it also if it is not in memory. Raises UnknownModel, ModelRefused, ServiceError.
+        """
+        replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._named(name)
+
+        async def build() -> Models:
+            return await self._source.load_one(self.models, self._named(name), is_forced=is_forced)
+
+        self._spawn(self._replace(build, {"model": name}, replaced))
         try:
-            models = await self._load_models()
-        except Exception as error:  # noqa: BLE001 - whatever keeps the new models from serving, the old ones stay
-            await self._close([engine for engine in self._engines if engine not in old_engines])
-            self._metrics.reloads.labels("failed").inc()
-            is_expected = isinstance(error, BundleError | SettingsError | ServiceError)
-            fields = {"problem": str(error) if is_expected else type(error).__name__}
-            unexpected = None if is_expected else error
-            log_event(logger, logging.ERROR, "reload_failed", error=unexpected, fields=dict(fields))
-        else:
+            await asyncio.shield(replaced)
+        except Exception as error:
+            raise _refusal(error) from error
+        return self._named(name)
+
+    async def load_model(self, name: str) -> ServedModel:
+        """Bring a model into memory. Raises UnknownModel, ModelRefused, ServiceError."""
+        model = self._named(name)
+        try:
+            await self._source.load(model)
+        except Exception as error:
+            raise _refusal(error) from error
+        return model
+
+    async def unload_model(self, name: str) -> ServedModel:
+        """Remove a model from memory until a request needs it. Raises UnknownModel, ModelInUse."""
+        model = self._named(name)
+        await self._source.unload(model)
+        return model
+
+    def _named(self, name: str) -> ServedModel:
+        model = self._service.check_open().named(name)
+        if model is None:
+            raise UnknownModel("there is no model of this name")
+        return model
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _replace(self, build: Build, fields: dict[str, str], replaced: asyncio.Future[None]) -> None:
+        """Replace the models, and end the old ones when the last request that uses them has ended.
+
+        fields: for the log. replaced: set when the new models serve; if they cannot, it has the error.
+        """
+        async with self._turn:
+            started = time.monotonic()
+            try:
+                models = await build()
+            except Exception as error:  # noqa: BLE001 - whatever keeps the new models from serving, the old ones stay
+                self._metrics.reloads.labels("failed").inc()
+                cause = None if is_expected(error) else error
+                failure = {**fields, "problem": problem_of(error)}
+                log_event(logger, logging.ERROR, "reload_failed", error=cause, fields=dict(failure))
+                replaced.set_exception(error)
+                replaced.exception()  # marks it as retrieved: nobody waits for a reload by signal
+                return
             old, self._models = self.models, models
             self._service.replace_models(models)
             self._metrics.reloads.labels("done").inc()
             self.report("reloaded", started)
+            replaced.set_result(None)
             await old.released()
-            await self._close(old_engines)
-            return_memory()
-        self._reloading = None
-        if self._reloads_again:
-            self._reloads_again = False
-            self.reload()
-
-    async def _close(self, engines: Collection[Engine]) -> None:
-        """Close engines that no request uses."""
-        self._engines = [engine for engine in self._engines if engine not in engines]
-        await asyncio.gather(*(engine.close(drain_timeout_s=0.0) for engine in engines))
-
-    async def _load_models(self) -> Models:
-        """Load all bundles, check and warm up each model. Raises BundleError, SettingsError, ServiceError."""
-        loaded = await in_daemon_thread(lambda: self._load(self._settings), on_unused=release_models)
-        cache_bytes = self._settings.sentence_cache_bytes // len(loaded.models)
-        served = []
-        for number, model in enumerate(loaded.models):
-            try:
-                served.append(await self._serve(model, loaded.detector, cache_bytes=cache_bytes))
-            except BaseException:
-                release_models(LoadedModels(loaded.models[number + 1 :]))
-                raise
-        if loaded.detector is not None and loaded.detector.has_begun:
-            await asyncio.wrap_future(loaded.detector.loaded())
-        for one in served:
-            one.translator.engine.end_warm_up()
-            one.translator.submitter.clear()
-        return Models(served, loaded.detector, pivots=self._settings.pivot)
-
-    async def _serve(
-        self, model: LoadedModel, detector: LazyDetector | None, *, cache_bytes: int
-    ) -> ServedModel:
-        """Start a model's engine, check its golden sentences, and warm up. cache_bytes: of its sentence cache.
-
-        Raises BundleError; NotReady, Overloaded, DeadlineExceeded.
-        """
-        engine = Engine(
-            model.workers,
-            settings=engine_limits(self._settings),
-            on_steps=self._metrics.record_steps,
-            on_death=lambda: self._on_engine_death(engine),
-            first_worker=self._num_workers,
-        )
-        self._engines.append(engine)
-        self._num_workers += len(model.workers)
-        engine.start()
-        submitter = CachingSubmitter(
-            engine,
-            model_key=model_key(model),
-            settings=SubmitterSettings(cache_bytes, self._settings.coalesce),
-        )
-        translator = Translator(
-            model.manifest,
-            engine,
-            source_tokenizer=model.source_tokenizer,
-            target_tokenizer=model.target_tokenizer,
-            executor=self._executor,
-            extras=Extras(
-                detector=detector,
-                glossaries=self._service.glossaries,
-                submitter=submitter,
-                limits=AnswerLimits(self._settings.max_request_sentences, self._settings.max_token_lists),
-            ),
-        )
-        await check_golden(model, translator, min_share=self._settings.golden_min_share)
-        await warm_up(model, translator)
-        return ServedModel(translator, model.precision)
+            serving = set(models)
+            await self._source.retire([model for model in old if model not in serving])
 
     def _on_engine_death(self, engine: Engine) -> None:
-        """Report the death of an engine that serves, or will serve at the start. A reload reports its own failure."""
-        if self._models is None or any(model.translator.engine is engine for model in self._models):
+        """Report the death of an engine that serves, or will serve at the start. A load reports its own failure."""
+        running = [] if self._models is None else [self._source.running(model) for model in self._models]
+        if self._models is None or any(each is not None and each.engine is engine for each in running):
             self._on_death()
 
     def report(self, event: str, started: float) -> None:
@@ -202,11 +239,8 @@ class ModelHost:
         log_event(logger, logging.INFO, event, fields=dict(fields))
 
 
-def loader(fork_server: ForkServer | None) -> Callable[[Settings], LoadedModels]:
-    """Return `load_models`, with this fork server for the first call only: a fork server loads one model."""
-    unused = [fork_server]
-
-    def load(settings: Settings) -> LoadedModels:
-        return load_models(settings, unused.pop() if unused else None)
-
-    return load
+def _refusal(error: Exception) -> ServiceError:
+    """The error of an administrator's request for an error of loading."""
+    if isinstance(error, ServiceError):
+        return error
+    return ModelRefused(problem_of(error))

@@ -1,6 +1,7 @@
 """Every setting of the server: environment variables and command-line overrides, validated together, then frozen.
 
-Only `app.main` reads them; other modules receive plain values. A test keeps docs/configuration.md equal to this file.
+Only the modules that assemble the server read them; others receive plain values. A test keeps docs/configuration.md
+equal to this file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
@@ -24,7 +25,7 @@ CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
 # An origin as browsers send it: lower case, without a path.
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.\-]*://[a-z0-9.\-_\[\]:]+")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
-_HASH = re.compile(r"[0-9a-f]{64}")
+SHA256_TEXT = re.compile(r"[0-9a-f]{64}")
 
 
 class Settings(BaseSettings):
@@ -85,6 +86,18 @@ class Settings(BaseSettings):
         description="language codes, in order of preference, separated by commas: a pair without a model is translated "
         "through the first of them for which models have both halves; none: such a pair is refused",
     )
+    model_memory: int | None = Field(
+        None,
+        ge=1,
+        description="bytes of memory for loaded models, by an estimate; models are then loaded when requests need "
+        "them; unset: all models are loaded at the start",
+    )
+    preload: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="with TRANSDUCE_MODEL_MEMORY: names of models or of their folders, separated by commas, that are "
+        "loaded at the start; none: the first model",
+    )
+    watch: bool = Field(False, description="whether a model is reloaded when its bundle changes")
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
     )
@@ -211,6 +224,11 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = Field(
         None, description="file with one such hash per line; `#` starts a comment"
     )
+    admin_token: SecretStr | None = Field(
+        None,
+        description="token for the routes below /admin, of at least 16 characters; unset: the routes do not exist",
+    )
+    admin_token_file: Path | None = Field(None, description="file that holds this token")
     cors_origins: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
@@ -239,7 +257,7 @@ class Settings(BaseSettings):
     @classmethod
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
         separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies", "pivot"), r"[,\s]+")
-        for name, separator in {**separators, "bundles": ","}.items():
+        for name, separator in {**separators, "bundles": ",", "preload": r"\s*,\s*"}.items():
             listed = values.get(name)
             if isinstance(listed, str):
                 values = {**values, name: [part for part in re.split(separator, listed) if part]}
@@ -270,7 +288,15 @@ class Settings(BaseSettings):
             for code in self.pivot
             if not _LANGUAGE.fullmatch(code)
         ]
-        if any(not _HASH.fullmatch(key) for key in self.api_keys):
+        if self.preload and self.model_memory is None:
+            problems.append(
+                f"{PREFIX}PRELOAD is set without {PREFIX}MODEL_MEMORY, so all models are loaded: unset it"
+            )
+        if self.admin_token is not None and self.admin_token_file is not None:
+            problems.append(
+                f"{PREFIX}ADMIN_TOKEN and {PREFIX}ADMIN_TOKEN_FILE are both set: unset one of them"
+            )
+        if any(not SHA256_TEXT.fullmatch(key) for key in self.api_keys):
             problems.append(f"{PREFIX}API_KEYS holds a value that is not a SHA-256 in lower-case hexadecimal")
         problems += [
             f"{PREFIX}CORS_ORIGINS: {origin} is not an origin; write only scheme, host and port, such as "
@@ -341,26 +367,3 @@ def _lines_of(error: ValidationError) -> list[str]:
             message = f"{PREFIX}{str(finding['loc'][0]).upper()}: {message}"
         lines += message.splitlines()
     return lines
-
-
-def read_api_keys(settings: Settings) -> frozenset[str]:
-    """The hashes of all API keys, from the variable and the file. Raises SettingsError for a bad file."""
-    if settings.api_keys_file is None:
-        return settings.api_keys
-    name = f"{PREFIX}API_KEYS_FILE"
-    try:
-        lines = settings.api_keys_file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise SettingsError([f"{name}: the file cannot be read ({type(error).__name__})"]) from error
-    entries = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
-    problems = [
-        f"{name}: line {number} is not a SHA-256 in lower-case hexadecimal"
-        for number, entry in entries
-        if entry and not _HASH.fullmatch(entry)
-    ]
-    keys = settings.api_keys | {entry for _, entry in entries if entry}
-    if not keys:
-        problems.append(f"{name}: the file holds no key, so the server would need none")
-    if problems:
-        raise SettingsError(problems)
-    return keys

@@ -50,7 +50,7 @@ NUM_WARM_UP = 3
 class LoadedModel:
     """One loaded variant of a bundle, in one or more workers that share the load.
 
-    name: the bundle folder's name.
+    name: the bundle folder's name. path: the folder; None if the model is of no bundle.
     """
 
     name: str
@@ -60,6 +60,7 @@ class LoadedModel:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     workers: Sequence[Worker]
+    path: Path | None = None
 
     @property
     def limits(self) -> Limits:
@@ -82,7 +83,7 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
     """
     paths = find_bundles(settings)
     manifests = [read_manifest(path) for path in paths]
-    _check_names(paths, manifests)
+    check_names(paths, manifests)
     pairs = [pair for manifest in manifests for pair in manifest.language_pairs]
     detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
     detector.loaded()  # starts loading in a thread, in parallel with the models
@@ -97,7 +98,7 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
     return LoadedModels(loaded, detector)
 
 
-def _check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
+def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
     """Raise BundleError if two bundles have the same name: requests choose a model by it."""
     seen: dict[str, Path] = {}
     for path, manifest in zip(paths, manifests, strict=True):
@@ -118,21 +119,8 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
         return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
 
     bundle = load_bundle(path, choose=choose)
-    precision = choose(bundle.manifest)
-    num_threads = settings.num_threads or num_usable_cores()
-    num_workers = settings.num_lanes or default_num_workers(device, num_threads)
-    spec = ModelSpec(
-        folder=str(path.resolve()),
-        precision=precision,
-        variant=bundle.manifest.variants[precision],
-        limits=limits_of(bundle.manifest, settings.num_rows, settings.num_kept_rows),
-        device=device,
-        kernels=settings.kernels,
-        num_threads=num_threads,
-        num_workers=num_workers,
-        log_level=settings.log_level,
-    )
-    processes = start_processes(spec, fork_server) if num_workers > 1 else []
+    spec = model_spec(path, bundle.manifest, device, settings)
+    processes = start_processes(spec, fork_server) if spec.num_workers > 1 else []
     if fork_server is not None and not processes:
         fork_server.close()
     try:
@@ -144,7 +132,26 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
         for process in processes:
             process.close()
         raise
-    return LoadedModel(path.name, bundle.manifest, bundle.golden, precision, source, target, workers)
+    return LoadedModel(
+        path.name, bundle.manifest, bundle.golden, spec.precision, source, target, workers, path
+    )
+
+
+def model_spec(path: Path, manifest: Manifest, device: Device, settings: Settings) -> ModelSpec:
+    """Say how the model of a bundle is loaded. Raises BundleError if the bundle has no fitting variant."""
+    precision = choose_precision(Bundle(path, manifest, ()), device, settings.precision)
+    num_threads = settings.num_threads or num_usable_cores()
+    return ModelSpec(
+        folder=str(path.resolve()),
+        precision=precision,
+        variant=manifest.variants[precision],
+        limits=limits_of(manifest, settings.num_rows, settings.num_kept_rows),
+        device=device,
+        kernels=settings.kernels,
+        num_threads=num_threads,
+        num_workers=settings.num_lanes or default_num_workers(device, num_threads),
+        log_level=settings.log_level,
+    )
 
 
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from app.bundle_folders import find_bundles
 from app.errors import SettingsError
-from app.settings import PREFIX, Settings, load_settings, read_api_keys
+from app.secret_settings import read_admin_token, read_api_keys
+from app.settings import PREFIX, Settings, load_settings
 from tests.house_rules.project import ROOT
 
 HASH = hashlib.sha256(b"key").hexdigest()
@@ -190,3 +191,33 @@ def test_the_documentation_says_each_default_and_meaning() -> None:
         for name, field in Settings.model_fields.items()
     }
     assert expected - set(lines) == set()
+
+
+def test_the_administrators_token_is_a_variable_or_a_file(tmp_path: Path) -> None:
+    token, file = "a-token-of-enough-letters", tmp_path / "token"
+    file.write_text(f"{token}\n", "utf-8")
+    assert read_admin_token(load_settings()) is None
+    assert read_admin_token(load_settings({"admin_token": token})) == token
+    assert read_admin_token(load_settings({"admin_token_file": file})) == token
+    assert token not in repr(load_settings({"admin_token": token}))
+    with pytest.raises(SettingsError, match="ADMIN_TOKEN_FILE are both set"):
+        load_settings({"admin_token": token, "admin_token_file": file})
+
+
+@pytest.mark.parametrize("token", ["short", "has spaces in it, and more", "nicht nur ASCII: ä" * 2])
+def test_a_weak_token_is_rejected(token: str) -> None:
+    with pytest.raises(SettingsError, match="TRANSDUCE_ADMIN_TOKEN: the token must be") as caught:
+        read_admin_token(load_settings({"admin_token": token}))
+    assert token not in str(caught.value)
+
+
+def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="TRANSDUCE_ADMIN_TOKEN_FILE: the file cannot be read"):
+        read_admin_token(load_settings({"admin_token_file": tmp_path / "none"}))
+
+
+def test_a_list_of_models_to_load_needs_a_budget() -> None:
+    settings = load_settings({"model_memory": 10**9, "preload": "first , second,"})
+    assert settings.preload == ("first", "second")
+    with pytest.raises(SettingsError, match="TRANSDUCE_PRELOAD is set without TRANSDUCE_MODEL_MEMORY"):
+        load_settings({"preload": "first"})

@@ -16,6 +16,12 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bundles", metavar="FOLDER", action="append", help="serve every bundle in it (TRANSDUCE_BUNDLES)"
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        default=None,
+        help="reload a model when its bundle changes (TRANSDUCE_WATCH)",
+    )
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -34,7 +40,7 @@ def run_serve(args: argparse.Namespace) -> int:
     try:
         from app.main import serve
 
-        names = ("host", "port", "bundle", "bundles")
+        names = ("host", "port", "bundle", "bundles", "watch")
         options = {name: value for name in names if (value := getattr(args, name)) is not None}
         return serve(options, fork_server)
     finally:

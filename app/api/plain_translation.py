@@ -19,7 +19,7 @@ from app.text.glossary import Glossary
 from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
-from app.translator import Models, Ranked, Translation, TranslationRequest, TranslationResult, Translator
+from app.translator import Models, ModelTranslator, Ranked, Translation, TranslationRequest, TranslationResult
 
 
 class NoSuchPair(Exception):
@@ -137,7 +137,7 @@ def to_plain(translation: Translation) -> PlainTranslation:
     return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
-def _options(translator: Translator, wanted: PlainRequest) -> DecodingOptions | None:
+def _options(translator: ModelTranslator, wanted: PlainRequest) -> DecodingOptions | None:
     """The search's options; None: the model's."""
     if not wanted.num_alternatives and wanted.beam_size is None:
         return None

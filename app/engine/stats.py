@@ -70,15 +70,15 @@ class Health:
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
-        """Return the health of several engines as one: sums, and the worst of each."""
+        """Return the health of several engines as one: sums, and the worst of each. No engine is in good health."""
         waits = [part.drain_time_s for part in parts if part.drain_time_s is not None]
         return cls(
             is_alive=all(part.is_alive for part in parts),
             is_stalled=any(part.is_stalled for part in parts),
-            step_age_s=max(part.step_age_s for part in parts),
+            step_age_s=max((part.step_age_s for part in parts), default=0.0),
             num_pending_sentences=sum(part.num_pending_sentences for part in parts),
             num_pending_tokens=sum(part.num_pending_tokens for part in parts),
-            drain_time_s=max(waits) if len(waits) == len(parts) else None,
+            drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
         )
 
     @property

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Protocol
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -26,6 +25,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.observability.figures import CacheFigures, QueueFigures, StepFigures
 from app.observability.lock_free import LockFreeCounter, LockFreeHistogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -35,69 +35,6 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Steps that are collected before they are counted. If larger, the next scrape is slower.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
-
-
-class StepFigures(Protocol):
-    """The engine's figures of one step; `app.engine.stats.StepStats` describes the fields."""
-
-    @property
-    def num_rows(self) -> int: ...  # noqa: D102
-    @property
-    def num_steps(self) -> int: ...  # noqa: D102
-    @property
-    def num_row_steps(self) -> int: ...  # noqa: D102
-    @property
-    def num_idle_rows(self) -> int: ...  # noqa: D102
-    @property
-    def num_wasted_rows(self) -> int: ...  # noqa: D102
-    @property
-    def num_waiting(self) -> int: ...  # noqa: D102
-    @property
-    def worker(self) -> int: ...  # noqa: D102
-    @property
-    def num_encode_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def num_finished(self) -> int: ...  # noqa: D102
-    @property
-    def num_failed(self) -> int: ...  # noqa: D102
-    @property
-    def num_expired(self) -> int: ...  # noqa: D102
-    @property
-    def num_retried(self) -> int: ...  # noqa: D102
-    @property
-    def num_looped(self) -> int: ...  # noqa: D102
-    @property
-    def encode_time_s(self) -> float: ...  # noqa: D102
-    @property
-    def decode_time_s(self) -> float: ...  # noqa: D102
-
-
-class QueueFigures(Protocol):
-    """The engine's figures of its queue; `app.engine.stats.Health` describes the fields."""
-
-    @property
-    def num_pending_sentences(self) -> int: ...  # noqa: D102
-    @property
-    def num_pending_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def drain_time_s(self) -> float | None: ...  # noqa: D102
-
-
-class CacheFigures(Protocol):
-    """The figures of the sentence cache; `app.translator.caching_submitter.SubmitterStats` describes the fields."""
-
-    @property
-    def num_entries(self) -> int: ...  # noqa: D102
-    @property
-    def num_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def num_hits(self) -> int: ...  # noqa: D102
-    @property
-    def num_misses(self) -> int: ...  # noqa: D102
-    @property
-    def num_evicted(self) -> int: ...  # noqa: D102
-    @property
-    def num_coalesced(self) -> int: ...  # noqa: D102
 
 
 class CacheCollector(Collector):
@@ -215,7 +152,7 @@ class Metrics:
     def _define_translation(self) -> None:
         self.phase_seconds = LockFreeHistogram(
             "transduce_phase_duration_seconds",
-            "Time of a translated request by phase: tokenise, queue, encode, decode, detokenise",
+            "Time of a translated request by phase: load, tokenise, queue, encode, decode, detokenise",
             ("phase",),
             buckets=REQUEST_SECONDS,
             registry=self.registry,
@@ -260,6 +197,18 @@ class Metrics:
         self.ready = Gauge("transduce_ready", "1 while requests are accepted", registry=registry)
         self.reloads = Counter(
             "transduce_reloads", "Reloads of the bundles, by outcome", ("outcome",), registry=registry
+        )
+        self.model_loads = Counter(
+            "transduce_model_loads", "Loads of a model on demand, by outcome", ("outcome",), registry=registry
+        )
+        self.model_load_duration = LockFreeHistogram(
+            "transduce_model_load_duration_seconds",
+            "Load of a model on demand, with its check and warm-up",
+            buckets=REQUEST_SECONDS,
+            registry=registry,
+        ).labels()
+        self.model_unloads = Counter(
+            "transduce_model_unloads", "Models unloaded for others or by an administrator", registry=registry
         )
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
         self.step_seconds = LockFreeHistogram(
@@ -334,6 +283,24 @@ class Metrics:
                 counter.inc(count)
         self._num_waiting |= {step.worker: step.num_waiting for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
+
+    def forget_workers(self, numbers: Iterable[int]) -> None:
+        """Drop the figures of workers that have ended."""
+        self.count_steps()
+        for number in numbers:
+            self._num_waiting.pop(number, None)
+        self.waiting.set(sum(self._num_waiting.values()))
+
+    def track_models(self, num_loaded: Callable[[], int], num_bytes: Callable[[], int]) -> None:
+        """Read the number of loaded models, and the estimate of their memory, at each scrape. Call once."""
+        loaded = Gauge("transduce_models_loaded", "Models in memory", registry=self.registry)
+        loaded.set_function(num_loaded)
+        memory = Gauge(
+            "transduce_model_memory_bytes",
+            "Estimated bytes of the models in memory; 0 without a budget",
+            registry=self.registry,
+        )
+        memory.set_function(num_bytes)
 
     def track_queue(self, health: Callable[[], QueueFigures]) -> None:
         """Read the queue's depth at each scrape. Call once."""

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.engine.stats import Health
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked
-from app.translator.caching_submitter import SubmitterStats
 from app.translator.languages import Languages, ResolvedLanguage
+from app.translator.model_translator import ModelTranslator
 from app.translator.pivot import PairTranslator, find_pivots
 from app.translator.planning import parse_source
 from app.translator.request import (
@@ -29,15 +30,16 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
-from app.translator.translator import Translator, all_of
+from app.translator.translator import all_of
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that takes requests. precision: the precision of its variant."""
+    """A model that takes requests. precision: the precision of its variant. path: the folder of its bundle, if any."""
 
-    translator: Translator
+    translator: ModelTranslator
     precision: str
+    path: Path | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +62,7 @@ class Models:
         pivots: languages through which pairs without a model are translated, in order of preference.
         """
         self._by_name = {model.name: model for model in served}
-        self._by_pair: dict[tuple[str, str], Translator] = {}
+        self._by_pair: dict[tuple[str, str], ModelTranslator] = {}
         pairs = []
         for model in served:
             for pair in model.translator.manifest.language_pairs:
@@ -99,18 +101,14 @@ class Models:
             await self._released.wait()
 
     def health(self) -> Health:
-        """Return the health of all engines together."""
-        return Health.joint([model.translator.engine.health() for model in self])
-
-    def cache_stats(self) -> SubmitterStats:
-        """Return the counts of all sentence caches together."""
-        return SubmitterStats.joint([model.translator.submitter.stats() for model in self])
+        """Return the health of the engines of all loaded models together."""
+        return Health.joint([health for model in self if (health := model.translator.health()) is not None])
 
     def named(self, name: str) -> ServedModel | None:
         """Return the model of this name, or None."""
         return self._by_name.get(name)
 
-    def likely(self, source: str | None, target: str, name: str | None = None) -> Translator:
+    def likely(self, source: str | None, target: str, name: str | None = None) -> ModelTranslator:
         """Return the model that translates these languages, or the default one if there is none.
 
         For a pivoted pair it is the model that writes the translation.
@@ -187,7 +185,7 @@ class Models:
                 return found
         return self._model_of(request.source, request.target, request.model)
 
-    def _model_of(self, source: str | None, target: str, name: str | None) -> Translator:
+    def _model_of(self, source: str | None, target: str, name: str | None) -> ModelTranslator:
         """Return the model of this name, or the first of a pair. Raises InvalidRequest, UnsupportedLanguages."""
         if name is not None and name not in self._by_name:
             names = ", ".join(self._by_name)
@@ -206,7 +204,7 @@ class Models:
                 key = (self._of_pair(language.source, request.target), language.source)
                 shares.setdefault(key, []).append(index)
         translators = {translator for translator, _ in shares} or {self.likely(None, request.target)}
-        if len(translators) == 1 and isinstance(translator := translators.pop(), Translator):
+        if len(translators) == 1 and isinstance(translator := translators.pop(), ModelTranslator):
             return await translator.translate(request)
         results = await all_of(
             [

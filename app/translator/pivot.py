@@ -26,6 +26,7 @@ from app.text.tokenizer import Encoded
 from app.translator.jobs import Phases, SegmentJob, TextPlan, spans_of, submissions
 from app.translator.languages import ResolvedLanguage
 from app.translator.live_text import LiveSegment
+from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
 from app.translator.pivot_results import PivotDetokeniser, PivotJob, PivotTextPlan
 from app.translator.planning import PreparedRequest
@@ -90,7 +91,7 @@ class PivotPlan(NamedTuple):
 
 
 class PivotTranslator:
-    """Translates one language pair through another language. All methods run on the event loop."""
+    """Translates one language pair through another language, with two loaded models. Runs on the event loop."""
 
     def __init__(self, first: Translator, last: Translator, languages: tuple[str, str, str]) -> None:
         """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
@@ -104,16 +105,6 @@ class PivotTranslator:
         self._languages = first.languages.of_pairs([self.pair])
         self._planner = first.planner.for_languages(self._languages)
         self._detokeniser = PivotDetokeniser(first.detokeniser, last.detokeniser, self.pivot)
-
-    @property
-    def version(self) -> ModelVersion:
-        """The model that writes the translation."""
-        return self.last.version
-
-    @property
-    def versions(self) -> tuple[ModelVersion, ...]:
-        """The models of both halves, in order; one if the same model has both."""
-        return tuple(dict.fromkeys((self._first.version, self.last.version)))
 
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
@@ -280,27 +271,64 @@ class PivotTranslator:
             num_sentences=len(jobs),
             num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
             timings=timings_of(Phases.slowest([job.phases for job in jobs]), tokenise_s, text_s),
-            model=self.version,
-            models=self.versions,
+            model=self.last.version,
+            models=tuple(dict.fromkeys((self._first.version, self.last.version))),
             translations=translations,
         )
 
 
+class PivotedPair:
+    """A language pair without a model, and the two models that translate it, loaded or not."""
+
+    def __init__(
+        self, first: ModelTranslator, last: ModelTranslator, languages: tuple[str, str, str]
+    ) -> None:
+        """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
+        self._first, self.last = first, last
+        self._way = languages
+        source, self.pivot, target = languages
+        into = first.languages.pair(source, self.pivot)
+        self.pair = LanguagePair(source=source, target=target, source_prefix=into.source_prefix)
+        self._languages = first.languages.of_pairs([self.pair])
+
+    @property
+    def version(self) -> ModelVersion:
+        """The model that writes the translation."""
+        return self.last.version
+
+    @property
+    def versions(self) -> tuple[ModelVersion, ...]:
+        """The models of both halves, in order; one if the same model has both."""
+        return tuple(dict.fromkeys((self._first.version, self.last.version)))
+
+    async def translate(
+        self, request: TranslationRequest, observer: Observer | None = None
+    ) -> TranslationResult:
+        """Translate every text, as `PivotTranslator.translate` does. Loads the models that are not loaded."""
+        self._languages.check(request.source, request.target)  # so that no model is loaded for an error
+        needs_load = not (self._first.is_loaded and self.last.is_loaded)
+        started = time.monotonic()
+        async with self._first.held(request.deadline) as first, self.last.held(request.deadline) as last:
+            load_s = time.monotonic() - started
+            result = await PivotTranslator(first, last, self._way).translate(request, observer)
+        return replace(result, timings=result.timings._replace(load=load_s * 1000)) if needs_load else result
+
+
 # Whatever translates a pair of languages.
-PairTranslator = Translator | PivotTranslator
+PairTranslator = ModelTranslator | PivotedPair
 
 
 def find_pivots(
-    direct: Mapping[tuple[str, str], Translator], pivots: Sequence[str]
-) -> dict[tuple[str, str], PivotTranslator]:
+    direct: Mapping[tuple[str, str], ModelTranslator], pivots: Sequence[str]
+) -> dict[tuple[str, str], PivotedPair]:
     """Return the pairs that have no model and are translated through a pivot.
 
     direct: the model of each pair. pivots: language codes, in order of preference.
     """
-    found: dict[tuple[str, str], PivotTranslator] = {}
+    found: dict[tuple[str, str], PivotedPair] = {}
     for pivot in pivots:
         for source, first in ((pair[0], each) for pair, each in direct.items() if pair[1] == pivot):
             for target, last in ((pair[1], each) for pair, each in direct.items() if pair[0] == pivot):
                 if source != target and (source, target) not in direct and (source, target) not in found:
-                    found[source, target] = PivotTranslator(first, last, (source, pivot, target))
+                    found[source, target] = PivotedPair(first, last, (source, pivot, target))
     return found

@@ -197,13 +197,24 @@ class Translation(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Milliseconds in each phase. For sentences that were decoded in parallel, those of the slowest count."""
+    """Milliseconds in each phase. For sentences that were decoded in parallel, those of the slowest count.
+
+    load: from the request's need of its model until the model was loaded; 0 if it was loaded already.
+    """
 
     tokenise: float
     queue: float
     encode: float
     decode: float
     detokenise: float
+    load: float = 0.0
+
+    def phases(self) -> dict[str, float]:
+        """Return each phase's milliseconds by its name; `load` only if the request waited for its model."""
+        phases = self._asdict()
+        if not self.load:
+            del phases["load"]
+        return phases
 
 
 class ModelVersion(NamedTuple):

@@ -7,9 +7,10 @@ an admission ticket of the engine from before that work begins until the request
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,21 +21,21 @@ from app.decoding.validation import check_options
 from app.engine.engine import Engine
 from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
+from app.engine.stats import Health
 from app.errors import DeadlineExceeded
 from app.stores.glossaries import GlossaryStore
-from app.text.detection import LazyDetector, Ranked
+from app.text.detection import LazyDetector
 from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.admission_ticket import AdmissionTicket
 from app.translator.caching_submitter import CachingSubmitter
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Part, Phases, SegmentJob, spans_of, submissions
-from app.translator.languages import Languages
 from app.translator.live_text import LiveSegment
+from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
 from app.translator.planning import Planner, RequestPlan
 from app.translator.request import (
     AnswerLimits,
-    ModelVersion,
     ScoreRequest,
     ScoreResult,
     Timings,
@@ -54,8 +55,6 @@ CHARACTERS_PER_TOKEN = 3
 # Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. Larger:
 # other requests wait for that work. Smaller: the hop to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Languages that `detect` returns for one text.
-MAX_DETECTED = 5
 # Sentences that are submitted before the event loop runs other tasks: a few milliseconds. Larger: other requests wait.
 MAX_SUBMITTED = 64
 
@@ -74,7 +73,7 @@ class Extras:
     limits: AnswerLimits = field(default_factory=AnswerLimits)
 
 
-class Translator:
+class Translator(ModelTranslator):
     """Translates and scores texts with the engine of one bundle. All methods run on the event loop."""
 
     def __init__(
@@ -89,15 +88,12 @@ class Translator:
     ) -> None:
         """Loads and starts nothing."""
         extras = extras or Extras()
-        self.manifest = manifest
-        self.version = ModelVersion(manifest.name, manifest.version)
+        super().__init__(manifest, engine.limits, executor=executor, detector=extras.detector)
         self.engine = engine
         self.submitter = extras.submitter or CachingSubmitter(engine)
-        self._executor = executor
         self.bounds = option_bounds(engine.limits)
         self.target_tokenizer = target_tokenizer
         self.encoder = SubwordEncoder(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
-        self.languages = Languages(manifest.language_pairs, extras.detector)
         self.planner = Planner(
             self.languages,
             self.encoder,
@@ -110,20 +106,18 @@ class Translator:
         self.retry_policy = RetryPolicy(self.planner, self.detokeniser)
 
     @property
-    def versions(self) -> tuple[ModelVersion, ...]:
-        """The models that translate: this one."""
-        return (self.version,)
+    def is_loaded(self) -> bool:
+        """As `ModelTranslator.is_loaded`."""
+        return True
 
-    @functools.cached_property
-    def default_options(self) -> DecodingOptions:
-        """Return the model's default options; max_target_length is the model's longest target."""
-        defaults = self.manifest.decoding
-        return DecodingOptions(
-            beam_size=defaults.beam_size,
-            length_penalty=defaults.length_penalty,
-            alpha=defaults.alpha,
-            max_target_length=self.engine.limits.max_target_length - 1,
-        )
+    def health(self) -> Health:
+        """As `ModelTranslator.health`."""
+        return self.engine.health()
+
+    @contextlib.asynccontextmanager
+    async def held(self, deadline: float) -> AsyncIterator[Translator]:
+        """As `ModelTranslator.held`."""
+        yield self
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if the model cannot take it at once."""
@@ -134,27 +128,6 @@ class Translator:
     ) -> DecodingOptions:
         """Return the decoding options of one sentence; see `Planner.options`."""
         return self.planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
-
-    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """Return the most probable languages of each text, with probabilities, in descending order.
-
-        At most MAX_DETECTED a text, served or not; none for a text without letters. Raises InvalidRequest where
-        detection is switched off.
-        """
-        self.languages.check_detector()
-        await self.languages.wait_for_detector()
-        return await self.off_loop(lambda: [self.languages.detect(text)[:MAX_DETECTED] for text in texts])
-
-    async def source_of(self, text: str, target: str) -> str:
-        """Return the language to translate a text from, or the target language if the text needs no translation.
-
-        Raises UnsupportedLanguages if the text is certainly in an unsupported language, InvalidRequest where detection
-        is switched off.
-        """
-        self.languages.check(None, target)
-        await self.languages.wait_for_detector()
-        language = await self.off_loop(lambda: self.languages.resolve(text, target, field="text"))
-        return target if language.pair is None else language.source
 
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
@@ -233,10 +206,6 @@ class Translator:
             caller=request.share or request.caller,
             deadline=request.deadline,
         )
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run `work` on the executor. It must not touch the engine."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
         """Run `work` on the executor; for short texts here, where the hop would take longer than the work."""

@@ -21,7 +21,7 @@ from app.errors import SettingsError
 from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import Settings, load_settings
-from app.startup import LoadedModels
+from app.startup import LoadedModel, LoadedModels
 from app.text.tokenizer import Tokenizer
 from tests.api.echo import Behaviour, echo_models
 
@@ -44,16 +44,20 @@ def main(tokenizer_path: str, *choices: str) -> int:
             name = "echo" if number == 1 else f"echo-{number}"
             behaviours.append(replace(behaviour, pairs=pairs, name=name))
 
-    def load(settings: Settings) -> LoadedModels:
-        while load_file is not None and load_file.exists():
-            time.sleep(0.01)
-        return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.num_rows)
+    class EchoLoads:
+        def all(self, settings: Settings) -> LoadedModels:
+            while load_file is not None and load_file.exists():
+                time.sleep(0.01)
+            return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.num_rows)
+
+        def one(self, path: Path, settings: Settings) -> LoadedModel:
+            raise NotImplementedError("the echo models have no bundle")
 
     settings = load_settings()
     configure_logging(settings.log_level)
     if arguments.get("start") == "slow":
         behaviour.is_started.set()
-    application = APPLICATIONS[arguments.get("stuck", "")](settings, load=load)
+    application = APPLICATIONS[arguments.get("stuck", "")](settings, loads=EchoLoads())
     application.is_started = behaviour.is_started
     return run(application)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.api.server_process import ServerProcess
+from tests.bundles.copies import copy_bundle
+from tests.e2e.small_models import MODELS
 
 SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
 
@@ -28,3 +30,11 @@ def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[Server
     }
     with ServerProcess(SERVE, settings) as process:
         yield process.ready()
+
+
+@pytest.fixture
+def bundles(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """Three copies of the tiny bundle. The folder of each is named m-NAME."""
+    for name, pair in MODELS.items():
+        copy_bundle(tiny_bundle, tmp_path / f"m-{name}", name=name, pairs=[pair])
+    return tmp_path

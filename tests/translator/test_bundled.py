@@ -46,7 +46,9 @@ def bundled() -> Iterator[Bundled]:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(application._open())
     assert application.service.models is not None
-    yield Bundled(loop, application.service.models.default)
+    translator = application.service.models.default
+    assert isinstance(translator, Translator)
+    yield Bundled(loop, translator)
     loop.run_until_complete(application.close_engine())
     loop.close()
 

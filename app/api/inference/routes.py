@@ -31,7 +31,7 @@ from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
-from app.translator import Translator
+from app.translator import ModelTranslator
 
 HEADER_LENGTH = "inference-header-content-length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")
@@ -149,7 +149,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
         return _answered(*write_infer(parsed, translator.version, columns))
 
 
-def _plain_request(parameters: InferParameters, translator: Translator) -> PlainRequest:
+def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> PlainRequest:
     """The request to this model. Raises InvalidRequest."""
     pairs = {(pair.source, pair.target) for pair in translator.manifest.language_pairs}
     served = served_languages(pairs)
@@ -178,7 +178,7 @@ def _only(codes: set[str], field: str) -> str:
     return next(iter(codes))
 
 
-def _model(plain: PlainTranslator, request: Request) -> Translator:
+def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
     """The model that the path names. Raises NotReady, DialectError if there is none."""
     models = plain.service.check_open()
     found = models.named(request.path_params["name"])

@@ -251,6 +251,9 @@ class ModelAnswer(TypedDict):
     alignment: Annotated[
         bool, Field(description="whether the options alignment and coverage_penalty are served")
     ]
+    loaded: Annotated[
+        bool, Field(description="whether it is in memory; if not, the first request for it waits until it is")
+    ]
     defaults: DefaultsAnswer
     licence: str
 

@@ -32,12 +32,12 @@ from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import (
     Models,
-    PivotTranslator,
+    ModelTranslator,
+    PivotedPair,
     ScoreRequest,
     ServedModel,
     Timings,
     TranslationRequest,
-    Translator,
     Usage,
 )
 
@@ -80,8 +80,9 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parser of each model that is served. A model that is replaced takes its parser with it.
-_PARSERS: WeakKeyDictionary[Translator, NativeParser] = WeakKeyDictionary()
+# The parsers of the served models. A parser knows the pairs of all models, so models that are replaced take their
+# parsers with them.
+_PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
 
@@ -122,13 +123,14 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
     @router.get("/v1/models", **MODELS)
     async def models() -> Response:
         served = service.check_open()
-        answer: ModelsAnswer = {"models": [_model(each) for each in served]}
+        answer: ModelsAnswer = {"models": [model_answer(each) for each in served]}
         if served.pivoted:
             answer["pivoted_pairs"] = [_pivoted_pair(each) for each in served.pivoted.values()]
         return OrjsonResponse(answer)
 
 
-def _model(model: ServedModel) -> ModelAnswer:
+def model_answer(model: ServedModel) -> ModelAnswer:
+    """What the lists of models say of one."""
     translator = model.translator
     manifest = translator.manifest
     defaults = manifest.decoding
@@ -139,8 +141,9 @@ def _model(model: ServedModel) -> ModelAnswer:
             {"source": pair.source, "target": pair.target} for pair in manifest.language_pairs
         ],
         "max_source_length": manifest.max_source_length,
-        "max_target_length": translator.engine.limits.max_target_length - 1,
-        "alignment": translator.engine.limits.has_alignment,
+        "max_target_length": translator.limits.max_target_length - 1,
+        "alignment": translator.limits.has_alignment,
+        "loaded": translator.is_loaded,
         "defaults": {
             "beam_size": defaults.beam_size,
             "length_penalty": {"formula": str(defaults.length_penalty), "alpha": defaults.alpha},
@@ -149,18 +152,18 @@ def _model(model: ServedModel) -> ModelAnswer:
     }
 
 
-def _pivoted_pair(translator: PivotTranslator) -> PivotedPairAnswer:
+def _pivoted_pair(pivoted: PivotedPair) -> PivotedPairAnswer:
     return {
-        "source": translator.pair.source,
-        "target": translator.pair.target,
-        "pivot": translator.pivot,
-        "models": [model.name for model in translator.versions],
+        "source": pivoted.pair.source,
+        "target": pivoted.pair.target,
+        "pivot": pivoted.pivot,
+        "models": [model.name for model in pivoted.versions],
     }
 
 
 def server_timing(timings: Timings) -> str:
     """The value of the header Server-Timing: each phase's milliseconds."""
-    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
+    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings.phases().items()])
 
 
 async def build_answer(
@@ -179,11 +182,12 @@ def parser_of(models: Models, body: object, limits: RequestLimits) -> NativePars
         source, target, name = (code if isinstance(code, str) else None for code in codes)
         source, target = served_pair(source or AUTO, target or "", models.pairs)
         translator = models.likely(None if source == AUTO else source, target, name)
-    parser = _PARSERS.get(translator)
+    parsers = _PARSERS.setdefault(models, {})
+    parser = parsers.get(translator)
     if parser is None:
-        bounds = option_bounds(translator.engine.limits)
+        bounds = option_bounds(translator.limits)
         parser = NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=models.pairs)
-        _PARSERS[translator] = parser
+        parsers[translator] = parser
     return parser
 
 
@@ -204,5 +208,5 @@ def record_usage(service: Service, result: Usage) -> None:
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)
     metrics.target_tokens.inc(result.target_tokens)
-    for phase, value in result.timings._asdict().items():
+    for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)

@@ -1,0 +1,86 @@
+"""Models without a memory budget: all are loaded at the start, and stay in memory until they are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from app.errors import BundleError, ModelInUse
+from app.model_starter import BundleLoads, ModelStarter
+from app.settings import PREFIX, Settings
+from app.startup import LoadedModel, LoadedModels, in_daemon_thread, release_models
+from app.text.detection import LazyDetector
+from app.translator import Models, ServedModel, Translator
+
+
+class EagerModels:
+    """Loads and ends models. `app.model_host.ModelSource` describes the methods."""
+
+    def __init__(self, settings: Settings, loads: BundleLoads, starter: ModelStarter) -> None:
+        self._settings = settings
+        self._loads = loads
+        self._starter = starter
+        self._detector: LazyDetector | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Without a budget no memory is estimated."""
+        return 0
+
+    async def load_all(self, old: Models | None) -> Models:
+        """Load all bundles, check and warm up each model, also those that have not changed."""
+        loaded = await in_daemon_thread(lambda: self._loads.all(self._settings), on_unused=release_models)
+        served: list[ServedModel] = []
+        for number, model in enumerate(loaded.models):
+            try:
+                served.append(await self._serve(model, loaded.detector, num_models=len(loaded.models)))
+            except BaseException:
+                release_models(LoadedModels(loaded.models[number + 1 :]))
+                await asyncio.shield(self.retire(served))
+                raise
+        if loaded.detector is not None and loaded.detector.has_begun:
+            await asyncio.wrap_future(loaded.detector.loaded())
+        self._detector = loaded.detector
+        return Models(served, loaded.detector, pivots=self._settings.pivot)
+
+    async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
+        """Load the bundle of one model again, and return the models with it in the old one's place."""
+        path = model.path
+        if path is None:
+            raise BundleError(model.name, ["the model is of no bundle"])
+        loaded = await in_daemon_thread(
+            lambda: self._loads.one(path, self._settings),
+            on_unused=lambda unused: release_models(LoadedModels([unused])),
+        )
+        if loaded.manifest.name != model.name:
+            release_models(LoadedModels([loaded]))
+            raise BundleError(path.name, [f"it holds the model {loaded.manifest.name} now, not {model.name}"])
+        fresh = await self._serve(loaded, self._detector, num_models=len(old))
+        served = [fresh if each is model else each for each in old]
+        return Models(served, self._detector, pivots=self._settings.pivot)
+
+    async def load(self, model: ServedModel) -> None:
+        """Do nothing: every model is loaded."""
+
+    async def unload(self, model: ServedModel) -> None:
+        """Raises ModelInUse."""
+        raise ModelInUse(f"without {PREFIX}MODEL_MEMORY all models stay loaded")
+
+    def running(self, model: ServedModel) -> Translator:
+        """The model's translator."""
+        assert isinstance(model.translator, Translator)
+        return model.translator
+
+    async def retire(self, models: Collection[ServedModel]) -> None:
+        """Close the engines of models that no request uses."""
+        await self._starter.stop([self.running(model) for model in models])
+
+    async def close(self) -> None:
+        """Do nothing: nothing but engines runs here."""
+
+    async def _serve(
+        self, model: LoadedModel, detector: LazyDetector | None, *, num_models: int
+    ) -> ServedModel:
+        cache_bytes = self._settings.sentence_cache_bytes // num_models
+        translator = await self._starter.start(model, detector, cache_bytes=cache_bytes)
+        return ServedModel(translator, model.precision, model.path)

@@ -1,0 +1,185 @@
+"""Starts an engine for a loaded model, checks and warms it up, and ends engines that no request needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from app.api.service import Service
+from app.engine.engine import Engine
+from app.errors import BundleError, ServiceError, SettingsError
+from app.runtime.memory import return_memory
+from app.settings import Settings
+from app.startup import (
+    LoadedModel,
+    LoadedModels,
+    check_golden,
+    load_model,
+    load_models,
+    model_key,
+    warm_up,
+)
+from app.text.detection import LazyDetector
+from app.translator import AnswerLimits, Extras, Translator
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings, SubmitterStats
+from app.wiring import engine_limits
+from app.workers.early_start import start_fork_server
+from app.workers.fork_server import ForkServer
+
+
+class ModelStarter:
+    """The engines of one server. Every method is called on the event loop.
+
+    executor: runs text processing. metrics: those of the server.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        service: Service,
+        *,
+        executor: Executor,
+        on_death: Callable[[Engine], None],
+    ) -> None:
+        """on_death: called when an engine has died."""
+        self._settings = settings
+        self._service = service
+        self.executor = executor
+        self.metrics = service.metrics
+        self._on_death = on_death
+        self._engines: dict[Engine, range] = {}  # with the numbers of their workers in the metrics
+        self._submitters: dict[Engine, CachingSubmitter] = {}  # of the models that have started
+        self._ended = SubmitterStats()  # the counts of models that have ended
+        self._num_workers = 0  # of all engines so far
+
+    async def start(
+        self,
+        model: LoadedModel,
+        detector: LazyDetector | None,
+        *,
+        cache_bytes: int,
+        is_checked: bool = False,
+    ) -> Translator:
+        """Start a model's engine, check its golden sentences unless `is_checked`, and warm up.
+
+        cache_bytes: of its sentence cache. If the start fails, the engine is closed. Raises BundleError; NotReady,
+        Overloaded, DeadlineExceeded.
+        """
+        engine = Engine(
+            model.workers,
+            settings=engine_limits(self._settings),
+            on_steps=self.metrics.record_steps,
+            on_death=lambda: self._on_death(engine),
+            first_worker=self._num_workers,
+        )
+        self._engines[engine] = range(self._num_workers, self._num_workers + len(model.workers))
+        self._num_workers += len(model.workers)
+        engine.start()
+        translator = self._translator(model, engine, detector, cache_bytes)
+        try:
+            if not is_checked:
+                await check_golden(model, translator, min_share=self._settings.golden_min_share)
+            await warm_up(model, translator)
+        except Exception:
+            await self._close([engine])
+            raise
+        engine.end_warm_up()
+        translator.submitter.clear()
+        self._submitters[engine] = translator.submitter
+        return translator
+
+    def cache_stats(self) -> SubmitterStats:
+        """Return the counts of all sentence caches together, also of those that are gone."""
+        running = [submitter.stats() for submitter in self._submitters.values()]
+        return SubmitterStats.joint([self._ended, *running])
+
+    async def stop(self, translators: Collection[Translator]) -> None:
+        """Close the engines of models that no request uses, and return their memory."""
+        await self._close([translator.engine for translator in translators])
+        return_memory()
+
+    async def close(self) -> None:
+        """Close all engines now; pending sentences end with NotReady."""
+        await self._close([*self._engines])
+
+    def _translator(
+        self, model: LoadedModel, engine: Engine, detector: LazyDetector | None, cache_bytes: int
+    ) -> Translator:
+        submitter = CachingSubmitter(
+            engine,
+            model_key=model_key(model),
+            settings=SubmitterSettings(cache_bytes, self._settings.coalesce),
+        )
+        return Translator(
+            model.manifest,
+            engine,
+            source_tokenizer=model.source_tokenizer,
+            target_tokenizer=model.target_tokenizer,
+            executor=self.executor,
+            extras=Extras(
+                detector=detector,
+                glossaries=self._service.glossaries,
+                submitter=submitter,
+                limits=AnswerLimits(self._settings.max_request_sentences, self._settings.max_token_lists),
+            ),
+        )
+
+    async def _close(self, engines: Collection[Engine]) -> None:
+        await asyncio.gather(*(engine.close(drain_timeout_s=0.0) for engine in engines))
+        for engine in engines:
+            if (submitter := self._submitters.pop(engine, None)) is not None:
+                gone = replace(submitter.stats(), num_entries=0, num_bytes=0, num_in_flight=0)
+                self._ended = SubmitterStats.joint([self._ended, gone])
+            self.metrics.forget_workers(self._engines.pop(engine, range(0)))
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether the error of a load says itself what is wrong, so that the log needs no traceback."""
+    return isinstance(error, BundleError | SettingsError | ServiceError)
+
+
+def problem_of(error: Exception) -> str:
+    """Why a model cannot be loaded, for the log and for administrators."""
+    return str(error) if is_expected(error) else type(error).__name__
+
+
+class BundleLoads(Protocol):
+    """Loads bundles on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
+
+    def all(self, settings: Settings) -> LoadedModels:
+        """Load all bundles that the settings name."""
+
+    def one(self, path: Path, settings: Settings) -> LoadedModel:
+        """Load one bundle."""
+
+
+class BundleLoader:
+    """Loads bundles. The first load uses the fork server that runs already; a fork server loads one model only."""
+
+    def __init__(self, fork_server: ForkServer | None = None) -> None:
+        self._fork_server = fork_server
+        self._needs_spare = fork_server is not None  # workers are processes, as far as the environment tells
+        self._lock = threading.Lock()
+
+    def all(self, settings: Settings) -> LoadedModels:
+        """As `BundleLoads.all`."""
+        return load_models(settings, self._take_fork_server())
+
+    def one(self, path: Path, settings: Settings) -> LoadedModel:
+        """As `BundleLoads.one`. With a memory budget, a spare fork server imports what the next load needs."""
+        loaded = load_model(path, settings, self._take_fork_server())
+        with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
+            if settings.model_memory is not None and self._needs_spare and self._fork_server is None:
+                self._fork_server = start_fork_server()
+        return loaded
+
+    def _take_fork_server(self) -> ForkServer | None:
+        with self._lock:
+            fork_server, self._fork_server = self._fork_server, None
+        return fork_server

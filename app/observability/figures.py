@@ -1,0 +1,68 @@
+"""What the metrics need of the engine's and the cache's figures, which are defined in layers above this one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class StepFigures(Protocol):
+    """The engine's figures of one step; `app.engine.stats.StepStats` describes the fields."""
+
+    @property
+    def num_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_steps(self) -> int: ...  # noqa: D102
+    @property
+    def num_row_steps(self) -> int: ...  # noqa: D102
+    @property
+    def num_idle_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_wasted_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_waiting(self) -> int: ...  # noqa: D102
+    @property
+    def worker(self) -> int: ...  # noqa: D102
+    @property
+    def num_encode_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def num_finished(self) -> int: ...  # noqa: D102
+    @property
+    def num_failed(self) -> int: ...  # noqa: D102
+    @property
+    def num_expired(self) -> int: ...  # noqa: D102
+    @property
+    def num_retried(self) -> int: ...  # noqa: D102
+    @property
+    def num_looped(self) -> int: ...  # noqa: D102
+    @property
+    def encode_time_s(self) -> float: ...  # noqa: D102
+    @property
+    def decode_time_s(self) -> float: ...  # noqa: D102
+
+
+class QueueFigures(Protocol):
+    """The engine's figures of its queue; `app.engine.stats.Health` describes the fields."""
+
+    @property
+    def num_pending_sentences(self) -> int: ...  # noqa: D102
+    @property
+    def num_pending_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def drain_time_s(self) -> float | None: ...  # noqa: D102
+
+
+class CacheFigures(Protocol):
+    """The figures of the sentence cache; `app.translator.caching_submitter.SubmitterStats` describes the fields."""
+
+    @property
+    def num_entries(self) -> int: ...  # noqa: D102
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def num_hits(self) -> int: ...  # noqa: D102
+    @property
+    def num_misses(self) -> int: ...  # noqa: D102
+    @property
+    def num_evicted(self) -> int: ...  # noqa: D102
+    @property
+    def num_coalesced(self) -> int: ...  # noqa: D102

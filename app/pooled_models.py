@@ -1,0 +1,217 @@
+"""Models within a memory budget: a pool loads them when requests need them, and unloads them for others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from weakref import WeakSet
+
+from app.bundle import Manifest
+from app.errors import BundleError
+from app.known_models import KnownModel, preloaded, read_model, read_models
+from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
+from app.observability.logging import Field, log_event
+from app.observability.metrics import Metrics
+from app.settings import Settings
+from app.startup import LoadedModels, in_daemon_thread, lazy_detector, release_models
+from app.text.detection import LazyDetector
+from app.translator import ModelPool, Models, OnDemandTranslator, PooledModel, ServedModel, Translator
+
+logger = logging.getLogger("app.main")
+
+
+class PooledModels:
+    """Loads and ends models. `app.model_host.ModelSource` describes the methods."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        loads: BundleLoads,
+        starter: ModelStarter,
+        *,
+        max_bytes: int,
+        on_changed_bundle: Callable[[], None],
+    ) -> None:
+        """max_bytes: the memory budget. on_changed_bundle: called when a loaded bundle has a new manifest."""
+        self._settings = settings
+        self._loads = loads
+        self._starter = starter
+        self._on_changed_bundle = on_changed_bundle
+        self._pool = ModelPool(
+            max_bytes, unload=lambda translator: starter.stop([translator]), listener=_Report(starter.metrics)
+        )
+        self._detector: LazyDetector | None = None
+        self._languages: frozenset[str] = frozenset()
+        self._checked: WeakSet[PooledModel] = WeakSet()  # models whose golden sentences have been checked
+
+    @property
+    def num_bytes(self) -> int:
+        """Estimated memory of the models in memory."""
+        return self._pool.num_bytes
+
+    async def load_all(self, old: Models | None) -> Models:
+        """Read all manifests. At the start load the chosen models; later those that are loaded and have changed."""
+        known = await in_daemon_thread(lambda: read_models(self._settings))
+        chosen = preloaded(known, self._settings) if old is None else []
+        detector = self._detector_of(known)
+        served, fresh = [], []
+        for model in known:
+            before = None if old is None else old.named(model.name)
+            is_same = before is not None and (before.translator.manifest, before.path) == (
+                model.manifest,
+                model.path,
+            )
+            if before is not None and is_same:
+                served.append(before)
+                continue
+            served.append(self._serve(model, detector, num_models=len(known)))
+            if model in chosen or (before is not None and before.translator.is_loaded):
+                fresh.append(served[-1])
+        await self._load_beside(fresh)
+        if detector.has_begun:
+            await asyncio.wrap_future(detector.loaded())
+        self._detector, self._languages = detector, _languages(model.manifest for model in known)
+        return Models(served, detector, pivots=self._settings.pivot)
+
+    async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
+        """Read one manifest again, load the model if it is loaded or `is_forced`, and return the models with it."""
+        path = model.path
+        assert path is not None
+        known = await in_daemon_thread(lambda: read_model(path, self._settings))
+        if known.name != model.name:
+            raise BundleError(path.name, [f"it holds the model {known.name} now, not {model.name}"])
+        assert self._detector is not None
+        fresh = self._serve(known, self._detector, num_models=len(old))
+        if is_forced or model.translator.is_loaded:
+            await self._load_beside([fresh])
+        served = [fresh if each is model else each for each in old]
+        return Models(served, self._detector, pivots=self._settings.pivot)
+
+    async def load(self, model: ServedModel) -> None:
+        """Load a model if it is not loaded. Waits as long as a request may, while requests use all loaded models."""
+        await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
+
+    async def unload(self, model: ServedModel) -> None:
+        """Unload a model if it is loaded. Raises ModelInUse."""
+        await self._pool.unload(_pooled(model))
+
+    def running(self, model: ServedModel) -> Translator | None:
+        """The model's translator; None while it is not loaded."""
+        return _pooled(model).translator
+
+    async def retire(self, models: Collection[ServedModel]) -> None:
+        """Unload models that get no more requests."""
+        await asyncio.gather(*(self._pool.retire(_pooled(model)) for model in models))
+
+    async def close(self) -> None:
+        """Cancel all loads."""
+        await self._pool.close()
+
+    async def _load_beside(self, models: Sequence[ServedModel]) -> None:
+        """Load models beside those that serve, beyond the budget if need be. If one fails, none of them stays."""
+        try:
+            for model in models:
+                await self._pool.load(_pooled(model), may_exceed=True)
+        except BaseException:
+            await asyncio.shield(self.retire(models))
+            raise
+
+    def _detector_of(self, known: Sequence[KnownModel]) -> LazyDetector:
+        """The detector of all models' languages: the one before, if the languages are the same."""
+        languages = _languages(model.manifest for model in known)
+        if self._detector is not None and languages == self._languages:
+            return self._detector
+        detector = lazy_detector(languages)
+        detector.loaded()  # starts loading in a thread, in parallel with the models
+        return detector
+
+    def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
+        """A model that is not loaded yet."""
+        cache_bytes = self._settings.sentence_cache_bytes // num_models
+
+        async def load() -> Translator:
+            translator = await self._load(
+                known, detector, cache_bytes=cache_bytes, is_checked=model in self._checked
+            )
+            self._checked.add(model)
+            return translator
+
+        model = PooledModel(known.name, known.num_bytes, load)
+        translator = OnDemandTranslator(
+            known.manifest,
+            known.spec.limits,
+            executor=self._starter.executor,
+            detector=detector,
+            pool=self._pool,
+            model=model,
+        )
+        return ServedModel(translator, known.spec.precision, known.path)
+
+    async def _load(
+        self, known: KnownModel, detector: LazyDetector, *, cache_bytes: int, is_checked: bool
+    ) -> Translator:
+        """Load, check and warm up one model. Raises BundleError, SettingsError, ServiceError.
+
+        is_checked: its golden sentences were checked at an earlier load.
+        """
+        loaded = await in_daemon_thread(
+            lambda: self._loads.one(known.path, self._settings),
+            on_unused=lambda unused: release_models(LoadedModels([unused])),
+        )
+        if loaded.manifest.name != known.name:
+            release_models(LoadedModels([loaded]))
+            raise BundleError(
+                known.path.name, [f"it holds the model {loaded.manifest.name} now, not {known.name}"]
+            )
+        has_changed = loaded.manifest != known.manifest
+        translator = await self._starter.start(
+            loaded, detector, cache_bytes=cache_bytes, is_checked=is_checked and not has_changed
+        )
+        if has_changed:
+            self._on_changed_bundle()
+        return translator
+
+
+def _languages(manifests: Iterable[Manifest]) -> frozenset[str]:
+    pairs = (pair for manifest in manifests for pair in manifest.language_pairs)
+    return frozenset(code for pair in pairs for code in (pair.source, pair.target))
+
+
+def _pooled(model: ServedModel) -> PooledModel:
+    assert isinstance(model.translator, OnDemandTranslator)
+    return model.translator.model
+
+
+class _Report:
+    """Adds the pool's events to the metrics and the log."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def model_loaded(self, model: PooledModel, seconds: float) -> None:
+        """As `PoolListener.model_loaded`."""
+        self._metrics.model_loads.labels("done").inc()
+        self._metrics.model_load_duration.observe(seconds)
+        fields: dict[str, Field] = {
+            "model": model.name,
+            "seconds": f"{seconds:.2f}",
+            "bytes": model.num_bytes,
+        }
+        log_event(logger, logging.INFO, "model_loaded", fields=fields)
+
+    def model_unloaded(self, model: PooledModel) -> None:
+        """As `PoolListener.model_unloaded`."""
+        self._metrics.model_unloads.inc()
+        log_event(logger, logging.INFO, "model_unloaded", fields={"model": model.name})
+
+    def model_failed(self, model: PooledModel, error: Exception) -> None:
+        """As `PoolListener.model_failed`."""
+        self._metrics.model_loads.labels("failed").inc()
+        log_event(
+            logger,
+            logging.ERROR,
+            "model_load_failed",
+            error=None if is_expected(error) else error,
+            fields={"model": model.name, "problem": problem_of(error)},
+        )

@@ -1,0 +1,256 @@
+"""Decides which models are in memory: loads a model when a request needs it, and unloads the least recently used ones.
+
+The pool loads and unloads through two functions and knows no bundle. Requests for a model that is being loaded share
+that load. Loads wait for memory in the order in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from app.errors import ModelInUse, NotReady
+from app.translator.translator import Translator
+
+T = TypeVar("T")
+# Seconds after a failed load in which requests for the model are refused at once. Longer: a model that is repaired
+# stays away longer. Shorter: a broken model takes more time from the others.
+FAILURE_PAUSE_S = 30.0
+# Seconds after which a request that found no memory should try again.
+RETRY_S = 2.0
+
+
+@dataclass(eq=False)
+class PooledModel:
+    """A model, loaded or not. The pool alone changes the fields that have defaults.
+
+    num_bytes: estimated memory of the loaded model. load: returns it ready for requests; raises BundleError,
+        SettingsError, ServiceError.
+    translator: None while the model is not loaded. loading: the load that is under way.
+    needs_memory: whether that load waits for memory.
+    num_users: requests that use the model or wait for it. last_used: larger for a later use.
+    refused_until: seconds of time.monotonic; after a failed load.
+    """
+
+    name: str
+    num_bytes: int
+    load: Callable[[], Awaitable[Translator]]
+    translator: Translator | None = None
+    loading: asyncio.Task[Translator] | None = None
+    needs_memory: bool = False
+    num_users: int = 0
+    last_used: int = 0
+    refused_until: float = -math.inf
+
+
+class PoolListener(Protocol):
+    """What the pool reports."""
+
+    def model_loaded(self, model: PooledModel, seconds: float) -> None:
+        """A model is loaded. seconds: without the wait for memory."""
+
+    def model_unloaded(self, model: PooledModel) -> None:
+        """A model's memory is free."""
+
+    def model_failed(self, model: PooledModel, error: Exception) -> None:
+        """A model cannot be loaded."""
+
+
+class ModelPool:
+    """The loaded models of a server. All methods run on the event loop."""
+
+    def __init__(
+        self,
+        max_bytes: int,
+        *,
+        unload: Callable[[Translator], Awaitable[None]],
+        listener: PoolListener,
+    ) -> None:
+        """max_bytes: the budget, at least the `num_bytes` of each model. unload: ends a model that no request uses."""
+        self._max_bytes = max_bytes
+        self._unload = unload
+        self._listener = listener
+        self._num_bytes = 0  # of all models that are loaded, being loaded or being unloaded
+        self._loaded: list[PooledModel] = []
+        self._uses = itertools.count(1)
+        self._turn = asyncio.Lock()  # held by the load that waits for memory
+        self._freed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def num_bytes(self) -> int:
+        """Estimated memory of all models that are loaded, being loaded or being unloaded."""
+        return self._num_bytes
+
+    @property
+    def num_loaded(self) -> int:
+        """The number of loaded models."""
+        return len(self._loaded)
+
+    @asynccontextmanager
+    async def held(self, model: PooledModel, deadline: float) -> AsyncIterator[Translator]:
+        """Keep a model loaded while the block runs; load it first if it is not loaded.
+
+        deadline: seconds of time.monotonic. Raises NotReady if the model is not loaded by then or cannot be loaded.
+        """
+        model.num_users += 1
+        try:
+            yield model.translator or await self._load_by(model, deadline)
+        finally:
+            self._release(model)
+
+    async def load(
+        self, model: PooledModel, *, may_exceed: bool = False, timeout_s: float | None = None
+    ) -> None:
+        """Load a model, if it is not loaded, also after a failure. Raises NotReady, and as `PooledModel.load`.
+
+        may_exceed: go beyond the budget, instead of waiting, while requests use all loaded models. timeout_s: None for
+        no limit.
+        """
+        model.num_users += 1
+        try:
+            if model.translator is None:
+                await self._load_within(model, timeout_s, may_exceed=may_exceed)
+        finally:
+            self._release(model)
+
+    async def unload(self, model: PooledModel) -> None:
+        """Unload a model, if it is loaded. Raises ModelInUse if a request uses it or waits for it."""
+        if model.num_users or model.loading is not None:
+            raise ModelInUse(f"a request uses the model {model.name}: try again later")
+        if model.translator is not None:
+            await self._unload_now(model)
+
+    async def retire(self, model: PooledModel) -> None:
+        """Unload a model that gets no more requests, once the last one has ended."""
+        while model.num_users or model.loading is not None:
+            self._freed.clear()
+            await (self._freed.wait() if model.loading is None else asyncio.wait([model.loading]))
+        await self.unload(model)
+
+    async def close(self) -> None:
+        """Cancel all loads. Requests that wait for one get NotReady."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _load_by(self, model: PooledModel, deadline: float) -> Translator:
+        """Wait for a model's load, and start it if none is under way. Raises NotReady."""
+        now = time.monotonic()
+        if model.loading is None and now < model.refused_until:
+            raise NotReady(_cannot_load(model), retry_after_s=model.refused_until - now)
+        try:
+            return await self._load_within(model, deadline - now)
+        except NotReady:
+            raise
+        except Exception as error:
+            raise NotReady(_cannot_load(model), retry_after_s=FAILURE_PAUSE_S) from error
+
+    async def _load_within(
+        self, model: PooledModel, timeout_s: float | None, *, may_exceed: bool = False
+    ) -> Translator:
+        """Wait for the load that is under way, or start one. Raises NotReady at the end of the time, and its errors."""
+        task = self._start(model, may_exceed=may_exceed)
+        await asyncio.wait([task], timeout=None if timeout_s is None else max(0.0, timeout_s))
+        if not task.done():
+            reason = (
+                "other requests use all models that fit in memory" if model.needs_memory else "it is loading"
+            )
+            raise NotReady(f"the model {model.name} is not loaded yet: {reason}", retry_after_s=RETRY_S)
+        if task.cancelled():
+            raise NotReady("the server is shutting down")
+        return task.result()
+
+    def _start(self, model: PooledModel, *, may_exceed: bool) -> asyncio.Task[Translator]:
+        """Return the load that is under way, or start one."""
+        if model.loading is None:
+            model.loading = self._spawn(self._load(model, may_exceed=may_exceed))
+        return model.loading
+
+    async def _load(self, model: PooledModel, *, may_exceed: bool) -> Translator:
+        try:
+            model.needs_memory = True
+            await self._reserve(model.num_bytes, may_exceed=may_exceed)
+            model.needs_memory = False
+            started = time.monotonic()
+            try:
+                translator = await model.load()
+            except BaseException:
+                self._free(model.num_bytes)
+                raise
+            model.translator = translator
+            model.refused_until = -math.inf
+            self._loaded.append(model)
+            self._listener.model_loaded(model, time.monotonic() - started)
+            return translator
+        except Exception as error:
+            model.refused_until = time.monotonic() + FAILURE_PAUSE_S
+            self._listener.model_failed(model, error)
+            raise
+        finally:
+            if model.loading is asyncio.current_task():
+                model.loading = None
+
+    async def _reserve(self, num_bytes: int, *, may_exceed: bool) -> None:
+        """Take memory from the budget. Unload idle models until it is enough, and wait while there are none."""
+        async with self._turn:
+            while self._num_bytes + num_bytes > self._max_bytes:
+                idle = [model for model in self._loaded if not model.num_users]
+                if idle:
+                    await asyncio.shield(self._unload_now(min(idle, key=lambda model: model.last_used)))
+                elif may_exceed:
+                    break
+                else:
+                    self._freed.clear()
+                    await self._freed.wait()
+            self._num_bytes += num_bytes
+
+    def _free(self, num_bytes: int) -> None:
+        self._num_bytes -= num_bytes
+        self._freed.set()
+
+    def _release(self, model: PooledModel) -> None:
+        """End a use of a model. A load that nobody waits for any more gives up its place in the queue for memory."""
+        model.num_users -= 1
+        model.last_used = next(self._uses)
+        if not model.num_users:
+            self._freed.set()
+            if model.loading is not None and model.needs_memory:
+                model.loading.cancel()
+                model.loading = None
+
+    def _unload_now(self, model: PooledModel) -> asyncio.Task[None]:
+        """Take an idle model from the requests at once, and return the task that ends it and frees its memory."""
+        translator, model.translator = model.translator, None
+        assert translator is not None
+        self._loaded.remove(model)
+
+        async def unload() -> None:
+            try:
+                await self._unload(translator)
+            finally:
+                self._free(model.num_bytes)
+                self._listener.model_unloaded(model)
+
+        return self._spawn(unload())
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task, and keep it until it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # marks the error as retrieved
+        return task
+
+
+def _cannot_load(model: PooledModel) -> str:
+    return f"the model {model.name} cannot be loaded; the server's log says why"

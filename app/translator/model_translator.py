@@ -1,0 +1,114 @@
+"""What the server calls of a model, loaded or not, and what it knows of the model without loading it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, TypeVar
+
+from app.bundle import Manifest
+from app.decoding.options import DecodingOptions
+from app.engine.stats import Health
+from app.runtime.interface import Limits
+from app.text.detection import LazyDetector, Ranked
+from app.translator.languages import Languages
+from app.translator.observer import Observer
+from app.translator.request import (
+    ModelVersion,
+    ScoreRequest,
+    ScoreResult,
+    TranslationRequest,
+    TranslationResult,
+)
+
+if TYPE_CHECKING:
+    from app.translator.translator import Translator
+
+T = TypeVar("T")
+# Languages that `detect` returns for one text.
+MAX_DETECTED = 5
+
+
+class ModelTranslator(ABC):
+    """Translates and scores texts with one model. All methods run on the event loop."""
+
+    def __init__(
+        self, manifest: Manifest, limits: Limits, *, executor: Executor, detector: LazyDetector | None
+    ) -> None:
+        """limits: of one worker of the model. executor: runs text processing. detector: None: none is detected."""
+        self.manifest = manifest
+        self.version = ModelVersion(manifest.name, manifest.version)
+        self.limits = limits
+        self._executor = executor
+        self.languages = Languages(manifest.language_pairs, detector)
+
+    @functools.cached_property
+    def default_options(self) -> DecodingOptions:
+        """Return the model's default options; max_target_length is the model's longest target."""
+        defaults = self.manifest.decoding
+        return DecodingOptions(
+            beam_size=defaults.beam_size,
+            length_penalty=defaults.length_penalty,
+            alpha=defaults.alpha,
+            max_target_length=self.limits.max_target_length - 1,
+        )
+
+    @property
+    @abstractmethod
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory."""
+
+    @abstractmethod
+    def health(self) -> Health | None:
+        """Return the state of the model's engine; None while the model is not loaded."""
+
+    @property
+    def versions(self) -> tuple[ModelVersion, ...]:
+        """The models that translate: this one."""
+        return (self.version,)
+
+    @abstractmethod
+    def held(self, deadline: float) -> AbstractAsyncContextManager[Translator]:
+        """Return a block that keeps the model in memory, and loads it first if it is not loaded.
+
+        deadline: seconds of time.monotonic. Entering it raises NotReady if the model is not loaded by then.
+        """
+
+    @abstractmethod
+    async def translate(
+        self, request: TranslationRequest, observer: Observer | None = None
+    ) -> TranslationResult:
+        """Translate every text, and report to the observer meanwhile; `Translator.translate` says more."""
+
+    @abstractmethod
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """Score every pair of text and translation; `Translator.score` says more."""
+
+    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
+        """Return the most probable languages of each text, with probabilities, in descending order.
+
+        At most MAX_DETECTED a text, served or not; none for a text without letters. Raises InvalidRequest where
+        detection is switched off.
+        """
+        self.languages.check_detector()
+        await self.languages.wait_for_detector()
+        return await self.off_loop(lambda: [self.languages.detect(text)[:MAX_DETECTED] for text in texts])
+
+    async def source_of(self, text: str, target: str) -> str:
+        """Return the language to translate a text from, or the target language if the text needs no translation.
+
+        Raises UnsupportedLanguages if the text is certainly in an unsupported language, InvalidRequest where detection
+        is switched off.
+        """
+        self.languages.check(None, target)
+        await self.languages.wait_for_detector()
+        language = await self.off_loop(lambda: self.languages.resolve(text, target, field="text"))
+        return target if language.pair is None else language.source
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run `work` on the executor. It must not touch the engine."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

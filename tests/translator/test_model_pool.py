@@ -1,0 +1,251 @@
+"""The pool keeps the loaded models within its budget, and shares loads among requests. Models are stand-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from app.errors import BundleError, ModelInUse, NotReady
+from app.translator import ModelPool, PooledModel, Translator
+
+FAR = 60.0  # seconds
+
+
+class Loads:
+    """Loads and unloads stand-ins, and records what the pool does. `gate` holds loads back while it is cleared."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.pool = ModelPool(max_bytes, unload=self.unload, listener=self)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.events: list[str] = []
+        self.broken: set[str] = set()
+        self.most_bytes = 0
+
+    def model(self, name: str, num_bytes: int = 1) -> PooledModel:
+        async def load() -> Translator:
+            self.events.append(f"load {name}")
+            self.most_bytes = max(self.most_bytes, self.pool.num_bytes)
+            await self.gate.wait()
+            if name in self.broken:
+                raise BundleError(name, ["broken"])
+            return cast("Translator", name)
+
+        return PooledModel(name, num_bytes, load)
+
+    async def unload(self, translator: Translator) -> None:
+        await asyncio.sleep(0)
+        self.events.append(f"unload {translator}")
+
+    def model_loaded(self, model: PooledModel, seconds: float) -> None:
+        assert seconds >= 0
+
+    def model_unloaded(self, model: PooledModel) -> None:
+        pass
+
+    def model_failed(self, model: PooledModel, error: Exception) -> None:
+        self.events.append(f"failed {model.name}")
+
+    async def use(self, *models: PooledModel) -> None:
+        for model in models:
+            async with self.pool.held(model, time.monotonic() + FAR) as translator:
+                assert cast("str", translator) == model.name
+
+    @contextlib.asynccontextmanager
+    async def users(self, *models: PooledModel) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for model in models:
+                await stack.enter_async_context(self.pool.held(model, time.monotonic() + FAR))
+            yield
+
+
+def run(max_bytes: int, test: Callable[[Loads], Coroutine[Any, Any, None]]) -> Loads:
+    async def main() -> Loads:
+        loads = Loads(max_bytes)
+        await asyncio.wait_for(test(loads), FAR)
+        await loads.pool.close()
+        return loads
+
+    return asyncio.run(main())
+
+
+async def settle() -> None:
+    """Let all tasks run until they wait."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_requests_for_one_model_share_its_load() -> None:
+    async def test(loads: Loads) -> None:
+        model = loads.model("a")
+        await asyncio.gather(*(loads.use(model) for _ in range(5)))
+
+    assert run(1, test).events == ["load a"]
+
+
+def test_the_least_recently_used_model_is_unloaded() -> None:
+    async def test(loads: Loads) -> None:
+        a, b, c = (loads.model(name) for name in "abc")
+        await loads.use(a, b, a, c, a, b)
+
+    loads = run(2, test)
+    assert loads.events == ["load a", "load b", "unload b", "load c", "unload c", "load b"]
+    assert loads.most_bytes == 2
+
+
+def test_a_large_model_unloads_as_many_as_it_needs() -> None:
+    async def test(loads: Loads) -> None:
+        await loads.use(loads.model("a"), loads.model("b"), loads.model("c"), loads.model("large", 2))
+
+    loads = run(3, test)
+    assert loads.events == ["load a", "load b", "load c", "unload a", "unload b", "load large"]
+    assert loads.most_bytes == 3
+
+
+def test_a_model_in_use_stays_and_the_other_request_waits() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        async with loads.users(a):
+            waiting = asyncio.create_task(loads.use(b))
+            await settle()
+            assert loads.events == ["load a"]
+        await waiting
+
+    assert run(1, test).events == ["load a", "unload a", "load b"]
+
+
+def test_a_request_waits_no_longer_than_its_deadline() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        async with loads.users(a):
+            with pytest.raises(
+                NotReady, match="the model b is not loaded yet: other requests use all"
+            ) as caught:
+                async with loads.pool.held(b, time.monotonic() + 0.01):
+                    pass
+            assert caught.value.retry_after_s > 0
+        await settle()
+        assert loads.events == ["load a"], "nobody waits for b any more"
+        await loads.use(b)
+
+    assert run(1, test).events == ["load a", "unload a", "load b"]
+
+
+def test_a_slow_load_goes_on_after_the_deadline() -> None:
+    async def test(loads: Loads) -> None:
+        model = loads.model("a")
+        loads.gate.clear()
+        with pytest.raises(NotReady, match="the model a is not loaded yet: it is loading"):
+            async with loads.pool.held(model, time.monotonic() + 0.01):
+                pass
+        loads.gate.set()
+        await loads.use(model)
+
+    assert run(1, test).events == ["load a"]
+
+
+def test_loads_get_memory_in_the_order_of_their_requests() -> None:
+    async def test(loads: Loads) -> None:
+        a, large, small = loads.model("a"), loads.model("large", 3), loads.model("small")
+        async with loads.users(a):
+            first = asyncio.create_task(loads.use(large))
+            await settle()
+            second = asyncio.create_task(loads.use(small))
+            await settle()
+            assert loads.events == ["load a"], "a small model does not overtake a large one"
+        await asyncio.gather(first, second)
+
+    assert run(3, test).events == ["load a", "unload a", "load large", "unload large", "load small"]
+
+
+def test_a_broken_model_is_refused_for_a_while_and_others_are_served() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        loads.broken.add("a")
+        for _ in range(3):
+            with pytest.raises(NotReady, match="the model a cannot be loaded") as caught:
+                await loads.use(a)
+            assert caught.value.retry_after_s > 1
+        await loads.use(b)
+        loads.broken.clear()
+        await loads.pool.load(a)  # an administrator's load tries again at once
+        await loads.use(a)
+
+    assert run(1, test).events == ["load a", "failed a", "load b", "unload b", "load a"]
+
+
+def test_an_administrators_load_gets_the_error() -> None:
+    async def test(loads: Loads) -> None:
+        loads.broken.add("a")
+        with pytest.raises(BundleError, match="broken"):
+            await loads.pool.load(loads.model("a"))
+        assert loads.pool.num_bytes == 0
+
+    run(1, test)
+
+
+def test_a_reload_may_exceed_the_budget_but_unloads_idle_models_first() -> None:
+    async def test(loads: Loads) -> None:
+        old, idle, new = loads.model("old"), loads.model("idle"), loads.model("new")
+        await loads.use(idle)
+        async with loads.users(old):
+            await loads.pool.load(new, may_exceed=True)
+            assert loads.pool.num_bytes == 2
+            async with loads.users(new):
+                await loads.pool.load(idle, may_exceed=True)
+            assert loads.pool.num_bytes == 3
+            retired = asyncio.create_task(loads.pool.retire(old))
+            await settle()
+            assert "unload old" not in loads.events
+        await retired
+        assert loads.pool.num_bytes == 2
+
+    assert run(2, test).events == [
+        "load idle", "load old", "unload idle", "load new", "load idle", "unload old",
+    ]  # fmt: skip
+
+
+def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
+    async def test(loads: Loads) -> None:
+        a = loads.model("a")
+        async with loads.users(a):
+            with pytest.raises(ModelInUse, match="a request uses the model a"):
+                await loads.pool.unload(a)
+        await loads.pool.unload(a)
+        await loads.pool.unload(a)
+
+    assert run(1, test).events == ["load a", "unload a"]
+
+
+def test_a_cancelled_request_leaves_no_user() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        async with loads.users(a):
+            waiting = asyncio.create_task(loads.use(b))
+            await settle()
+            waiting.cancel()
+            await settle()
+            again = asyncio.create_task(loads.use(b))
+            await settle()
+        await again
+        assert a.num_users == b.num_users == 0
+
+    assert run(1, test).events == ["load a", "unload a", "load b"]
+
+
+def test_closing_ends_waits() -> None:
+    async def test(loads: Loads) -> None:
+        loads.gate.clear()
+        waiting = asyncio.create_task(loads.use(loads.model("a")))
+        await settle()
+        await loads.pool.close()
+        with pytest.raises(NotReady, match="shutting down"):
+            await waiting
+        assert loads.pool.num_bytes == 0
+
+    run(1, test)
