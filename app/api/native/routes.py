@@ -56,7 +56,7 @@ ERRORS = Errors(
         422: "a field is unknown, missing or outside its limits, or the pair of languages is not served",
         429: "the queue is full; see Retry-After",
         500: "the engine failed",
-        503: "the server loads, drains or has failed; see Retry-After",
+        503: "the server loads, drains or has failed, or the model cannot be loaded in time; see Retry-After",
         504: "the deadline passed",
     },
 )
