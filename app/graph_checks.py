@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from app.graph_file import Constant, GraphFile, GraphFileError, Node, read_graph
+from app.graph_file import GraphFile, GraphFileError, Initializer, Node, read_graph
 from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
 
 # The largest float16, because every bundle holds its weights in half precision too.
@@ -82,7 +82,7 @@ def content_problems(folder: Path, files: Collection[str], variant: Variant, siz
     files: the files that the manifest lists; graphs may use weights from no other.
     """
     problems: list[str] = []
-    weights: dict[tuple[str, int, int], Constant] = {}
+    weights: dict[tuple[str, int, int], Initializer] = {}
     for pair in (variant, variant.native):
         if pair is None:
             continue
@@ -93,11 +93,11 @@ def content_problems(folder: Path, files: Collection[str], variant: Variant, siz
         problems += _encoder_problems(pair.encoder.file, encoder, sizes)
         problems += _decoder_problems(pair.decoder.file, decoder, sizes)
         for spec, graph in zip(_graphs(pair), (encoder, decoder), strict=True):
-            for constant in graph.constants:
+            for initializer in graph.initializers:
                 try:
-                    weights[_location(spec.file, constant)] = constant
+                    weights[_location(spec.file, initializer)] = initializer
                 except ValueError:
-                    problems.append(f"{spec.file}: {constant.name} has no valid place in a weight file")
+                    problems.append(f"{spec.file}: {initializer.name} has no valid place in a weight file")
     return problems + _weight_problems(folder, files, weights)
 
 
@@ -203,8 +203,8 @@ def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     return _differences(file, found, sizes)
 
 
-def _only(graph: GraphFile, kind: str) -> Node | None:
-    return next((node for node in graph.nodes if node.kind == kind), None)
+def _only(graph: GraphFile, op_type: str) -> Node | None:
+    return next((node for node in graph.nodes if node.op_type == op_type), None)
 
 
 def _operator_fields(node: Node, layers: str) -> dict[str, object]:
@@ -222,7 +222,7 @@ def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
 
     A width w is possible if there are weights of shape (d_model, w) and (w, d_model).
     """
-    shapes = {constant.shape for constant in graph.constants}
+    shapes = {initializer.shape for initializer in graph.initializers}
     width = sizes.d_model
     found = {shape[1] for shape in shapes if len(shape) == 2 and shape[0] == width and shape[::-1] in shapes}
     others = found - {width, sizes.vocab_size}
@@ -257,52 +257,52 @@ def _as_list(value: object) -> object:
 # --- weights
 
 
-def _location(graph: str, constant: Constant) -> tuple[str, int, int]:
-    """File, offset and length of a constant's values; graph and name, 0, 0 if they are in the graph.
+def _location(graph: str, initializer: Initializer) -> tuple[str, int, int]:
+    """File, offset and length of an initializer's values; graph and name, 0, 0 if they are in the graph.
 
     Raises ValueError for a file outside of the graph's folder, and for a negative number.
     """
-    if not constant.external:
-        return f"{graph} {constant.name}", 0, 0
-    location = constant.external.get("location", "")
+    if not initializer.external_data:
+        return f"{graph} {initializer.name}", 0, 0
+    location = initializer.external_data.get("location", "")
     if not location or PurePosixPath(location).name != location:
         raise ValueError
-    offset, length = (int(constant.external.get(name, "0")) for name in ("offset", "length"))
+    offset, length = (int(initializer.external_data.get(name, "0")) for name in ("offset", "length"))
     if offset < 0 or length < 0:
         raise ValueError
     return str(PurePosixPath(graph).with_name(location)), offset, length
 
 
 def _weight_problems(
-    folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Constant]
+    folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Initializer]
 ) -> list[str]:
     """The first problem of each file of weights, because a damaged file has many."""
     problems: dict[str, str] = {}
-    for (file, offset, length), constant in weights.items():
-        if constant.external and file not in files:
+    for (file, offset, length), initializer in weights.items():
+        if initializer.external_data and file not in files:
             problems.setdefault(file, f"{file}, which has weights of a graph, is not in the manifest's files")
-        elif _is_weight(constant) and file not in problems:
+        elif _is_weight(initializer) and file not in problems:
             try:
-                problem = _values_problem(_values(folder / file, offset, length, constant))
+                problem = _values_problem(_values(folder / file, offset, length, initializer))
             except (OSError, ValueError) as error:
                 problem = f"cannot be read ({type(error).__name__})"
             if problem:
-                problems[file] = f"{file.partition(' ')[0]}: the weights {constant.name} {problem}"
+                problems[file] = f"{file.partition(' ')[0]}: the weights {initializer.name} {problem}"
     return [*problems.values()]
 
 
-def _is_weight(constant: Constant) -> bool:
+def _is_weight(initializer: Initializer) -> bool:
     """Whether the values must be finite. A single value need not, since the attention mask is minus infinity."""
-    return constant.element_type in _FLOATS and math.prod(constant.shape) > 1
+    return initializer.data_type in _FLOATS and math.prod(initializer.shape) > 1
 
 
 def _values(
-    path: Path, offset: int, length: int, constant: Constant
+    path: Path, offset: int, length: int, initializer: Initializer
 ) -> Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]]:
-    """The values of a constant in chunks. Raises OSError, and ValueError if the file is too short."""
-    kind = _FLOATS[constant.element_type]
-    if not constant.external:
-        yield np.frombuffer(constant.values, kind)
+    """The values of an initializer in chunks. Raises OSError, and ValueError if the file is too short."""
+    kind = _FLOATS[initializer.data_type]
+    if not initializer.external_data:
+        yield np.frombuffer(initializer.raw_data, kind)
         return
     with path.open("rb") as file:
         file.seek(offset)

@@ -1,7 +1,7 @@
-"""Reads nodes, attributes and constants of an ONNX file without loading ONNX or ONNX Runtime.
+"""Reads nodes, attributes and initializers of an ONNX file without loading ONNX or ONNX Runtime.
 
-The file is a Protocol Buffers message with the field numbers of onnx.proto3. It is memory-mapped, and the values of
-constants are skipped.
+The file is a Protocol Buffers message. onnx.proto3 defines the messages and their field numbers. The file is
+memory-mapped, so the bytes of a weight are read from disk only when a caller uses them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
-_OPERATOR, _ATTRIBUTE = 4, 5
-_INTEGER, _TEXT, _INTEGERS = 3, 4, 8
-_DIMENSIONS, _TYPE, _TENSOR_NAME, _VALUES, _EXTERNAL = 1, 2, 8, 9, 13
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+# Field numbers by message.
+_MODEL_GRAPH = 7
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_NODE_OP_TYPE, _NODE_ATTRIBUTE = 4, 5
+_ATTRIBUTE_NAME, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 3, 4, 8
+_TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_RAW_DATA, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 9, 13
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+# Protocol Buffers wire types. A field starts with a varint that holds the field number and, in its last 3 bits, the
+# wire type.
+_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
+# A 64-bit integer takes at most 10 bytes of 7 bits.
 _MAX_VARINT_BYTES = 10
 
 
@@ -26,48 +32,52 @@ class GraphFileError(ValueError):
 
 @dataclass
 class Node:
-    """One operator of a graph, with its integer and text attributes."""
+    """One operator call in a graph. attributes: the integers, lists of integers and strings."""
 
-    kind: str = ""
+    op_type: str = ""
     attributes: dict[str, int | str | tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
-class Constant:
-    """A tensor of fixed values.
+class Initializer:
+    """A tensor of constant values, such as a weight.
 
-    element_type: a TensorProto.DataType. values: bytes of the values, if they are in the graph. external: location,
-    offset and length of the values, if they are in another file.
+    data_type: a TensorProto.DataType. raw_data: the bytes of the values if the graph file holds them, else empty.
+    external_data: `location`, `offset` and `length` of the values if another file holds them, else empty.
     """
 
     name: str = ""
     shape: tuple[int, ...] = ()
-    element_type: int = 0
-    values: memoryview = field(default_factory=lambda: memoryview(b""))
-    external: dict[str, str] = field(default_factory=dict)
+    data_type: int = 0
+    raw_data: memoryview = field(default_factory=lambda: memoryview(b""))
+    external_data: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class GraphFile:
-    """The nodes and constants of an ONNX file."""
+    """The nodes and initializers of an ONNX file."""
 
     nodes: list[Node] = field(default_factory=list)
-    constants: list[Constant] = field(default_factory=list)
+    initializers: list[Initializer] = field(default_factory=list)
 
-    def count(self, *kinds: str) -> int:
-        """How many nodes have one of these operator types."""
-        return sum(node.kind in kinds for node in self.nodes)
+    def count(self, *op_types: str) -> int:
+        """The number of nodes whose operator type is one of `op_types`."""
+        return sum(node.op_type in op_types for node in self.nodes)
 
 
 def read_graph(path: Path) -> GraphFile:
-    """The nodes and constants of an ONNX file. Raises GraphFileError, OSError."""
+    """Read the nodes and initializers of an ONNX file.
+
+    Raises GraphFileError if the file is not an ONNX graph, and OSError if it cannot be read.
+    """
     graph = GraphFile()
     try:
         with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with its last view
+            # Python unmaps the file when the last memoryview of it is freed.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         for number, value in _fields(memoryview(mapped)):
-            if number == _GRAPH:
-                _read_graph(_message(value), graph)
+            if number == _MODEL_GRAPH:
+                _read_graph(_bytes(value), graph)
     except (ValueError, IndexError, struct.error) as error:  # UnicodeDecodeError is a ValueError
         raise GraphFileError(f"{path.name} is not an ONNX graph") from error
     return graph
@@ -75,113 +85,117 @@ def read_graph(path: Path) -> GraphFile:
 
 def _read_graph(data: memoryview, graph: GraphFile) -> None:
     for number, value in _fields(data):
-        if number == _NODE:
-            graph.nodes.append(_read_node(_message(value)))
-        elif number == _INITIALIZER:
-            graph.constants.append(_read_constant(_message(value)))
+        if number == _GRAPH_NODE:
+            graph.nodes.append(_read_node(_bytes(value)))
+        elif number == _GRAPH_INITIALIZER:
+            graph.initializers.append(_read_initializer(_bytes(value)))
 
 
 def _read_node(data: memoryview) -> Node:
     node = Node()
     for number, value in _fields(data):
-        if number == _OPERATOR:
-            node.kind = _text(value)
-        elif number == _ATTRIBUTE:
-            name, found = _read_attribute(_message(value))
-            if found is not None:
-                node.attributes[name] = found
+        if number == _NODE_OP_TYPE:
+            node.op_type = _string(value)
+        elif number == _NODE_ATTRIBUTE:
+            name, content = _read_attribute(_bytes(value))
+            if content is not None:
+                node.attributes[name] = content
     return node
 
 
 def _read_attribute(data: memoryview) -> tuple[str, int | str | tuple[int, ...] | None]:
+    """The name and value of an attribute. The value is None for types other than integer, integers and string."""
     name = ""
-    found: int | str | None = None
+    content: int | str | None = None
     integers: list[int] = []
     for number, value in _fields(data):
-        if number == 1:
-            name = _text(value)
-        elif number == _INTEGER:
-            found = _number(value)
-        elif number == _TEXT:
-            found = bytes(_message(value)).decode("utf-8", "replace")
-        elif number == _INTEGERS:
-            integers += _numbers(value)
-    return name, tuple(integers) if integers else found
+        if number == _ATTRIBUTE_NAME:
+            name = _string(value)
+        elif number == _ATTRIBUTE_INT:
+            content = _integer(value)
+        elif number == _ATTRIBUTE_STRING:
+            content = bytes(_bytes(value)).decode("utf-8", "replace")
+        elif number == _ATTRIBUTE_INTS:
+            integers += _integers(value)
+    return name, tuple(integers) if integers else content
 
 
-def _read_constant(data: memoryview) -> Constant:
-    constant = Constant()
+def _read_initializer(data: memoryview) -> Initializer:
+    initializer = Initializer()
     for number, value in _fields(data):
-        if number == _DIMENSIONS:
-            constant.shape += tuple(_numbers(value))
-        elif number == _TYPE:
-            constant.element_type = _number(value)
+        if number == _TENSOR_DIMS:
+            initializer.shape += tuple(_integers(value))
+        elif number == _TENSOR_DATA_TYPE:
+            initializer.data_type = _integer(value)
         elif number == _TENSOR_NAME:
-            constant.name = _text(value)
-        elif number == _VALUES:
-            constant.values = _message(value)
-        elif number == _EXTERNAL:
-            entry = {key: _text(each) for key, each in _fields(_message(value))}
-            constant.external[entry.get(1, "")] = entry.get(2, "")
-    return constant
+            initializer.name = _string(value)
+        elif number == _TENSOR_RAW_DATA:
+            initializer.raw_data = _bytes(value)
+        elif number == _TENSOR_EXTERNAL_DATA:
+            entry = {key: _string(text) for key, text in _fields(_bytes(value))}
+            initializer.external_data[entry.get(_ENTRY_KEY, "")] = entry.get(_ENTRY_VALUE, "")
+    return initializer
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message, each as its number and its integer or bytes."""
+    """The number and value of each field of a message. A varint field has an integer, any other field has bytes."""
     position = 0
     while position < len(data):
-        key, position = _varint(data, position)
-        kind, value = key & 7, 0
-        if kind == _VARINT:
+        tag, position = _varint(data, position)
+        field_number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
             value, position = _varint(data, position)
-            yield key >> 3, value
+            yield field_number, value
             continue
-        if kind == _LENGTH:
+        if wire_type == _LENGTH_DELIMITED:
             length, position = _varint(data, position)
-        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            length = 8 if kind == _EIGHT_BYTES else 4
+        elif wire_type in (_FIXED_64, _FIXED_32):
+            length = 8 if wire_type == _FIXED_64 else 4
         else:
-            raise GraphFileError(f"field {key >> 3} is of the unknown kind {kind}")
+            raise GraphFileError(f"field {field_number} has the unknown wire type {wire_type}")
         if position + length > len(data):
-            raise GraphFileError("the file ends within a field")
-        yield key >> 3, data[position : position + length]
+            raise GraphFileError(f"the data ends before the end of field {field_number}")
+        yield field_number, data[position : position + length]
         position += length
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A 64-bit integer, and the position after it."""
+    """The signed 64-bit integer at `position`, and the position after the integer."""
     value = 0
     for index in range(_MAX_VARINT_BYTES):
         byte = data[position + index]
         value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
+        if byte < 0x80:  # the highest bit is 0 in the last byte only
             value &= (1 << 64) - 1
-            return value - (1 << 64 if value >> 63 else 0), position + index + 1
-    raise GraphFileError("a number has too many bytes")
+            is_negative = value >> 63
+            return value - (1 << 64 if is_negative else 0), position + index + 1
+    raise GraphFileError(f"an integer has more than {_MAX_VARINT_BYTES} bytes")
 
 
-def _message(value: int | memoryview) -> memoryview:
+def _bytes(value: int | memoryview) -> memoryview:
+    """The value of a field that must have bytes. Raises GraphFileError for an integer."""
     if isinstance(value, int):
-        raise GraphFileError("a number stands where bytes belong")
+        raise GraphFileError("a field that must have bytes has an integer")
     return value
 
 
-def _text(value: int | memoryview) -> str:
-    return bytes(_message(value)).decode("utf-8")
+def _string(value: int | memoryview) -> str:
+    return bytes(_bytes(value)).decode("utf-8")
 
 
-def _number(value: int | memoryview) -> int:
+def _integer(value: int | memoryview) -> int:
+    """The value of a field that must have an integer. Raises GraphFileError for bytes."""
     if not isinstance(value, int):
-        raise GraphFileError("bytes stand where a number belongs")
+        raise GraphFileError("a field that must have an integer has bytes")
     return value
 
 
-def _numbers(value: int | memoryview) -> list[int]:
-    """The integers of a field, which has one or several packed ones."""
+def _integers(value: int | memoryview) -> list[int]:
+    """The integers of a repeated field: one integer, or several that are packed in bytes."""
     if isinstance(value, int):
         return [value]
-    found, position = [], 0
+    integers, position = [], 0
     while position < len(value):
-        number, position = _varint(value, position)
-        found.append(number)
-    return found
+        integer, position = _varint(value, position)
+        integers.append(integer)
+    return integers

@@ -1,6 +1,8 @@
-"""Write the tester comparison of docs/load-testing.md from the committed result.
+"""Write the comparison of load testers in docs/load-testing.md from the committed result.
 
-python -m benchmarks.loadtest_crosscheck_page
+`benchmarks.loadtest_crosscheck` measures the result.
+
+    python -m benchmarks.loadtest_crosscheck_page
 """
 
 from __future__ import annotations
@@ -15,52 +17,61 @@ from benchmarks.engine.report import table
 from benchmarks.loadtest_crosscheck import PERCENTILES, RESULT
 from benchmarks.machine import ROOT
 from benchmarks.page_blocks import fill_blocks
+from transduce.loadtest.plan import DEFAULT_MAX_LAG_S
 
 PAGE = ROOT / "docs" / "load-testing.md"
+# Titles of the tables, by the name of the server in the result.
 SERVERS = {
-    "spread": "A server whose answers take known times",
+    "spread": "A server with known response times",
     "stalls": "A server that stalls for 0.8 s of every 4 s",
     "translation": "`transduce serve`",
 }
+# Rows of a table: key in the result, and label.
 ROWS = (
-    ("known_ms", "the known times"),
+    ("known_ms", "known response times"),
     ("transduce", "transduce loadtest"),
     ("wrk2", "wrk2"),
-    ("transduce_again", "transduce loadtest, again"),
+    ("transduce_again", "transduce loadtest, second pass"),
     ("autocannon", "autocannon"),
 )
+# Numbers of concurrent requests, as keys in the result.
 FEW, MANY = "1", "200"
 
 
 def table_of_testers(result: dict[str, Any]) -> str:
-    """A table for each server, with one line per tester."""
-    header = ("tester", "p50, ms", "p75, ms", "p90, ms", "p99, ms", "within 10 %")
+    """A table of latency percentiles for each server, with one row per tester.
+
+    The last column says whether a tester agrees with `transduce loadtest` (`benchmarks.loadtest_alternation.agrees`).
+    """
+    header = ("tester", "p50, ms", "p75, ms", "p90, ms", "p99, ms", "agrees")
+    verdicts = {None: "", True: "yes", False: "no"}
     tables = []
-    for part, server in SERVERS.items():
-        if part not in result:
+    for name, title in SERVERS.items():
+        if name not in result:
             continue
-        lines = []
-        for key, name in ROWS:
-            if key not in result[part]:
+        of_server = result[name]
+        rows = []
+        for key, label in ROWS:
+            if key not in of_server:
                 continue
-            found = result[part][key]
-            latency_ms = found.get("latency_ms", found)
-            agrees = result[part]["agrees"].get(key)
+            # Only the known response times are not in a field latency_ms.
+            latency_ms = of_server[key].get("latency_ms", of_server[key])
             cells = [f"{latency_ms[percentile]:.1f}" for percentile in PERCENTILES]
-            lines.append((name, *cells, "" if agrees is None else "yes" if agrees else "no"))
-        tables.append(f"**{server}, {result[part]['rate']:g} requests/s**\n\n{table(header, lines)}")
+            rows.append((label, *cells, verdicts[of_server["agrees"].get(key)]))
+        tables.append(f"**{title}, {of_server['rate']:g} requests/s**\n\n{table(header, rows)}")
     return "\n\n".join(tables)
 
 
 def cost_in_words(result: dict[str, Any]) -> str:
-    """CPU time per request of the tester."""
-    found = result["cost"]["cpu_of_a_request_by_requests_under_way"]
-    few, many = found[FEW], found[MANY]
+    """The CPU time of one request in the tester and in httpx, as sentences."""
+    by_concurrency = result["cost"]["cpu_of_a_request_by_requests_under_way"]
+    few, many = by_concurrency[FEW], by_concurrency[MANY]
     return (
-        f"A request costs the tester {few['transduce_us']:.0f} µs of processor time with one under way and "
-        f"{many['transduce_us']:.0f} µs with {MANY}. With httpx it costs {few['httpx_us'] / 1e3:.1f} ms and "
-        f"{many['httpx_us'] / 1e3:.1f} ms, more than the lag that the tester allows itself. So it has its own "
-        "connections, over httptools' parser."
+        f"One request takes {few['transduce_us']:.0f} µs of the tester's CPU time if it is the only one. With {MANY} "
+        f"concurrent requests, each takes {many['transduce_us']:.0f} µs. With the HTTP client httpx, the two times "
+        f"are {few['httpx_us'] / 1e3:.1f} ms and {many['httpx_us'] / 1e3:.1f} ms. The second is more than the lag that "
+        f"the tester allows itself ({DEFAULT_MAX_LAG_S * 1e3:g} ms). So the tester does not use httpx. It has its own "
+        "HTTP connections, with the parser of httptools."
     )
 
 
@@ -68,13 +79,13 @@ BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {"testers": table_of_tester
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with its blocks rebuilt from the result at `path`. Raises KeyError for an unknown block."""
+    """The page with the figures of the result file at `path`. Raises KeyError for an unknown block."""
     result = json.loads(path.read_text("utf-8"))
     return fill_blocks(page, lambda name: BLOCKS[name](result))
 
 
 def main() -> int:
-    """Write the page."""
+    """Write docs/load-testing.md. Returns the exit code, 0."""
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
     return 0
 

@@ -1,4 +1,7 @@
-"""Golden sentences: expected translations of a bundle's graphs, decoded with the server's runner and engine."""
+"""Makes the golden translations of a bundle: each variant decodes a dozen test sentences of each language pair.
+
+The server decodes the same sentences at its start and compares the results. Both use the same runner and engine.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +52,21 @@ GERMAN = (
     "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
     "Vielen Dank für Ihre Hilfe!",
 )
-# The golden sentences by source language. Other languages use the English ones.
+# The golden sentences by source language. A source language without its own sentences gets the English ones.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
-# Cache rows. If larger, they take more memory. If smaller, a batch has fewer sentences.
+# Rows of the key/value caches, one for each hypothesis in the batch. A larger number takes more memory. With a smaller
+# number, batches are smaller and decoding takes more time.
 NUM_ROWS = 48
-# Seconds that a translation may take. The time is long because no client waits.
+# Seconds until the engine gives up a sentence. The deadline is long because no client waits.
 DEADLINE_S = 24 * 3600.0
 
 
 def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
-    """The decoding options of golden sentences, as documented at `app.bundle.Golden`."""
+    """The options that golden sentences are decoded with: the manifest's length penalty, alpha and maximum length.
+
+    `app.bundle.Golden` documents them.
+    """
     return DecodingOptions(
         beam_size=beam_size,
         length_penalty=manifest.decoding.length_penalty,
@@ -70,9 +77,10 @@ def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
 
 @dataclass(frozen=True)
 class GoldenSource:
-    """A sentence for one language pair.
+    """A golden sentence of one language pair.
 
-    pair: the pair's index in the manifest. ids: the pair's tag first, if it has one, and the end token last.
+    pair: index of the language pair in the manifest. ids: the tag of the language pair if it has one, the subwords, and
+    the end token.
     """
 
     text: str
@@ -81,28 +89,33 @@ class GoldenSource:
 
 
 def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int, ...]:
-    """The ids of a sentence, with the pair's tag and the end token. Raises TokenizerError."""
+    """The ids of a sentence: the tag of the language pair if it has one, the subwords, and the end token.
+
+    Raises TokenizerError.
+    """
     return tokenizer.encode_tagged(text, pair.source_prefix).ids
 
 
 def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
-    """The golden sentences of every pair, without those that are longer than max_source_length."""
+    """The golden sentences of every language pair that have at most max_source_length ids."""
     return [
-        GoldenSource(text, number, ids)
-        for number, pair in enumerate(manifest.language_pairs)
+        GoldenSource(text, pair_index, ids)
+        for pair_index, pair in enumerate(manifest.language_pairs)
         for text in SENTENCES.get(pair.source, ENGLISH)
         if len(ids := source_ids(tokenizer, text, pair)) <= manifest.max_source_length
     ]
 
 
 def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
-    """Decode the golden sentences with every variant of a bundle, on the CPU with ONNX Runtime's own operators.
+    """Decode the golden sentences with every variant of a bundle and each beam size of BEAM_SIZES.
 
-    Raises BundleError if a variant does not load, and EngineFailure.
+    The graphs run on the CPU with ONNX Runtime's standard operators, so that the results do not depend on the native
+    operators. Raises BundleError if a variant does not load, and EngineFailure if a forward pass fails.
     """
     tokenizer = Tokenizer(bundle.path / "source.spm", ends_source=bundle.manifest.ends_source)
     sources = golden_sources(tokenizer, bundle.manifest)
-    ids: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
+    # By index of the source and beam size: the target ids of each variant.
+    targets: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
     for precision in bundle.manifest.variants:
         runner = load_runner(
             bundle,
@@ -114,11 +127,11 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
         )
         for beam_size in BEAM_SIZES:
             options = golden_options(bundle.manifest, beam_size)
-            found = translate_ids(runner, [source.ids for source in sources], options)
-            for index, target in enumerate(found):
-                ids.setdefault((index, beam_size), {})[precision] = target
+            decoded = translate_ids(runner, [source.ids for source in sources], options)
+            for index, target_ids in enumerate(decoded):
+                targets.setdefault((index, beam_size), {})[precision] = target_ids
     return tuple(
-        Golden(source=source.text, beam_size=beam_size, pair=source.pair, ids=ids[index, beam_size])
+        Golden(source=source.text, beam_size=beam_size, pair=source.pair, ids=targets[index, beam_size])
         for index, source in enumerate(sources)
         for beam_size in BEAM_SIZES
     )
@@ -127,10 +140,11 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
 def translate_ids(
     runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, *, progress: str = ""
 ) -> list[tuple[int, ...]]:
-    """The best hypotheses of sentences, decoded together by the server's engine.
+    """The ids of the best hypothesis of each sentence. The server's engine decodes the sentences in batches.
 
-    sources: ids, the end token last. progress: label of a progress bar on stderr; empty for none. Raises InvalidRequest
-    and EngineFailure.
+    sources: the ids of each sentence, with the end token last. progress: label of a progress bar on stderr; empty for
+    no bar. Raises InvalidRequest if a source or an option exceeds the model's limits, and EngineFailure if a forward
+    pass fails.
     """
     results = asyncio.run(_translate(runner, sources, options, progress))
     return [result.hypotheses[0].ids for result in results]

@@ -9,7 +9,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import DATA_HELP, data_arguments, direction_arguments, directions_of, pairs_of
+from model.data_arguments import (
+    DATA_HELP,
+    add_data_arguments,
+    add_direction_arguments,
+    directions_of,
+    pairs_of,
+)
 
 if TYPE_CHECKING:
     from model.corpus import Pair
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
 
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce tokenizer`."""
-    data_arguments(parser, is_required=False)
+    add_data_arguments(parser, is_required=False)
     parser.add_argument("--output", required=True, type=Path, metavar="FILE.spm")
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--character-coverage", type=float, default=0.99999)
@@ -74,7 +80,7 @@ def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pa
 
 def add_lexicon_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce lexicon`."""
-    data_arguments(parser)
+    add_data_arguments(parser)
     parser.add_argument("--output", required=True, type=Path, metavar="FILE.tsv")
 
 
@@ -126,7 +132,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce evaluate`."""
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR")
     parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
-    direction_arguments(parser)
+    add_direction_arguments(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N pairs of each")
     parser.add_argument(
         "--beam-size", type=int, default=1, help="1: greedy, in batches; more: one by one, slow"

@@ -1,4 +1,4 @@
-"""Command-line arguments that several training commands share. They name the text and the translation directions."""
+"""Command-line arguments that several training commands share: the training data and the translation directions."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ if TYPE_CHECKING:
     from model.lexicon import Entry
 
 DATA_HELP = (
-    "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; a folder of such files; "
-    "or SOURCE:TARGET, two files"
+    "FILE.tsv[.gz|.xz], a folder of such files, or two parallel files SOURCE:TARGET; "
+    "the columns of a TSV file are source and target, or domain, source and target"
 )
 
 
-def weights_argument(text: str) -> tuple[str, float]:
-    """Parse `NAME=WEIGHT`. Raises ArgumentTypeError."""
-    name, separator, weight = text.partition("=")
+def domain_weight(text: str) -> tuple[str, float]:
+    """Parse `NAME=WEIGHT` into a domain and its weight of at least 0. Raises ArgumentTypeError for other text."""
+    domain, separator, number = text.partition("=")
     try:
-        value = float(weight)
+        weight = float(number)
     except ValueError:
-        value = -1.0
-    if not separator or not name or value < 0:
+        weight = -1.0  # no number: refused like a negative weight
+    if not separator or not domain or weight < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a weight of at least 0")
-    return name, value
+    return domain, weight
 
 
-def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
-    """Arguments that select the text to read and the pairs to keep."""
+def add_data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    """Add `--data` and `--domain`: the files with sentence pairs, and the weight of each domain.
+
+    is_required: whether the command fails without `--data`.
+    """
     parser.add_argument("--data", required=is_required, action="append", metavar="FILES", help=DATA_HELP)
     parser.add_argument(
         "--domain",
-        type=weights_argument,
+        type=domain_weight,
         action="append",
         default=[],
         metavar="NAME=WEIGHT",
-        help="how often an epoch holds a pair of this domain; 0 leaves it out (default: 1)",
+        help="how often each pair of this domain occurs in an epoch; 0 leaves the domain out (default: 1)",
     )
 
 
 def files_of(specifications: list[str]) -> list[Path]:
-    """Return the files that `--data` names, those of a folder by name. Raises CorpusError for an empty folder."""
+    """The files that `--data` names. The TSV files of a folder are sorted by name.
+
+    Raises CorpusError for a folder without TSV files.
+    """
     from model.corpus import tsv_files
 
     named = [Path(name) for specification in specifications for name in specification.split(":", 1)]
@@ -52,7 +58,10 @@ def files_of(specifications: list[str]) -> list[Path]:
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the given order. Raises CorpusError at once if a file does not exist."""
+    """The sentence pairs of all files that `--data` names, in the order of `specifications`.
+
+    Raises CorpusError before the first pair is read if a file does not exist or a folder has no TSV file.
+    """
     from model.corpus import CorpusError, read_data
 
     for path in files_of(specifications):
@@ -61,42 +70,44 @@ def pairs_of(specifications: list[str]) -> Iterator[Pair]:
     return chain.from_iterable(read_data(specification) for specification in specifications)
 
 
-def direction_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that select the directions of translation."""
+def add_direction_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--tag` and `--reverse-tag`, which select the directions of translation."""
     parser.add_argument(
         "--tag",
         metavar="SUBWORD",
-        help="put before each source to name the target language, such as '>>de<<'",
+        help="subword before each source that names the target language, such as '>>de<<'",
     )
     parser.add_argument(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="also train from the second column to the first, with this subword before each source",
+        help="train also from the second column to the first, with this subword before each source",
     )
 
 
-def one_way_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments for text that is trained in one direction only."""
+def add_one_way_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--one-way` and `--one-way-reverse`: sentence pairs that the model learns in one direction only."""
     parser.add_argument(
         "--one-way",
         action="append",
         default=[],
         metavar="FILES",
-        help="more --data, trained from the first column to the second only, with --tag; such as back-translations",
+        help="more pairs, such as back-translations, in the format of --data; the model learns them only "
+        "from the first column to the second, with --tag before the source",
     )
     parser.add_argument(
         "--one-way-reverse",
         action="append",
         default=[],
         metavar="FILES",
-        help="the same with --reverse-tag: the first column is in the language of the second column of --data",
+        help="as --one-way, with --reverse-tag before the source; the first column is in the language of "
+        "the second column of --data",
     )
 
 
 def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Direction]:
-    """The directions of `--one-way` and of `--one-way-reverse`. Both read a pair from its first column to its second.
+    """The direction of `--one-way` and the direction of `--one-way-reverse`.
 
-    directions: the result of directions_of, with or without lexicons.
+    In both directions the first column is the source. directions: the result of directions_of or of with_lexicon.
     """
     import dataclasses
 
@@ -106,9 +117,10 @@ def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Dire
 def one_way_pairs(
     args: argparse.Namespace, directions: Sequence[Direction]
 ) -> Iterator[tuple[Pair, Direction]]:
-    """The pairs of `--one-way` and `--one-way-reverse`, each with its direction.
+    """The sentence pairs of `--one-way` and then of `--one-way-reverse`, each with its direction.
 
-    Raises CorpusError for a file that does not exist, and for --one-way-reverse without --reverse-tag.
+    Raises CorpusError for a missing file, for a folder without TSV files, and for --one-way-reverse without
+    --reverse-tag.
     """
     from model.corpus import CorpusError
 
@@ -122,7 +134,7 @@ def one_way_pairs(
 
 
 def directions_of(args: argparse.Namespace) -> list[Direction]:
-    """The directions that the arguments name. The direction of the data's columns comes first."""
+    """The directions that `--tag` and `--reverse-tag` select. From the first column to the second comes first."""
     from model.corpus import Direction
 
     reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]
@@ -130,12 +142,12 @@ def directions_of(args: argparse.Namespace) -> list[Direction]:
 
 
 def with_lexicon(directions: Sequence[Direction], entries: Sequence[Entry]) -> list[Direction]:
-    """The directions, each with the translations of its source words."""
+    """Copies of the directions. Each has a lexicon from its source words to their translations."""
     import dataclasses
 
     from model.lexicon import translations
 
     return [
-        dataclasses.replace(one, lexicon=translations(entries, is_reversed=one.is_reversed))
-        for one in directions
+        dataclasses.replace(direction, lexicon=translations(entries, is_reversed=direction.is_reversed))
+        for direction in directions
     ]

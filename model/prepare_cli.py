@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import data_arguments, pairs_of
+from model.data_arguments import add_data_arguments, pairs_of
 
 if TYPE_CHECKING:
     from model.corpus import Pair
@@ -35,7 +35,7 @@ PROGRESS_EVERY = 1000
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce prepare`."""
-    data_arguments(parser)
+    add_data_arguments(parser)
     add = parser.add_argument
     add("--source", required=True, metavar="LANG", help="language of the first column, such as en")
     add("--target", required=True, metavar="LANG", help="language of the second column, such as de")

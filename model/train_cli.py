@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model.data_arguments import (
-    data_arguments,
-    direction_arguments,
+    add_data_arguments,
+    add_direction_arguments,
+    add_one_way_arguments,
     directions_of,
     files_of,
-    one_way_arguments,
     one_way_pairs,
     pairs_of,
     with_lexicon,
@@ -55,9 +55,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.yaml",
         help="read options from a file; those that follow on the command line replace its values",
     )
-    data_arguments(parser, is_required=False)
-    direction_arguments(parser)
-    one_way_arguments(parser)
+    add_data_arguments(parser, is_required=False)
+    add_direction_arguments(parser)
+    add_one_way_arguments(parser)
     parser.add_argument(
         "--lexicon",
         type=Path,

@@ -117,16 +117,16 @@ def _texts(data: bytes, limits: FileLimits) -> Iterator[tuple[str, bytes]]:
 def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
     """Check the archive's directory against the limits. Raises FileError."""
     if len(infos) > limits.max_parts:
-        raise FileError(f"the archive has {len(infos)} entries, and {limits.max_parts} are allowed")
+        raise FileError(f"the archive has {len(infos)} entries and exceeds the limit of {limits.max_parts}")
     if len({info.filename for info in infos}) < len(infos):
         raise FileError("the archive has two entries of the same name")
     if any(info.compress_type not in {ZIP_STORED, ZIP_DEFLATED} for info in infos):
         raise FileError("the archive has a compression method that Word documents do not use")
     if sum(info.file_size for info in infos) > limits.max_unpacked_bytes:
-        raise FileError(f"the archive unpacks to more than the {limits.max_unpacked_bytes} bytes allowed")
+        raise FileError(f"the archive exceeds the limit of {limits.max_unpacked_bytes} unpacked bytes")
     size = sum(info.file_size for info in infos if _PARTS.fullmatch(info.filename))
     if size > limits.max_part_bytes:
-        raise FileError(f"the document's text unpacks to more than the {limits.max_part_bytes} bytes allowed")
+        raise FileError(f"the entries with text exceed the limit of {limits.max_part_bytes} unpacked bytes")
     if all(info.filename != _BODY for info in infos):
         raise FileError(f"not a Word document: it has no {_BODY}")
 

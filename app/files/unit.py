@@ -1,4 +1,7 @@
-"""The types that all file formats share: units, slots, limits and errors."""
+"""The types that all file formats share.
+
+A unit is a text to translate. A slot is the place of a unit in a text file. A Word document has units without slots.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-# Characters that XML cannot contain, so a unit in XML cannot hold them.
+# Characters that XML cannot contain. A text with one of them is not translated, because a unit may be in XML.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class FileError(ValueError):
-    """The file cannot be read. The message names the line or part and never repeats the file's text."""
+    """The file cannot be read.
+
+    The message names the line of a text file or the entry of an archive. It never quotes the text of the file.
+    """
 
 
 class UnitFormat(StrEnum):
-    """The format of a unit's text, named as in the native API."""
+    """The format of a unit's text, with the names of the field `format` in the native API."""
 
     TEXT = "text"
     HTML = "html"
@@ -26,9 +32,12 @@ class UnitFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One text to translate. is_wrapped: line breaks in it are soft wraps and count as spaces.
+    """One text to translate.
 
-    In XML the elements `g` and `x` are inline and `br` ends a sentence; each must occur once in the translation.
+    is_wrapped: whether a line break in the text is a soft wrap, which counts as a space.
+
+    In the format XML, `g` and `x` are inline elements, and `br` ends a sentence. Every element of the text must occur
+    exactly once in the translation.
     """
 
     text: str
@@ -38,11 +47,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class FileLimits:
-    """What one file may contain; a larger one is rejected before it is read completely.
+    """The limits of one file. A file above a limit is rejected before it is read completely.
 
-    max_units, max_characters: texts to translate, and their total characters. max_parts, max_unpacked_bytes: entries of
-    an archive, and their total unpacked bytes. max_part_bytes, max_elements: bytes of an archive's text entries, and
-    the XML elements in them.
+    max_units: texts to translate. max_characters: characters of these texts together.
+
+    A Word document is a ZIP archive with several entries. max_parts: entries. max_unpacked_bytes: unpacked bytes of all
+    entries together. max_part_bytes: unpacked bytes of the entries with text together. max_elements: XML elements of
+    the entries with text together.
     """
 
     max_units: int = 200_000
@@ -53,40 +64,44 @@ class FileLimits:
     max_elements: int = 400_000
 
     def bounded(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """The slots as a tuple. Raises FileError as soon as there are too many slots or characters."""
-        found: list[Slot] = []
+        """Read the slots into a tuple. Raises FileError at the first slot that exceeds max_units or max_characters."""
+        accepted: list[Slot] = []
         num_characters = 0
         for slot in slots:
-            found.append(slot)
+            accepted.append(slot)
             num_characters += len(slot.unit.text)
-            self.check(len(found), num_characters)
-        return tuple(found)
+            self.check(len(accepted), num_characters)
+        return tuple(accepted)
 
     def check(self, num_units: int, num_characters: int) -> None:
-        """Raise FileError if a file has too many texts or characters."""
+        """Raise FileError if a file has more than max_units texts or max_characters characters in them."""
         if num_units > self.max_units:
-            raise FileError(f"the file has more than the {self.max_units} texts allowed")
+            raise FileError(f"the file exceeds the limit of {self.max_units} texts")
         if num_characters > self.max_characters:
-            raise FileError(f"the file has more than the {self.max_characters} characters of text allowed")
+            raise FileError(f"the file exceeds the limit of {self.max_characters} characters of text")
 
 
 class TranslatableFile(Protocol):
-    """A parsed file."""
+    """A parsed file, which can be written again with translated texts."""
 
     @property
     def units(self) -> Sequence[Unit]:
         """The texts to translate, in reading order."""
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with one translation per unit.
+        """The bytes of the file with each unit replaced by its translation.
 
-        Raises ValueError for another number of translations or lost markup.
+        translations: one for each unit, in the same order. Raises ValueError if the number of translations differs from
+        the number of units, or if a translation has lost markup of its unit.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The range text[start:end] that a unit's translation replaces. write: formats the translation for the file."""
+    """The range text[start:end] of a file that the translation of `unit` replaces.
+
+    write: converts the translation to the syntax of the file, such as an escaped JSON string.
+    """
 
     start: int
     end: int
@@ -96,7 +111,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class SlottedText:
-    """A text file. slots: in order, not overlapping. encode: converts the text to bytes."""
+    """A parsed text file. slots: in the order of the text, without overlaps. encode: converts the text to bytes."""
 
     text: str
     slots: tuple[Slot, ...]
@@ -104,32 +119,36 @@ class SlottedText:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """One unit per slot."""
+        """The unit of each slot, in the order of the text."""
         return tuple(slot.unit for slot in self.slots)
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with the translations in their slots. Raises ValueError."""
+        """The bytes of the file with the translations in their slots.
+
+        A slot whose translation equals its text keeps the spelling of the file. Raises ValueError if the number of
+        translations differs from the number of slots, or if a translation has lost markup.
+        """
         check_count(translations, len(self.slots))
         parts: list[str] = []
-        done = 0
+        copied_until = 0
         for slot, translation in zip(self.slots, translations, strict=True):
             if translation != slot.unit.text:
-                parts += (self.text[done : slot.start], slot.write(translation))
-                done = slot.end
-        return self.encode("".join([*parts, self.text[done:]]))
+                parts += (self.text[copied_until : slot.start], slot.write(translation))
+                copied_until = slot.end
+        return self.encode("".join([*parts, self.text[copied_until:]]))
 
 
 def check_count(translations: Sequence[str], num_units: int) -> None:
-    """Raise ValueError unless there is one translation per unit."""
+    """Raise ValueError unless the number of translations is num_units."""
     if len(translations) != num_units:
         raise ValueError(f"{len(translations)} translations for {num_units} units")
 
 
 def is_translatable(text: str) -> bool:
-    """Whether the text contains a letter, and no character that XML excludes."""
+    """Whether the text contains a letter, and no character that XML cannot contain."""
     return any(map(str.isalpha, text)) and not _NOT_XML.search(text)
 
 
 def line_of(text: str, offset: int) -> int:
-    """The line number of an offset, from 1."""
+    """The number of the line that contains text[offset]. The first line has number 1."""
     return text.count("\n", 0, offset) + 1

@@ -130,7 +130,7 @@ class _Reader:
     def _open(self, name: str, attributes: dict[str, str]) -> None:
         self._num_left -= 1
         if self._num_left < 0:
-            raise FileError(f"the file has more than the {self._max_elements} XML elements allowed")
+            raise FileError(f"the file exceeds the limit of {self._max_elements} XML elements")
         self._begin("open", name)
         if len(self._opened) > MAX_DEPTH:
             raise FileError(f"{self._part}: elements are nested more than {MAX_DEPTH} deep")

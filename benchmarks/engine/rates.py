@@ -1,4 +1,7 @@
-"""Finds the highest arrival rate at which 95 % of the sentences are answered in time. The engines alternate."""
+"""Finds the highest arrival rate at which an engine answers 95 % of the sentences within LIMIT_S seconds.
+
+The search tries one rate after another with each engine. Transduce and CTranslate2, the peer, take turns.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,32 @@ from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, ModelPair
 from benchmarks.engine.worker import Worker
 
-# Seconds. A rate succeeds if the 95th percentile of the latency is at most this.
+# Seconds. An engine sustains a rate if the 95th percentile of the latency is at most LIMIT_S.
 LIMIT_S = 1.0
-# Factors between a rate and the next one. The fine factor is the precision of the result.
+# Each rate is the previous one times a factor, first COARSE, then FINE. The result is exact to the factor FINE.
 COARSE, FINE = 1.25, 1.08
-MOST_TRIALS = 12
-# The first rate, as a share of the engine's throughput when it translates a corpus in one call.
+# The largest number of rates that the search tries for one engine.
+MAX_TRIALS = 12
+# The first rate, as a share of the engine's throughput when it translates a corpus in one call. If larger, the first
+# rate may fail. If smaller, the search takes more trials.
 FIRST_SHARE = 0.6
+# The rate at which the thread settings of CTranslate2 are compared, as a share of its throughput on a corpus.
+CHOICE_SHARE = 0.8
+# The least number of sentences of a trial. With fewer, the 95th percentile is the maximum.
+MIN_SENTENCES = 20
 
 
 class ArrivalRateSearch:
-    """Tries rates in ascending order: coarse steps until one fails, then fine steps from the last success."""
+    """The search for the highest rate that one engine sustains.
 
-    def __init__(self, first: float) -> None:
-        self.rate = first
+    The search raises the rate in coarse steps until a rate fails. Then it continues in fine steps from the highest rate
+    that has succeeded. While no rate has succeeded, it halves the rate.
+
+    rate: sentences per second that the next trial has. highest: the highest rate that has succeeded, 0 if none has.
+    """
+
+    def __init__(self, first_rate: float) -> None:
+        self.rate = first_rate
         self.highest = 0.0
         self.trials: list[dict[str, float | None]] = []
         self._failed = math.inf
@@ -36,18 +51,18 @@ class ArrivalRateSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether the next rate has already failed, or the trials are used up."""
-        return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
+        """Whether a rate as low as the next one has failed, or MAX_TRIALS rates have been tried."""
+        return len(self.trials) >= MAX_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
-    def record(self, answered: ArrivalResult) -> None:
-        """Record the result at `rate`, and set the next rate."""
-        p95 = percentile(answered, 0.95)
+    def record(self, result: ArrivalResult) -> None:
+        """Record the result of the trial at `rate`, and set `rate` to the next one."""
+        p95 = percentile(result, 0.95)
         self.trials.append({
             "rate": self.rate,
-            "p50_s": finite(percentile(answered, 0.5)),
+            "p50_s": finite(percentile(result, 0.5)),
             "p95_s": finite(p95),
-            "num_sentences": len(answered.latencies_s),
-            "sent_late_p99_s": sorted(answered.sent_late_s)[int(0.99 * len(answered.sent_late_s))],
+            "num_sentences": len(result.latencies_s),
+            "sent_late_p99_s": sorted(result.sent_late_s)[int(0.99 * len(result.sent_late_s))],
         })  # fmt: skip
         if p95 <= LIMIT_S:
             self.highest = self.rate
@@ -61,9 +76,12 @@ class ArrivalRateSearch:
             self.rate = self.highest * FINE
 
 
-def percentile(answered: ArrivalResult, share: float) -> float:
-    """A percentile of the latencies. An unanswered sentence counts as infinite."""
-    latencies = sorted(math.inf if each is None else each for each in answered.latencies_s)
+def percentile(result: ArrivalResult, share: float) -> float:
+    """A percentile of the latencies in seconds, by nearest rank. An unanswered sentence has an infinite latency.
+
+    share: the percentile as a share of the sentences, above 0 and at most 1.
+    """
+    latencies = sorted(math.inf if each is None else each for each in result.latencies_s)
     return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
 
 
@@ -75,11 +93,18 @@ def finite(value: float) -> float | None:
 def arrivals_at(
     rate: float, sentences: list[list[int]], *, beam_size: int, max_target_length: int, seconds: float
 ) -> Arrivals:
-    """Poisson arrivals for `seconds` seconds. All rates have the same random gaps, scaled to the rate."""
-    count = max(20, round(rate * seconds))
-    gaps = np.random.default_rng(SEED).exponential(1.0, count) / rate
-    repeated = sentences * -(-count // len(sentences))
-    return Arrivals(repeated[:count], gaps.tolist(), beam_size, max_target_length, limit_s=2 * LIMIT_S)
+    """Poisson arrivals of `rate` sentences per second for `seconds` seconds.
+
+    All rates have the same random gaps, scaled to the rate. sentences: source ids with the end token last. They are
+    repeated as often as necessary.
+    """
+    num_sentences = max(MIN_SENTENCES, round(rate * seconds))
+    gaps = np.random.default_rng(SEED).exponential(1.0, num_sentences) / rate
+    repeated = sentences * math.ceil(num_sentences / len(sentences))
+    # After the last arrival, a trial waits for twice the limit. Any later answer is above the limit anyway.
+    return Arrivals(
+        repeated[:num_sentences], gaps.tolist(), beam_size, max_target_length, limit_s=2 * LIMIT_S
+    )
 
 
 def search_rates(
@@ -90,62 +115,75 @@ def search_rates(
     *,
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """The highest rate of each engine for each beam size. corpus_rows: both engines' results on a whole corpus."""
+    """Find the highest rate of each engine for each row of corpus_rows, which have different beam sizes.
+
+    sentences: source ids with the end token last. corpus_rows: both engines' results on a whole corpus. seconds: length
+    of one trial.
+    """
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
         num_threads=options.num_threads,
         is_quick=options.is_quick,
     )
-    found = []
+    results = []
     try:
         with Worker("ours", arguments_of(prepared, options)) as ours:
             for row in corpus_rows:
-                shared = {
+                arrival_options = {
                     "sentences": shuffle(sentences),
                     "beam_size": row["beam_size"],
                     "max_target_length": row["max_target_length"],
                 }
-                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=options.num_threads)
-                ladders = {
+                choice = _choose_peer(
+                    pool, row, arrival_options, seconds=seconds / 2, num_threads=options.num_threads
+                )
+                searches = {
                     "ours": ArrivalRateSearch(row["sentences_per_s"] * FIRST_SHARE),
                     "peer": ArrivalRateSearch(row["peer_sentences_per_s"] * FIRST_SHARE),
                 }
-                while not all(ladder.is_done for ladder in ladders.values()):
-                    for name, ladder in ladders.items():
-                        if ladder.is_done:
+                while not all(search.is_done for search in searches.values()):
+                    for name, search in searches.items():
+                        if search.is_done:
                             continue
-                        arrivals = arrivals_at(ladder.rate, seconds=seconds, **shared)
+                        arrivals = arrivals_at(search.rate, seconds=seconds, **arrival_options)
                         time.sleep(REST_S)
                         worker = ours if name == "ours" else pool.worker(choice.backend)
-                        ladder.record(worker.arrive(arrivals, None if name == "ours" else choice.settings))
-                found.append(_result(prepared, row, ladders, choice))
+                        search.record(worker.arrive(arrivals, None if name == "ours" else choice.settings))
+                results.append(_result(prepared, row, searches, choice))
                 print_progress(
-                    f"arrivals {found[-1]['ours_per_s']:.0f}/s, peer {found[-1]['peer_per_s']:.0f}/s"
+                    f"arrivals {results[-1]['ours_per_s']:.0f}/s, peer {results[-1]['peer_per_s']:.0f}/s"
                 )
     finally:
         pool.close()
-    return found
+    return results
 
 
-def _choose(
-    pool: PeerPool, row: dict[str, Any], shared: dict[str, Any], *, seconds: float, num_threads: int
+def _choose_peer(
+    pool: PeerPool, row: dict[str, Any], arrival_options: dict[str, Any], *, seconds: float, num_threads: int
 ) -> Choice:
-    """CTranslate2's settings: the best backend on the corpus, and the threads that are faster near the highest rate."""
-    best = row["peer_tried"][0]["backend"]
-    found = []
-    for inter, intra in sorted({(1, num_threads), (num_threads, 1)}):
-        choice = Choice(best, PeerSettings(inter, intra))
-        arrivals = arrivals_at(0.8 * row["peer_sentences_per_s"], seconds=seconds, **shared)
-        answered = pool.worker(best).arrive(arrivals, choice.settings)
-        found.append((percentile(answered, 0.95), percentile(answered, 0.5), inter, choice))
-    return min(found, key=lambda each: each[:3])[3]
+    """Choose CTranslate2's settings.
+
+    The backend is the fastest one on the corpus. The threads are the faster of two divisions: one sentence at a time
+    with all threads, or one thread for each of several sentences. Both are tried at the same rate for `seconds`
+    seconds.
+    """
+    backend = row["peer_tried"][0]["backend"]
+    trials = []
+    for inter_threads, intra_threads in sorted({(1, num_threads), (num_threads, 1)}):
+        choice = Choice(backend, PeerSettings(inter_threads, intra_threads))
+        arrivals = arrivals_at(CHOICE_SHARE * row["peer_sentences_per_s"], seconds=seconds, **arrival_options)
+        result = pool.worker(backend).arrive(arrivals, choice.settings)
+        trials.append((percentile(result, 0.95), percentile(result, 0.5), inter_threads, choice))
+    # The smaller p95 wins, then the smaller p50.
+    return min(trials, key=lambda trial: trial[:3])[3]
 
 
 def _result(
-    prepared: ModelPair, row: dict[str, Any], ladders: dict[str, ArrivalRateSearch], choice: Choice
+    prepared: ModelPair, row: dict[str, Any], searches: dict[str, ArrivalRateSearch], choice: Choice
 ) -> dict[str, Any]:
-    ours, theirs = ladders["ours"].highest, ladders["peer"].highest
+    """The highest rates as a row of the benchmark's JSON file."""
+    ours, theirs = searches["ours"].highest, searches["peer"].highest
     return {
         "model": prepared.name,
         "precision": prepared.precision,
@@ -154,6 +192,6 @@ def _result(
         "peer_per_s": theirs,
         "ratio": ours / theirs if theirs else None,
         "peer_choice": choice.describe(),
-        "ours_trials": ladders["ours"].trials,
-        "peer_trials": ladders["peer"].trials,
+        "ours_trials": searches["ours"].trials,
+        "peer_trials": searches["peer"].trials,
     }

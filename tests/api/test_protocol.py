@@ -162,7 +162,7 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
     connections: list[weakref.ref[object]] = []
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        connections.append(weakref.ref(scope["extensions"][READER]["has_left"].__self__))
+        connections.append(weakref.ref(scope["extensions"][READER]["is_disconnected"].__self__))
         await send(start(LENGTH))
         await send(body(b"hello"))
 
@@ -185,7 +185,7 @@ def test_the_scope_reports_the_disconnect_after_the_connection_is_freed() -> Non
 
     answer(app, LAST_GET)
     reader = scopes[0]["extensions"][READER]
-    assert reader["has_left"]()
+    assert reader["is_disconnected"]()
     assert not reader["has_stalled"]()
 
 

@@ -28,32 +28,32 @@ def answered(latency_s: float | None) -> ArrivalResult:
     return ArrivalResult([latency_s] * 20, [0.0] * 20)
 
 
-def climbed(ladder: ArrivalRateSearch, *, holds: float) -> ArrivalRateSearch:
-    """A side that answers in time up to a rate of `holds`, and never above it."""
-    while not ladder.is_done:
-        ladder.record(answered(0.5 if ladder.rate <= holds else None))
-    return ladder
+def finished(search: ArrivalRateSearch, *, sustained: float) -> ArrivalRateSearch:
+    """The search for an engine that answers in time up to the rate `sustained`, and never above it."""
+    while not search.is_done:
+        search.record(answered(0.5 if search.rate <= sustained else None))
+    return search
 
 
-@pytest.mark.parametrize("holds", [57.0, 100.0, 103.0, 149.0, 300.0])
-def test_the_highest_rate_is_found_to_a_fine_step(holds: float) -> None:
-    ladder = climbed(ArrivalRateSearch(100.0), holds=holds)
-    assert holds / FINE < ladder.highest <= holds
+@pytest.mark.parametrize("sustained", [57.0, 100.0, 103.0, 149.0, 300.0])
+def test_the_highest_rate_is_found_to_a_fine_step(sustained: float) -> None:
+    search = finished(ArrivalRateSearch(100.0), sustained=sustained)
+    assert sustained / FINE < search.highest <= sustained
 
 
 def test_rates_rise_in_coarse_steps_until_one_fails() -> None:
-    rates = [trial["rate"] for trial in climbed(ArrivalRateSearch(100.0), holds=160.0).trials]
+    rates = [trial["rate"] for trial in finished(ArrivalRateSearch(100.0), sustained=160.0).trials]
     steps = (1.0, COARSE, COARSE**2, COARSE**3, COARSE**2 * FINE)
     assert rates[:5] == pytest.approx([100.0 * step for step in steps])
     assert len(set(rates)) == len(rates)
 
 
-def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
-    ladder = ArrivalRateSearch(10.0)
-    ladder.record(answered(LIMIT_S))
-    assert ladder.highest == 10.0
-    ladder.record(answered(LIMIT_S * 1.001))
-    assert ladder.highest == 10.0
+def test_a_latency_at_the_limit_succeeds_and_one_above_fails() -> None:
+    search = ArrivalRateSearch(10.0)
+    search.record(answered(LIMIT_S))
+    assert search.highest == 10.0
+    search.record(answered(LIMIT_S * 1.001))
+    assert search.highest == 10.0
 
 
 def test_an_unanswered_sentence_counts_as_late() -> None:

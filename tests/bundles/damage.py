@@ -58,7 +58,9 @@ def set_weights(value: float) -> Change:
 
     def apply(bundle: Path) -> None:
         graph = read_graph(bundle / "int8" / "encoder.onnx")
-        place = next(c.external for c in graph.constants if c.element_type == 1 and c.external)
+        place = next(
+            one.external_data for one in graph.initializers if one.data_type == 1 and one.external_data
+        )
         content = bytearray((bundle / "int8" / "weights.bin").read_bytes())
         begin = int(place["offset"]) + 64
         content[begin : begin + 4] = np.array(value, "<f4").tobytes()

@@ -77,25 +77,29 @@ def test_other_routes_load_models_too(server: ServerProcess) -> None:
 def test_a_pivoted_pair_loads_both_of_its_models(bundles: Path) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, 2), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de"}
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
-        with process.ready().client() as client:
-            answers = [client.post("/v1/translate", json=through_english) for _ in range(2)]
-            assert [answer.status_code for answer in answers] == [200, 200]
-            assert [model["name"] for model in answers[0].json()["models"]] == ["third", "first"]
-            assert ["load;dur=" in answer.headers["server-timing"] for answer in answers] == [True, False]
-            assert loaded(client) == ["first", "third"]
+    with (
+        ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process,
+        process.ready().client() as client,
+    ):
+        answers = [client.post("/v1/translate", json=through_english) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert [model["name"] for model in answers[0].json()["models"]] == ["third", "first"]
+        assert ["load;dur=" in answer.headers["server-timing"] for answer in answers] == [True, False]
+        assert loaded(client) == ["first", "third"]
 
 
 def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_the_deadline(bundles: Path) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, 1), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de", "timeout_ms": 3_000}
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
-        with process.ready().client() as client:
-            answer = client.post("/v1/translate", json=through_english)
-            assert answer.status_code == 503, answer.text
-            assert "first is not loaded yet" in answer.json()["error"]["message"]
-            assert int(answer.headers["retry-after"]) >= 1
-            assert post(client, "first").status_code == 200, "the server keeps on"
+    with (
+        ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process,
+        process.ready().client() as client,
+    ):
+        answer = client.post("/v1/translate", json=through_english)
+        assert answer.status_code == 503, answer.text
+        assert "first is not loaded yet" in answer.json()["error"]["message"]
+        assert int(answer.headers["retry-after"]) >= 1
+        assert post(client, "first").status_code == 200, "the server keeps on"
 
 
 def test_a_broken_model_fails_its_requests_only(server: ServerProcess, bundles: Path) -> None:

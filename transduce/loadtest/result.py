@@ -1,4 +1,8 @@
-"""The figures of a run, in the form in which they are written as JSON."""
+"""Computes the result of one load-test run, in the form of the JSON report.
+
+In this package the tester is the load generator, `transduce loadtest` itself. A request is due at the time that the
+arrival process or the closed loop schedules for it. The lag is the time from then until the tester begins the request.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,29 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.sample import DISCONNECTED, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
-# Permitted lag of the tester as a share of the median latency.
+# The largest valid lag of the tester, as a share of the median latency. A lag of up to `RunPlan.max_lag_s` is always
+# valid. If the share is larger, the figures include more of the tester's own delay. If it is smaller, more runs on a
+# busy machine are not valid.
 MAX_LAG_SHARE = 0.01
-# Most bins of the timeline.
-MAX_TIMELINE = 120
+# The largest number of bins in the timeline. If larger, charts are finer and reports are longer.
+MAX_TIMELINE_BINS = 120
+# A phase has not recovered if a request in its last tenth missed the objective.
+RECOVERED_BEFORE = 0.9
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """The raw data of a run.
+    """The raw data of a run, before any figure is computed.
 
-    error_examples: the first error message for each outcome other than `ok`. cpu_share: CPU time of the tester as a
-    share of one core.
+    Attributes:
+        started_at: date and time, as text.
+        num_sent: requests that the tester began, warm-up included.
+        max_open: the largest number of requests that were open at the same time.
+        num_connections: connections that the tester opened.
+        loop_late_s: for each tick of a timer in the tester's event loop, the seconds by which it was late. Ticks of the
+            warm-up are left out.
+        error_examples: the first error message of each outcome other than `ok`.
+        cpu_share: CPU time of the tester divided by elapsed time, warm-up included. 1 is one full core.
     """
 
     started_at: str
@@ -39,7 +54,11 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class TimelineBin:
-    """One bin of the timeline. from_s: its start; latencies in ms, of the requests due in it."""
+    """The requests that were due in one bin of the timeline.
+
+    from_s: start of the bin, in seconds from the run's start. p50_ms, p99_ms: latencies in ms; None if no request was
+    answered.
+    """
 
     from_s: float
     num_sent: int
@@ -51,10 +70,14 @@ class TimelineBin:
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """One phase of the arrivals.
+    """The requests that were due in one phase of the arrivals. A phase is a period at one arrival rate.
 
-    recovery_s: time from the phase's start to the due time of its last request that missed the objective; None if the
-    last tenth of its requests still missed it, or without an objective.
+    rate: requests per second. from_s: start of the phase, in seconds from the run's start. attained_share: of the
+    requests that the tester did not cancel, the share that met the objective; None if the run has no objective.
+
+    recovery_s: seconds from the start of the phase to the due time of the last request that missed the objective. It is
+    0 if no request missed the objective. It is None if a request in the last tenth of the phase missed the objective,
+    or if the run has no objective.
     """
 
     rate: float
@@ -70,28 +93,38 @@ class PhaseResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run. Rates are per second of the run, without the warm-up.
+    """The result of one run.
+
+    Rates are per second of the run. The run begins after the warm-up. A request belongs to the run or to the warm-up by
+    its due time, unless stated otherwise. A Distribution is None if it has no values.
 
     Attributes:
-        offered_rate: requests that were due.
-        achieved_rate: responses that arrived during the run.
-        goodput: responses that met the objective; None without one.
-        outcomes: number of requests by outcome: `ok`, `http_429`, `timeout`, ...; they add up to num_sent.
-        warm_up_outcomes: the same for the warm-up.
-        error_examples: the first error message by outcome, if it had one.
-        latency: of answered requests, from their due times.
-        uncorrected_latency: of the same requests, from when they were sent.
-        first_text: time to the first text of a stream.
-        refusals: time until an error response (429, 503, ...).
-        lag: delay with which the tester began requests; None in a closed loop.
-        loop_lag: delay of a timer in the tester's event loop.
-        problems: reasons why the run is not valid; empty if it is.
-        per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the responses that arrived during the
-            run; 0 if the dialect does not report them.
-        cached_share: share of sentences answered from the server's cache; None if the server does not report it.
-        phases_ms: the server's phases, from Server-Timing: mean, p50, p99.
-        quality: set by `quality.py`.
-        server: set by `server_side.py`.
+        mode: `open` if requests are sent at their due times, `closed` if each client waits for its response.
+        num_sent: requests that the tester began.
+        offered_rate: rate of the requests that were due.
+        achieved_rate: rate of the `ok` responses that arrived during the run, whenever their requests were due.
+        goodput: rate of the responses that met the last objective; None if the run has no objective.
+        attained: for each objective, the share of requests that met it. Requests that the tester cancelled do not
+            count.
+        outcomes: number of requests by outcome, such as `ok`, `http_429` and `timeout`. The sum is num_sent.
+        warm_up_outcomes: number of requests of the warm-up by outcome.
+        error_examples: the first error message of each outcome that has one, warm-up included.
+        latency: time from the due time to the response, over the answered requests.
+        uncorrected_latency: time from sending to the response, over the same requests.
+        first_text: time from the due time to the first text of a streamed response.
+        refusals: time from the due time to an error response, such as 429 or 503.
+        lag: time from the due time until the tester began the request; None in a closed loop.
+        loop_lag: time by which a timer in the tester's event loop was late.
+        problems: reasons why the run is not valid; empty if the run is valid.
+        per_s: rates of `sentences`, `source_words`, `source_tokens` and `target_tokens` in the responses that
+            achieved_rate counts. A rate is 0 if the dialect does not report the number.
+        cached_share: share of sentences that the server answered from its cache; None if the server does not report it.
+        phases_ms: mean, p50 and p99 of the time in each phase of the server, from the Server-Timing header.
+        timeline: latencies over the time of the run.
+        phases: results by phase of the arrivals; empty in a closed loop.
+        tester_cpu_share, num_connections, max_open: as in RunRecord, warm-up included.
+        quality: quality of the translations, from `quality.py`; None if not measured.
+        server: counters, CPU time and memory of the server, from `server_side.py`; None if not measured.
     """
 
     mode: str
@@ -127,7 +160,7 @@ class RunResult:
 
     @property
     def num_judged(self) -> int:
-        """Requests that were not cancelled by the tester itself."""
+        """Number of requests that the tester did not cancel. A cancelled request says nothing about the server."""
         return self.num_sent - self.outcomes.get(DISCONNECTED, 0)
 
     @property
@@ -146,22 +179,22 @@ class RunResult:
 
 
 def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
-    """Compute the figures of a run.
+    """Compute the result of a run.
 
     Raises:
-        ConservationError: a bug in the tester.
+        ConservationError: a request has no outcome or more than one, which is a bug in the tester.
     """
     warm_up = [sample for sample in record.samples if sample.scheduled_s < 0]
     samples = [sample for sample in record.samples if sample.scheduled_s >= 0]
     count_outcomes(record.samples, record.num_sent)
     answered = [sample for sample in samples if sample.is_ok]
-    # Requests of the warm-up count if their response arrives during the run, because some of the run's own arrive after
-    # it.
+    # A response that arrives during the run counts, even if its request was due in the warm-up. In exchange, responses
+    # that arrive after the end of the run do not count.
     in_time = [sample for sample in record.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s]
     is_open = isinstance(plan.load, Arrivals)
     latency = distribution(sample.latency_s for sample in answered)
     lag = distribution(max(0.0, sample.lag_s) for sample in samples) if is_open else None
-    goal = plan.slos[-1] if plan.slos else None
+    objective = plan.slos[-1] if plan.slos else None
     return RunResult(
         mode="open" if is_open else "closed",
         started_at=record.started_at,
@@ -171,7 +204,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         num_sent=len(samples),
         offered_rate=len(samples) / plan.duration_s,
         achieved_rate=len(in_time) / plan.duration_s,
-        goodput=None if goal is None else _num_within(samples, goal) / plan.duration_s,
+        goodput=None if objective is None else _num_within(samples, objective) / plan.duration_s,
         attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
         outcomes=count_outcomes(samples, record.num_sent - len(warm_up)),
         warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
@@ -189,7 +222,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),
-        phases=_phases(plan.load, samples, goal) if isinstance(plan.load, Arrivals) else [],
+        phases=_phases(plan.load, samples, objective) if isinstance(plan.load, Arrivals) else [],
         tester_cpu_share=record.cpu_share,
         num_connections=record.num_connections,
         max_open=record.max_open,
@@ -206,22 +239,24 @@ def _problems(
         limit_ms = max(max_lag_s * 1e3, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
         if lag.p99_ms > limit_ms:
             problems.append(
-                f"the tester began requests up to {lag.p99_ms:.2f} ms late (p99), more than {limit_ms:.2f} ms: "
-                "the figures include its own delay"
+                f"the tester began 1 % of the requests at least {lag.p99_ms:.2f} ms late, and {limit_ms:.2f} ms are "
+                "allowed: the figures include the delay of the tester"
             )
     return problems
 
 
 def _num_judged(samples: Sequence[Sample]) -> int:
-    """The number of requests that were not cancelled by the tester; the others say nothing about the server."""
+    """Number of requests that the tester did not cancel. A cancelled request says nothing about the server."""
     return sum(sample.outcome != DISCONNECTED for sample in samples)
 
 
 def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
+    """Number of requests that were answered within the time limit of the objective."""
     return sum(sample.is_within(slo.limit_s, is_first_text=slo.is_first_text) for sample in samples)
 
 
 def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
+    """The sums over all responses for `RunResult.per_s`."""
     responses = [sample.response for sample in answered if sample.response is not None]
     return {
         "sentences": sum(each.num_sentences for each in responses),
@@ -256,13 +291,16 @@ def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
 
 
 def _timeline(samples: Sequence[Sample], duration_s: float) -> list[TimelineBin]:
-    """The run in equal bins of at least a second, at most MAX_TIMELINE, by due time."""
-    num = max(1, min(MAX_TIMELINE, int(duration_s)))
-    step_s = duration_s / num
-    stretches: list[list[Sample]] = [[] for _ in range(num)]
+    """Divide the requests by due time into at most MAX_TIMELINE_BINS bins of equal length.
+
+    A bin is at least a second long, unless the run is shorter.
+    """
+    num_bins = max(1, min(MAX_TIMELINE_BINS, int(duration_s)))
+    bin_s = duration_s / num_bins
+    bins: list[list[Sample]] = [[] for _ in range(num_bins)]
     for sample in samples:
-        stretches[min(num - 1, int(sample.scheduled_s / step_s))].append(sample)
-    return [_timeline_bin(number * step_s, own) for number, own in enumerate(stretches)]
+        bins[min(num_bins - 1, int(sample.scheduled_s / bin_s))].append(sample)
+    return [_timeline_bin(index * bin_s, in_bin) for index, in_bin in enumerate(bins)]
 
 
 def _timeline_bin(from_s: float, samples: Sequence[Sample]) -> TimelineBin:
@@ -278,8 +316,8 @@ def _timeline_bin(from_s: float, samples: Sequence[Sample]) -> TimelineBin:
     )
 
 
-def _phases(arrivals: Arrivals, samples: Sequence[Sample], goal: Slo | None) -> list[PhaseResult]:
-    found = []
+def _phases(arrivals: Arrivals, samples: Sequence[Sample], objective: Slo | None) -> list[PhaseResult]:
+    results = []
     for from_s, phase in zip(arrivals.starts_s(), arrivals.phases, strict=True):
         until_s = from_s + phase.duration_s
         due = sorted(
@@ -287,8 +325,8 @@ def _phases(arrivals: Arrivals, samples: Sequence[Sample], goal: Slo | None) -> 
             key=lambda sample: sample.scheduled_s,
         )
         latencies = [sample.latency_s for sample in due if sample.is_ok]
-        share = _num_within(due, goal) / max(1, _num_judged(due)) if goal is not None else None
-        found.append(
+        share = _num_within(due, objective) / max(1, _num_judged(due)) if objective is not None else None
+        results.append(
             PhaseResult(
                 rate=phase.rate,
                 from_s=from_s,
@@ -298,21 +336,22 @@ def _phases(arrivals: Arrivals, samples: Sequence[Sample], goal: Slo | None) -> 
                 attained_share=share,
                 p50_ms=percentile_of(latencies, 50),
                 p99_ms=percentile_of(latencies, 99),
-                recovery_s=None if goal is None else _recovery_s(due, goal, from_s),
+                recovery_s=None if objective is None else _recovery_s(due, objective, from_s),
             )
         )
-    return found
+    return results
 
 
-def _recovery_s(due: Sequence[Sample], goal: Slo, from_s: float) -> float | None:
+def _recovery_s(due: Sequence[Sample], objective: Slo, from_s: float) -> float | None:
+    """`PhaseResult.recovery_s`. due: the requests of the phase, in the order of their due times."""
     judged = [sample for sample in due if sample.outcome != DISCONNECTED]
     missed = [
-        number
-        for number, sample in enumerate(judged)
-        if not sample.is_within(goal.limit_s, is_first_text=goal.is_first_text)
+        index
+        for index, sample in enumerate(judged)
+        if not sample.is_within(objective.limit_s, is_first_text=objective.is_first_text)
     ]
     if not missed:
         return 0.0
-    if missed[-1] >= len(judged) * 0.9:
+    if missed[-1] >= len(judged) * RECOVERED_BEFORE:
         return None
     return judged[missed[-1]].scheduled_s - from_s

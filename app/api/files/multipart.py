@@ -51,7 +51,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     except MultiPartException as error:
         raise MalformedRequest("the body is not a form of one file and some short fields") from error
     except ClientDisconnect as error:
-        raise RequestCancelled("the caller left before the body was whole") from error
+        raise RequestCancelled("the client disconnected before the end of the body") from error
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile):

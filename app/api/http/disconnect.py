@@ -1,4 +1,4 @@
-"""Cancels a request's work when its caller closes the connection."""
+"""Cancels the processing of a request when the client closes the connection."""
 
 from __future__ import annotations
 
@@ -16,50 +16,55 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the work's result. If the caller disconnects first, cancel the work and raise RequestCancelled.
+    """Await `work` and return its result. If the client disconnects first, cancel `work` and raise RequestCancelled.
 
-    The work runs in the request's own task. The request's body must have been read before, because the only message
-    after it is the disconnect. `BoundedProtocol` reports the disconnect by a callback. Under any other protocol a task
-    waits for that message.
+    `work` runs in the task of the request. The caller of this function must have read the request's body. Then the next
+    ASGI message is `http.disconnect`.
     """
-    task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
-    has_left = False
+    # A coroutine always runs in a task, so the result is not None.
+    task = cast("asyncio.Task[object]", asyncio.current_task())
+    is_disconnected = False
+    is_done = False
 
-    def leave() -> None:
-        nonlocal has_left
-        if not has_left and not is_done:
-            has_left = True
+    def cancel_work() -> None:
+        nonlocal is_disconnected
+        if not is_disconnected and not is_done:
+            is_disconnected = True
             task.cancel()
 
-    is_done, stop = False, _watch(request, leave)
+    stop_watching = _watch_disconnect(request, cancel_work)
     try:
         return await work
     except asyncio.CancelledError as error:
-        # If another task has cancelled the request too, it stays cancelled.
-        if has_left and task.uncancel() == 0:
-            raise RequestCancelled("the caller left before the answer") from error
+        # A count above 0 means that someone else has cancelled the task, too. Then the CancelledError goes on.
+        if is_disconnected and task.uncancel() == 0:
+            raise RequestCancelled("the client disconnected before the response") from error
         raise
     finally:
         is_done = True
-        stop()
+        stop_watching()
 
 
-def _watch(request: Request, on_leave: Callable[[], None]) -> Callable[[], None]:
-    """Call `on_leave` once the caller has disconnected. Returns the function that ends the watch."""
+def _watch_disconnect(request: Request, on_disconnect: Callable[[], None]) -> Callable[[], None]:
+    """Call `on_disconnect` when the client disconnects. Returns a function that stops watching.
+
+    `BoundedProtocol` adds the READER extension to the scope and calls back. Under any other protocol, a task waits for
+    `http.disconnect`.
+    """
     reader = request.scope.get("extensions", {}).get(READER)
     if reader is not None:
-        set_callback = reader["on_leave"]
-        set_callback(on_leave)
+        set_callback = reader["on_disconnect"]
+        set_callback(on_disconnect)
         return functools.partial(set_callback, None)
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
-        on_leave()
+        on_disconnect()
 
     watcher = asyncio.ensure_future(watch())
 
-    def stop() -> None:
+    def stop_watching() -> None:
         watcher.cancel()
 
-    return stop
+    return stop_watching

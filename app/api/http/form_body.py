@@ -82,5 +82,5 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
             if len(body) > max_bytes:
                 raise too_large(max_bytes)
     except ClientDisconnect as error:
-        raise RequestCancelled("the caller left before the body was whole") from error
+        raise RequestCancelled("the client disconnected before the end of the body") from error
     return bytes(body)

@@ -29,7 +29,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
     while has_more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise RequestCancelled("the caller left before the body was whole")
+            raise RequestCancelled("the client disconnected before the end of the body")
         part, has_more = message.get("body", b""), message.get("more_body", False)
         if body or has_more:
             body = body if isinstance(body, bytearray) else bytearray(body)

@@ -108,7 +108,7 @@ class RequestScope:
 def _unanswered(scope: Scope) -> int:
     """The status of a request without a response: either its caller has disconnected or the server ends."""
     reader = scope.get("extensions", {}).get(READER)
-    cause = RequestCancelled if reader is not None and reader["has_left"]() else NotReady
+    cause = RequestCancelled if reader is not None and reader["is_disconnected"]() else NotReady
     return ANSWERS[cause].status
 
 

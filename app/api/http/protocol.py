@@ -98,12 +98,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_stalled = False
         self._has_arrived = False  # whether the last data completed a request
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
-        self._on_leave: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
             READER: {
                 "has_stalled": lambda: self._has_stalled,
-                "has_left": self._has_left,
-                "on_leave": self._watch_caller,
+                "is_disconnected": self._is_disconnected,
+                "on_disconnect": self._watch_disconnect,
                 "unread_s": 0.0,
             }
         }
@@ -132,8 +132,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_reading_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
-        if self._on_leave is not None:
-            self._on_leave()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
         self._release_reader()
 
     def data_received(self, data: bytes) -> None:
@@ -316,23 +316,23 @@ class BoundedProtocol(HttpToolsProtocol):
         Then the connection and the body of its last request are freed at once, and not by the garbage collector.
         """
         loop, has_stalled = self.loop, self._has_stalled
-        self._on_leave = None
+        self._on_disconnect = None
         self._extensions[READER].update(
             has_stalled=lambda: has_stalled,
-            has_left=lambda: True,
-            on_leave=lambda on_leave: loop.call_soon(on_leave) if on_leave is not None else None,
+            is_disconnected=lambda: True,
+            on_disconnect=lambda callback: loop.call_soon(callback) if callback is not None else None,
         )
 
-    def _has_left(self) -> bool:
+    def _is_disconnected(self) -> bool:
         return self.transport.is_closing()
 
-    def _watch_caller(self, on_leave: Callable[[], None] | None) -> None:
-        """Set the callback for the caller's disconnect; None: no callback."""
-        self._on_leave = on_leave
-        if on_leave is None:
+    def _watch_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Set the function that is called when the client disconnects; None: no function."""
+        self._on_disconnect = callback
+        if callback is None:
             return
         if self.transport.is_closing():
-            self.loop.call_soon(on_leave)
+            self.loop.call_soon(callback)
         else:
             self.flow.resume_reading()  # a disconnect is noticed only while the socket is read
 

@@ -130,7 +130,7 @@ class EventStream(Response):
             is_quiet = not await _set_within(feed.news, self._limits.keep_alive_s)
             feed.news.clear()
             if watcher.done():
-                raise RequestCancelled("the caller left before the answer")
+                raise RequestCancelled("the client disconnected before the response")
             if work.done():
                 break
             if feed.has_unsent or (is_quiet and feed.is_planned):
