@@ -236,6 +236,9 @@ class ModelHost:
             "precision": ", ".join(model.precision for model in self.models),
             "seconds": f"{time.monotonic() - started:.2f}",
         }
+        if self._settings.pivot:
+            ways = [(pair.pair, pair.pivot) for pair in self.models.pivoted.values()]
+            fields["pivoted"] = ", ".join(f"{pair.source}-{pivot}-{pair.target}" for pair, pivot in ways)
         log_event(logger, logging.INFO, event, fields=dict(fields))
 
 

@@ -92,6 +92,13 @@ def test_the_lists_have_the_pivoted_pairs(pivoting: httpx.Client) -> None:
     assert "de to fr" in supported
 
 
+def test_the_log_lists_the_pivoted_pairs(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"pivot": "en"}
+    for pairs, expected in (("de>en,en>fr", "de-en-fr"), ("de>fr", "")):
+        with ServerProcess([*echo_command, f"pairs={pairs}"], settings) as server:
+            assert server.wait_for("ready")["pivoted"] == expected
+
+
 def test_one_model_may_have_both_halves(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"pivot": "en"}
     with (
