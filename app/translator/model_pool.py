@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -80,6 +80,7 @@ class ModelPool:
         self._loaded: list[PooledModel] = []
         self._uses = itertools.count(1)
         self._turn = asyncio.Lock()  # held by the load that waits for memory
+        self._pair_turn = asyncio.Lock()  # held by the request that loads one of its two models
         self._freed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -104,6 +105,32 @@ class ModelPool:
             yield model.translator or await self._load_by(model, deadline)
         finally:
             self._release(model)
+
+    @asynccontextmanager
+    async def both_held(
+        self, first: PooledModel, last: PooledModel, deadline: float
+    ) -> AsyncIterator[tuple[Translator, Translator]]:
+        """As `held`, for two models, or one twice.
+
+        Requests take turns while one of their models must be loaded. Otherwise two of them could each hold a model and
+        wait for the memory of the other.
+        """
+        is_loaded = first.translator is not None and last.translator is not None
+        async with AsyncExitStack() as held:
+            if not is_loaded:
+                try:
+                    await asyncio.wait_for(self._pair_turn.acquire(), max(0.0, deadline - time.monotonic()))
+                except TimeoutError as error:
+                    message = f"the model {last.name} is not loaded yet: other requests wait for their models"
+                    raise NotReady(message, retry_after_s=RETRY_S) from error
+            try:
+                found = [
+                    await held.enter_async_context(self.held(model, deadline)) for model in (first, last)
+                ]
+            finally:
+                if not is_loaded:
+                    self._pair_turn.release()
+            yield found[0], found[1]
 
     async def load(
         self, model: PooledModel, *, may_exceed: bool = False, timeout_s: float | None = None

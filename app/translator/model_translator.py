@@ -79,6 +79,12 @@ class ModelTranslator(ABC):
         """
 
     @abstractmethod
+    def held_with(
+        self, last: ModelTranslator, deadline: float
+    ) -> AbstractAsyncContextManager[tuple[Translator, Translator]]:
+        """As `held`, for this model and another one that is loaded in the same way."""
+
+    @abstractmethod
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:

@@ -53,6 +53,13 @@ class OnDemandTranslator(ModelTranslator):
         """As `ModelTranslator.held`."""
         return self._pool.held(self.model, deadline)
 
+    def held_with(
+        self, last: ModelTranslator, deadline: float
+    ) -> AbstractAsyncContextManager[tuple[Translator, Translator]]:
+        """As `ModelTranslator.held_with`."""
+        assert isinstance(last, OnDemandTranslator)
+        return self._pool.both_held(self.model, last.model, deadline)
+
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:

@@ -308,7 +308,7 @@ class PivotedPair:
         self._languages.check(request.source, request.target)  # so that no model is loaded for an error
         needs_load = not (self._first.is_loaded and self.last.is_loaded)
         started = time.monotonic()
-        async with self._first.held(request.deadline) as first, self.last.held(request.deadline) as last:
+        async with self._first.held_with(self.last, request.deadline) as (first, last):
             load_s = time.monotonic() - started
             result = await PivotTranslator(first, last, self._way).translate(request, observer)
         return replace(result, timings=result.timings._replace(load=load_s * 1000)) if needs_load else result

@@ -119,6 +119,14 @@ class Translator(ModelTranslator):
         """As `ModelTranslator.held`."""
         yield self
 
+    @contextlib.asynccontextmanager
+    async def held_with(
+        self, last: ModelTranslator, deadline: float
+    ) -> AsyncIterator[tuple[Translator, Translator]]:
+        """As `ModelTranslator.held_with`."""
+        assert isinstance(last, Translator)
+        yield self, last
+
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if the model cannot take it at once."""
         return self.encoder.encode(part, pair)

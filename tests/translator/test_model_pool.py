@@ -249,3 +249,36 @@ def test_closing_ends_waits() -> None:
         assert loads.pool.num_bytes == 0
 
     run(1, test)
+
+
+def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> None:
+    async def test(loads: Loads) -> None:
+        a, b, c, d = (loads.model(name) for name in "abcd")
+
+        async def use_both(first: PooledModel, last: PooledModel) -> None:
+            async with loads.pool.both_held(first, last, time.monotonic() + FAR) as found:
+                assert cast("tuple[str, str]", found) == (first.name, last.name)
+                await settle()
+
+        await asyncio.gather(use_both(a, b), use_both(c, d), use_both(b, a), use_both(a, a))
+        assert all(model.num_users == 0 for model in (a, b, c, d))
+
+    assert run(2, test).most_bytes == 2
+
+
+def test_a_request_for_two_models_waits_no_longer_than_its_deadline() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        loads.gate.clear()
+        waiting = asyncio.create_task(loads.use(a))
+        pair = loads.pool.both_held(a, b, time.monotonic() + 0.01)
+        other = loads.pool.both_held(b, a, time.monotonic() + 0.01)
+        for each in (pair, other):
+            with pytest.raises(NotReady, match="is not loaded yet"):
+                async with each:
+                    pass
+        loads.gate.set()
+        await waiting
+        assert a.num_users == b.num_users == 0
+
+    run(2, test)
