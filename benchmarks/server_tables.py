@@ -1,4 +1,4 @@
-"""Formats the tables of docs/performance.md about the server: start, memory, callers, event loop, overload, files."""
+"""Formats the tables of docs/performance.md about the server, from its start and memory to several models and files."""
 
 from __future__ import annotations
 
@@ -155,3 +155,58 @@ def large_files_table(result: dict[str, Any]) -> str:
         for one in result["large"]
     ]
     return table(header, lines)
+
+
+def many_models_table(result: dict[str, Any]) -> str:
+    """A server that holds fewer models than it serves, beside one that holds the popular ones only."""
+    budget, resident = result["figures"]["budget"], result["figures"]["resident"]
+    lines = [
+        (f"{name}, ms", *(f"{one['warm'][key]:.0f}" for one in (budget, resident)))
+        for name, key in (("warm request, median", "p50_ms"), ("warm request, p99", "p99_ms"))
+    ]
+    waited = budget["waited_for_load"]
+    lines += [
+        ("request that waits for a load, median, ms", f"{waited['p50_ms']:.0f}", ""),
+        ("request that waits for a load, p99, ms", f"{waited['p99_ms']:.0f}", ""),
+        ("loads", budget["num_loads"], ""),
+        ("errors", budget["num_errors"], resident["num_errors"]),
+        ("budget, MB", f"{budget['budget_mb']:.0f}", ""),
+        ("PSS of the models at most, MB", f"{budget['peak_of_models_mb']:.0f}", ""),
+        ("PSS of all processes at most, MB", f"{budget['peak_mb']:.0f}", f"{resident['peak_mb']:.0f}"),
+    ]
+    load = result["load"]
+    header = (
+        "",
+        f"{load['bundles']} models, memory for {load['loaded']}",
+        f"the {load['loaded']} most popular ones",
+    )
+    return f"{table(header, lines)}\n\n{measured_on(result)}"
+
+
+def swaps_sentences(result: dict[str, Any]) -> str:
+    """Models that replace each other under load."""
+    figures = result["figures"]
+    by_version = figures["answers_by_version"]
+    swaps = figures["swap_s"]
+    answers = " and ".join(f"{number:,} of {version}" for version, number in by_version.items())
+    return (
+        f"{len(swaps)} replacements in {figures['seconds']:.0f} s at {figures['offered_per_s']:.0f} requests/s, of a "
+        f"capacity of {figures['capacity_per_s']:.0f}: {figures['num_answers']:,} answers ({answers}), "
+        f"{figures['num_failures']} failed requests, {figures['num_not_of_named_version']} answers that are not those "
+        f"of the version that they name. A replacement takes {min(swaps):.1f} to {max(swaps):.1f} s. Latency: median "
+        f"{figures['answered']['p50_ms']:.0f} ms, p99 {figures['answered']['p99_ms']:.0f} ms. {measured_on(result)}"
+    )
+
+
+def model_shares_table(result: dict[str, Any]) -> str:
+    """Requests/s of two models in one server, alone and together."""
+    figures = result["figures"]
+    lines = [
+        (case, " ".join(f"{rate:.0f}" for rate in rates)) for case, rates in figures["requests_per_s"].items()
+    ]
+    words = (
+        f"Under load together, the slower model has {figures['smaller_of_larger_rate']:.2f} times the rate of the "
+        f"other, and both have {figures['both_over_alone']:.2f} times the rate of one alone. A model alone has "
+        f"{figures['alone_over_only']:.2f} times its rate in a server of its own."
+    )
+    return f"{table(('loaded', 'requests/s in each round'), lines)}\n\n{words} {measured_on(result)}"
