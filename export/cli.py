@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 PRECISIONS = ("int8", "fp16", "fp32")
+DEFAULT_PRECISIONS = ("int8", "fp16")
+FORMATS = ("bundle", "ctranslate2", "huggingface")
+# Options that a bundle needs.
+NEEDED = ("--name", "--version", "--source", "--target", "--card")
 
 
 def precisions_argument(text: str) -> tuple[str, ...]:
@@ -28,21 +32,50 @@ def alignment_argument(text: str) -> tuple[int, tuple[int, ...]]:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form LAYER:HEAD,HEAD...") from None
 
 
+def add_precisions_argument(parser: argparse.ArgumentParser) -> None:
+    """The option --precisions of `transduce export` and `transduce import`."""
+    parser.add_argument(
+        "--precisions",
+        type=precisions_argument,
+        default=DEFAULT_PRECISIONS,
+        metavar="LIST",
+        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
+    )
+
+
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce export`."""
-    add = parser.add_argument
-    add(
-        "--checkpoint",
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="model.safetensors, config.json, tokenizer.spm"
+    )
+    model.add_argument(
+        "--bundle", type=Path, metavar="DIR", help="with --to ctranslate2 or huggingface: a bundle's weights"
+    )
+    parser.add_argument(
+        "--to",
+        choices=FORMATS,
+        default="bundle",
+        help="the format: a bundle to serve, or that of another project (default: bundle). "
+        "The options after --output describe a bundle",
+    )
+    parser.add_argument(
+        "--output",
         type=Path,
         required=True,
         metavar="DIR",
-        help="model.safetensors, config.json, tokenizer.spm",
+        help="the new folder; an existing bundle is replaced",
     )
-    add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
-    add("--name", required=True, help="the model's name, such as en-de-small")
-    add("--version", required=True, dest="model_version", metavar="VERSION", help="the weights' version")
-    add("--source", required=True, metavar="LANGUAGE", help="source language, such as en")
-    add("--target", required=True, metavar="LANGUAGE", help="target language, such as de")
+    _add_bundle_arguments(parser)
+
+
+def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `transduce export` that describe a bundle. Each has a default, which means that it is absent."""
+    add = parser.add_argument
+    add("--name", help="the model's name, such as en-de-small")
+    add("--version", dest="model_version", metavar="VERSION", help="the weights' version")
+    add("--source", metavar="LANGUAGE", help="source language, such as en")
+    add("--target", metavar="LANGUAGE", help="target language, such as de")
     add(
         "--tag",
         metavar="SUBWORD",
@@ -53,20 +86,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SUBWORD",
         help="the same for the direction from target to source, if the model has it",
     )
-    add(
-        "--precisions",
-        type=precisions_argument,
-        default=("int8", "fp16"),
-        metavar="LIST",
-        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
-    )
-    add(
-        "--card",
-        type=Path,
-        required=True,
-        metavar="FACTS.toml",
-        help="facts for card and manifest; see docs/bundles.md",
-    )
+    add_precisions_argument(parser)
+    add("--card", type=Path, metavar="FACTS.toml", help="facts for card and manifest; see docs/bundles.md")
     add(
         "--max-source-length",
         type=int,
@@ -88,7 +109,47 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
+    """Write a bundle or a foreign format, and return 0.
+
+    Raises ValueError and other errors whose message is one clear line.
+    """
+    if args.to == "bundle":
+        return _export_bundle(args)
+    if given := [option for option, value, default in _bundle_options(args) if value != default]:
+        raise ValueError(f"{', '.join(given)}: only a bundle has this; leave it out with --to {args.to}")
+    from export.ctranslate2_writer import write_ctranslate2
+    from export.huggingface_writer import write_huggingface
+    from export.portable import read_portable, write_new_folder
+
+    write = write_ctranslate2 if args.to == "ctranslate2" else write_huggingface
+    portable = read_portable(args.bundle or args.checkpoint)
+    write_new_folder(args.output, lambda folder: write(portable, folder))
+    size = sum(path.stat().st_size for path in args.output.iterdir())
+    print(f"{args.output}: {len(list(args.output.iterdir()))} files, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _bundle_options(args: argparse.Namespace) -> list[tuple[str, object, object]]:
+    """Name, value and default of each option that describes a bundle."""
+    parser = argparse.ArgumentParser()
+    _add_bundle_arguments(parser)
+    return [
+        (action.option_strings[0], getattr(args, action.dest), action.default)
+        for action in parser._actions
+        if action.dest != "help"
+    ]
+
+
+def _export_bundle(args: argparse.Namespace) -> int:
+    """Write a bundle. Raises ValueError for a missing option."""
+    if args.checkpoint is None:
+        raise ValueError(
+            "a bundle is made of a checkpoint: --checkpoint is needed, or --to with another format"
+        )
+    if missing := [
+        option for option, value, _ in _bundle_options(args) if option in NEEDED and value is None
+    ]:
+        raise ValueError(f"{', '.join(missing)}: needed for a bundle")
     from tqdm import tqdm
 
     from app.bundle import Alignment

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from export.archive import SUFFIXES, is_archive, unpack
-from export.cli import precisions_argument
+from export.cli import add_precisions_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,11 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LANGUAGE[=TAG]",
         help="target language, such as de; of a model with several, each with its tag: --target 'de=>>deu<<'",
     )
+    add(
+        "--reverse-tag",
+        metavar="TAG",
+        help="the tag of the direction from the first target to the source, if the model has it: '>>en<<'",
+    )
     add("--licence", required=True, metavar="SPDX", help="licence of the weights, such as CC-BY-4.0")
     add("--name", help="the model's name (default: the folder's)")
     add(
@@ -66,13 +71,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VERSION",
         help="the weights' version (default: 1)",
     )
-    add(
-        "--precisions",
-        type=precisions_argument,
-        default=("int8", "fp16"),
-        metavar="LIST",
-        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
-    )
+    add_precisions_argument(parser)
     add(
         "--max-length",
         type=int,
@@ -103,7 +102,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     read, kind = (read_ctranslate2, "CTranslate2") if is_ctranslate2(source) else (read_marian, "Marian")
     model = read(source, max_length=args.max_length)
     language, targets = _languages(args, model)
-    _check_tags(targets, model)
+    _check_tags(targets, args.reverse_tag, model)
     given = args.model.resolve().name
     name = args.name or _without_suffix(given).lower()
     (target, tag), *more = targets
@@ -113,6 +112,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
         source=language,
         target=target,
         tag=tag,
+        reverse_tag=args.reverse_tag,
         more_targets=tuple((other, its_tag) for other, its_tag in more if its_tag is not None),
         precisions=args.precisions,
         decoding=_decoding(model),
@@ -162,8 +162,10 @@ def _languages(args: argparse.Namespace, model: ImportedModel) -> tuple[str, lis
     return source, targets
 
 
-def _check_tags(targets: list[tuple[str, str | None]], model: ImportedModel) -> None:
-    """Raise ValueError unless each target has a tag exactly if the model has tags."""
+def _check_tags(targets: list[tuple[str, str | None]], reverse_tag: str | None, model: ImportedModel) -> None:
+    """Raise ValueError unless each target has a tag exactly if the model has tags, and all tags exist."""
+    if reverse_tag is not None and reverse_tag not in model.tags:
+        raise ValueError(f"--reverse-tag: the vocabulary has no tag {reverse_tag}")
     for language, tag in targets:
         if model.tags and tag is None:
             known = ", ".join(model.tags[:20]) + (", ..." if len(model.tags) > 20 else "")

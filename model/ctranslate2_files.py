@@ -25,6 +25,7 @@ from model.imported import (
     BOS,
     EOS,
     FIRST,
+    PAD,
     UNK,
     ImportedModel,
     Specials,
@@ -40,7 +41,7 @@ from model.imported import (
 
 BINARY, CONFIG = "model.bin", "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
-SENTENCEPIECE = ("sentencepiece.model", "source.spm")
+SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 FORMAT_VERSION, SPECIFICATION = 6, "TransformerSpec"
 # The NumPy type for each type number in the file. bfloat16, number 5, is the upper half of a float32.
 TYPES: dict[int, np.dtype[Any]] = {
@@ -69,7 +70,7 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
             config=_json(inner / CONFIG),
             metadata=_json(folder / "metadata.json"),
             vocabulary=_vocabulary(inner),
-            sentencepiece=read_sentencepiece(_first_of((folder, inner), SENTENCEPIECE)),
+            sentencepieces=_sentencepieces((folder, inner)),
         )
         if problems := files.problems():
             raise UnusableModel(folder, problems)
@@ -84,13 +85,16 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
 
 @dataclass(frozen=True)
 class Files:
-    """The content of the files. metadata: that of an Argos package, or empty. sentencepiece: the parsed model."""
+    """The content of the files. metadata: that of an Argos package, or empty.
+
+    sentencepieces: the parsed models of sources and of targets, or twice the same one.
+    """
 
     variables: Mapping[str, NDArray[Any]]
     config: Mapping[str, Any]
     metadata: Mapping[str, Any]
     vocabulary: Mapping[str, int]
-    sentencepiece: Any
+    sentencepieces: tuple[Any, Any]
 
     @property
     def start(self) -> str:
@@ -146,24 +150,26 @@ class Files:
 
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
     vocabulary, metadata = files.vocabulary, files.metadata
+    source, target = files.sentencepieces
     order = piece_order(vocabulary)
     end = vocabulary[EOS]
     rows = rows_of(
         vocabulary,
         order,
-        Specials(pad=end, start=vocabulary[files.start], end=end, unknown=vocabulary[UNK]),
+        Specials(
+            pad=vocabulary.get(PAD, end), start=vocabulary[files.start], end=end, unknown=vocabulary[UNK]
+        ),
     )
     positions = floats(files.variables, "decoder/position_encodings/encodings")
     longest = min(len(positions), max_length or len(positions))
-    spm = reordered(files.sentencepiece, order)
     languages = (metadata.get("from_code"), metadata.get("to_code"))
     return ImportedModel(
         config=_config(files.variables, len(order) + len(FIRST), longest),
-        state=_state(files.variables, rows, positions[:longest]),
-        source_spm=spm,
-        target_spm=spm,
+        state=_state(files, rows, positions[:longest]),
+        source_spm=reordered(source, order),
+        target_spm=reordered(target, order),
         tags=tuple(piece for piece in order if is_tag(piece)),
-        num_left_out=num_left_out([files.sentencepiece], vocabulary),
+        num_left_out=num_left_out([source] if target is source else [source, target], vocabulary),
         beam_size=BEAM_SIZE,
         length_penalty=ARGOS_PENALTY if metadata else PENALTY,
         ends_source=bool(files.config.get("add_source_eos", False)),
@@ -263,6 +269,13 @@ def _first_of(folders: tuple[Path, ...], names: tuple[str, ...]) -> Path:
     return found[0]
 
 
+def _sentencepieces(folders: tuple[Path, ...]) -> tuple[Any, Any]:
+    """The SentencePiece models of sources and of targets. Most folders have one for both. Raises ValueError."""
+    source = read_sentencepiece(_first_of(folders, SENTENCEPIECE))
+    targets = [folder / TARGET for folder in folders if (folder / TARGET).is_file()]
+    return source, read_sentencepiece(targets[0]) if targets else source
+
+
 def _vocabulary(folder: Path) -> dict[str, int]:
     """The shared vocabulary as a mapping of pieces to ids. Raises ValueError."""
     path = _first_of((folder,), VOCABULARIES)
@@ -309,10 +322,9 @@ def _config(variables: Mapping[str, NDArray[Any]], vocab_size: int, max_length: 
     )
 
 
-def _state(
-    variables: Mapping[str, NDArray[Any]], rows: list[int], positions: NDArray[np.float32]
-) -> dict[str, Tensor]:
+def _state(files: Files, rows: list[int], positions: NDArray[np.float32]) -> dict[str, Tensor]:
     """The state dict of our Transformer. Raises KeyError for a missing variable."""
+    variables = files.variables
 
     def read(name: str) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(floats(variables, name)))
@@ -321,21 +333,24 @@ def _state(
     bias = read(bias_name)[rows] if bias_name in variables else torch.zeros(len(rows))
     state = {
         "embedding.weight": read("encoder/embeddings_0/weight")[rows],
-        "embedding.output_bias": masked_bias(bias),
+        "embedding.output_bias": masked_bias(bias, files.vocabulary),
         "embedding.positions": torch.from_numpy(positions.copy()),
     }
     for stack in ("encoder", "decoder"):
         for layer in range(_num_layers(variables, stack)):
             for part in ("weight", "bias"):
-                for name, their_name in _linears(stack, layer):
-                    values = read(f"{their_name}/{part}").chunk(len(name))
-                    state |= {f"{one}.{part}": value.clone() for one, value in zip(name, values, strict=True)}
-        for ours, theirs in _norms(variables, stack):
+                for names, their_name in joined_linears(stack, layer):
+                    values = read(f"{their_name}/{part}").chunk(len(names))
+                    state |= {
+                        f"{one}.{part}": value.clone() for one, value in zip(names, values, strict=True)
+                    }
+        is_final = f"{stack}/layer_norm/gamma" in variables
+        for ours, theirs in norm_names(stack, _num_layers(variables, stack), is_final=is_final):
             state |= {f"{ours}.weight": read(f"{theirs}/gamma"), f"{ours}.bias": read(f"{theirs}/beta")}
     return state
 
 
-def _linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:
+def joined_linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:
     """Our names of the linear layers that CTranslate2 joins into one, and CTranslate2's name of the joined layer."""
     ours, theirs = f"{stack}.{layer}", f"{stack}/layer_{layer}"
     own, cross = f"{ours}.self_attention.w_", f"{ours}.cross_attention.w_"
@@ -354,14 +369,12 @@ def _linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-def _norms(variables: Mapping[str, NDArray[Any]], stack: str) -> list[tuple[str, str]]:
-    """Our name and CTranslate2's of each norm."""
+def norm_names(stack: str, num_layers: int, *, is_final: bool) -> list[tuple[str, str]]:
+    """Our name and CTranslate2's of each norm. is_final: whether the stack ends with a norm, as in pre-norm."""
     blocks = ("self_attention", "ffn") if stack == "encoder" else ("self_attention", "attention", "ffn")
     found = [
         (f"{stack}.{layer}.residuals.{index}.norm", f"{stack}/layer_{layer}/{block}/layer_norm")
-        for layer in range(_num_layers(variables, stack))
+        for layer in range(num_layers)
         for index, block in enumerate(blocks)
     ]
-    if f"{stack}/layer_norm/gamma" in variables:
-        found.append((f"{stack}_norm", f"{stack}/layer_norm"))
-    return found
+    return [*found, (f"{stack}_norm", f"{stack}/layer_norm")] if is_final else found

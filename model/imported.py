@@ -1,13 +1,16 @@
 """Imported models: the type that an import returns, and the conversion of vocabularies to the server's order.
 
 The server's ids begin with padding, start, end and unknown, and the placeholder symbols. A foreign model numbers its
-pieces in another order and has no placeholder symbols. Each import therefore puts the rows of the embedding into one
-new order, and rewrites the SentencePiece models in that order:
+pieces in another order and mostly has no placeholder symbols. Each import therefore puts the rows of the embedding
+into one new order, and rewrites the SentencePiece models in that order:
 
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
-- The placeholder symbols have the embedding row of `<unk>`. In the output only the first symbol has it, in place of
-  `<unk>`. Where the model outputs `<unk>`, the translation therefore has the unknown characters of the source.
+- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. In the output only the first
+  symbol has it, in place of `<unk>`. Where the model outputs `<unk>`, the translation therefore has the unknown
+  characters of the source.
+- A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. All its
+  rows stay as they are.
 """
 
 from __future__ import annotations
@@ -131,16 +134,19 @@ class Specials:
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
     """The foreign row of each of our ids: FIRST, then `order`."""
     first = [specials.pad, specials.start, specials.end, specials.unknown]
-    return [*first, *(specials.unknown for _ in PLACEHOLDER_SYMBOLS), *(vocabulary[piece] for piece in order)]
+    symbols = [vocabulary.get(symbol, specials.unknown) for symbol in PLACEHOLDER_SYMBOLS]
+    return [*first, *symbols, *(vocabulary[piece] for piece in order)]
 
 
-def masked_bias(bias: Tensor) -> Tensor:
+def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, which prevents pieces that no translation contains.
 
-    These are padding, start and unknown, and all placeholder symbols except the first.
+    These are padding, start and unknown, and all placeholder symbols except the first. A vocabulary that has the
+    placeholder symbols keeps its bias.
     """
     masked = bias.clone()
-    masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
+    if not vocabulary.keys() >= set(PLACEHOLDER_SYMBOLS):
+        masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
     return masked
 
 

@@ -1,6 +1,7 @@
 """Converts a Marian model (OPUS-MT) to our Transformer and vocabulary.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
+Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
 Marian uses the padding's row as its start token and never outputs it. The converted embedding has that row twice, as
 padding and as the start token. `model.imported` explains the conversion of the vocabulary.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
 from model.imported import (
+    BOS,
     EOS,
     FIRST,
     PAD,
@@ -40,6 +42,8 @@ from model.marian_npz import read_npz
 CONFIG, VOCABULARY, SOURCE, TARGET = "config.json", "vocab.json", "source.spm", "target.spm"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+# The values of model_type.
+POST_NORM, PRE_NORM = "marian", "pegasus"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
@@ -73,6 +77,9 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
     if problems:
         raise UnusableModel(folder, problems)
     order = piece_order(vocabulary)
+    pad, end, unknown = (vocabulary[piece] for piece in (PAD, EOS, UNK))
+    start = facts["decoder_start_token_id"]
+    rows = rows_of(vocabulary, order, Specials(pad=pad, start=start, end=end, unknown=unknown))
     longest = int(facts["max_position_embeddings"])
     try:
         config = _config(facts, len(order) + len(FIRST), min(longest, max_length or longest))
@@ -80,7 +87,7 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
         raise UnusableModel(folder, [str(error)]) from error
     return ImportedModel(
         config=config,
-        state=_state(config, weights, vocabulary, order),
+        state=_state(config, weights, rows, vocabulary),
         source_spm=reordered(protos[0], order),
         target_spm=reordered(protos[1], order),
         tags=tuple(piece for piece in order if is_tag(piece)),
@@ -133,17 +140,18 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 def _config_problems(facts: Mapping[str, Any]) -> list[str]:
     """The fields of config.json that this network does not support."""
+    is_pre_norm = facts.get("model_type") == PRE_NORM
     needed = {
-        "model_type": "marian",
+        "model_type": PRE_NORM if is_pre_norm else POST_NORM,
         "scale_embedding": True,
-        "normalize_before": False,
+        "normalize_before": is_pre_norm,
         "normalize_embedding": False,
-        "add_final_layer_norm": False,
+        "add_final_layer_norm": is_pre_norm,
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "static_position_embeddings": True,
     }
-    # Newer files leave out some fields, for which all Marian models have these values.
+    # Newer files leave out some fields, for which all models of the type have these values.
     defaults = {
         name: value for name, value in needed.items() if name not in ("model_type", "scale_embedding")
     }
@@ -165,8 +173,6 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
         for name in ("attention_heads", "ffn_dim")
         if facts.get(f"encoder_{name}") != facts.get(f"decoder_{name}")
     ]
-    if facts.get("decoder_start_token_id") != facts.get("pad_token_id"):
-        problems.append(f"decoder_start_token_id of {CONFIG} is not pad_token_id")
     if facts.get("activation_function") not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         problems.append(
@@ -186,6 +192,9 @@ def _vocabulary_problems(facts: Mapping[str, Any], vocabulary: Mapping[str, int]
             problems.append(
                 f"{piece} is {vocabulary[piece]} in {VOCABULARY}, {name} of {CONFIG} is {facts.get(name)}"
             )
+    start = facts.get("decoder_start_token_id")
+    if start not in (vocabulary.get(PAD), vocabulary.get(BOS)):
+        problems.append(f"decoder_start_token_id of {CONFIG} is {start}, which is neither {PAD} nor {BOS}")
     return problems
 
 
@@ -207,6 +216,8 @@ def _weight_problems(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) ->
             expected |= {f"{name}.{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
             expected |= {f"{name}.fc1.weight": (d_ff, d), f"{name}.fc1.bias": (d_ff,)}
             expected |= {f"{name}.fc2.weight": (d, d_ff), f"{name}.fc2.bias": (d,)}
+        if facts["model_type"] == PRE_NORM:
+            expected |= {f"model.{stack}.layer_norm.{part}": (d,) for part in ("weight", "bias")}
     problems = []
     for name, shape in expected.items():
         if name not in weights:
@@ -236,6 +247,7 @@ def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> Model
         num_encoder_layers=facts["encoder_layers"],
         num_decoder_layers=facts["decoder_layers"],
         dropout=0.0,
+        norm="pre" if facts["model_type"] == PRE_NORM else "post",
         activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
         positions="learned",  # a stored table, because Marian's half sines and half cosines differ from the paper's
         max_length=max_length,
@@ -252,25 +264,31 @@ def marian_positions(max_length: int, d_model: int) -> Tensor:
 
 
 def _state(
-    config: ModelConfig, weights: Mapping[str, Tensor], vocabulary: Mapping[str, int], order: list[str]
+    config: ModelConfig, weights: Mapping[str, Tensor], rows: list[int], vocabulary: Mapping[str, int]
 ) -> dict[str, Tensor]:
-    """The state dict of our Transformer."""
-    pad, end, unknown = (vocabulary[piece] for piece in (PAD, EOS, UNK))
-    rows = rows_of(vocabulary, order, Specials(pad=pad, start=pad, end=end, unknown=unknown))
+    """The state dict of our Transformer. rows: the foreign row of each of our ids."""
     state = {
         "embedding.weight": weights["model.shared.weight"].float()[rows],
-        "embedding.output_bias": masked_bias(weights["final_logits_bias"].float()[0, rows]),
+        "embedding.output_bias": masked_bias(weights["final_logits_bias"].float()[0, rows], vocabulary),
         "embedding.positions": marian_positions(config.max_length, config.d_model),
     }
+    for ours, theirs in module_names(config):
+        for part in ("weight", "bias"):
+            state[f"{ours}.{part}"] = weights[f"{theirs}.{part}"].float()
+    return state
+
+
+def module_names(config: ModelConfig) -> list[tuple[str, str]]:
+    """Our and Marian's names of all modules with a weight and a bias."""
+    found = []
     for stack, num_layers in (
         ("encoder", config.num_encoder_layers),
         ("decoder", config.num_decoder_layers),
     ):
-        for layer in range(num_layers):
-            for ours, theirs in _layer_names(stack, layer):
-                for part in ("weight", "bias"):
-                    state[f"{ours}.{part}"] = weights[f"{theirs}.{part}"].float()
-    return state
+        found += [names for layer in range(num_layers) for names in _layer_names(stack, layer)]
+        if config.norm == "pre":
+            found.append((f"{stack}_norm", f"model.{stack}.layer_norm"))
+    return found
 
 
 def _layer_names(stack: str, layer: int) -> list[tuple[str, str]]:

@@ -1,0 +1,100 @@
+"""Gives a model back in the format of another project, from a checkpoint or from the weights of a bundle.
+
+`export.huggingface_writer` and `export.ctranslate2_writer` write the formats.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
+from export.bundle_writer import DEFAULT_DECODING
+from model.checkpoint import TARGET_TOKENIZER, TOKENIZER, CheckpointError, load_model
+from model.imported import FIRST
+from model.transformer import Transformer
+
+
+class FormatError(ValueError):
+    """The format cannot express the model, or the folder cannot be written. The message says why."""
+
+
+@dataclass(frozen=True)
+class PortableModel:
+    """A trained model with what every format stores of it.
+
+    pieces: the vocabulary by id. source_spm, target_spm: SentencePiece models. decoding: default decoding options.
+    ends_source: whether sources end with the end token. languages: source and target of the first language pair, or
+    None if they are unknown.
+    """
+
+    model: Transformer
+    pieces: tuple[str, ...]
+    source_spm: Path
+    target_spm: Path
+    decoding: DecodingDefaults = DEFAULT_DECODING
+    ends_source: bool = True
+    languages: tuple[str, str] | None = None
+
+
+def read_portable(folder: Path) -> PortableModel:
+    """Read a checkpoint, or the fp16 weights of a bundle.
+
+    Raises CheckpointError, BundleError, and FormatError for a vocabulary without our special pieces.
+    """
+    if (folder / MANIFEST).is_file():
+        manifest = load_bundle(folder).manifest
+        pair = manifest.language_pairs[0]
+        return PortableModel(
+            model=load_model(folder / WEIGHTS),
+            pieces=_pieces(folder / "source.spm"),
+            source_spm=folder / "source.spm",
+            target_spm=folder / "target.spm",
+            decoding=manifest.decoding,
+            ends_source=manifest.ends_source,
+            languages=(pair.source, pair.target),
+        )
+    model = load_model(folder)
+    source, target = folder / TOKENIZER, folder / TARGET_TOKENIZER
+    pieces = _pieces(source)
+    if len(pieces) != model.config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer has {len(pieces)} subwords, the model's embedding {model.config.vocab_size}"
+        )
+    return PortableModel(model, pieces, source, target if target.is_file() else source)
+
+
+def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` make a folder beside `output`, then rename it. All or nothing.
+
+    Raises FormatError if `output` exists and is not an empty folder, or its parent is missing.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FormatError(f"{output} exists: it is left as it is")
+    if not output.parent.is_dir():
+        raise FormatError(f"{output.parent} is not a folder")
+    temporary = output.with_name(f".{output.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write(temporary)
+        temporary.replace(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _pieces(path: Path) -> tuple[str, ...]:
+    """The pieces of a SentencePiece model by id. Raises FormatError."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (OSError, RuntimeError) as error:
+        raise FormatError(f"{path.name} is not a SentencePiece model, or damaged") from error
+    pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
+    if pieces[:4] != FIRST[:4] or not set(FIRST).issubset(pieces):
+        raise FormatError(
+            f"{path.name} does not begin with {', '.join(FIRST[:4])}, or lacks placeholder symbols"
+        )
+    return pieces
