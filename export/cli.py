@@ -47,7 +47,11 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce export`."""
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="model.safetensors, config.json, tokenizer.spm"
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="model.safetensors, config.json, tokenizer.spm; "
+        "with --to ctranslate2 or huggingface also the folder weights of a bundle",
     )
     model.add_argument(
         "--bundle", type=Path, metavar="DIR", help="with --to ctranslate2 or huggingface: a bundle's weights"

@@ -42,18 +42,19 @@ class PortableModel:
 
 
 def read_portable(folder: Path) -> PortableModel:
-    """Read a checkpoint, or the fp16 weights of a bundle.
+    """Read a checkpoint, or the fp16 weights of a bundle. folder: the checkpoint, the bundle, or the bundle's weights.
 
     Raises CheckpointError, BundleError, and FormatError for a vocabulary without our special pieces.
     """
-    if (folder / MANIFEST).is_file():
-        manifest = load_bundle(folder).manifest
+    bundle = folder.parent if folder.name == WEIGHTS and not (folder / TOKENIZER).exists() else folder
+    if (bundle / MANIFEST).is_file():
+        manifest = load_bundle(bundle).manifest
         pair = manifest.language_pairs[0]
         return PortableModel(
-            model=load_model(folder / WEIGHTS),
-            pieces=_pieces(folder / "source.spm"),
-            source_spm=folder / "source.spm",
-            target_spm=folder / "target.spm",
+            model=load_model(bundle / WEIGHTS),
+            pieces=_pieces(bundle / "source.spm"),
+            source_spm=bundle / "source.spm",
+            target_spm=bundle / "target.spm",
             decoding=manifest.decoding,
             ends_source=manifest.ends_source,
             languages=(pair.source, pair.target),
@@ -88,6 +89,8 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
 
 def _pieces(path: Path) -> tuple[str, ...]:
     """The pieces of a SentencePiece model by id. Raises FormatError."""
+    if not path.is_file():
+        raise FormatError(f"{path} is missing")
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
