@@ -44,3 +44,9 @@ def return_memory() -> None:
     """Return freed memory to the system, if the C library can (glibc)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_memory() -> None:
+    """Free objects in reference cycles, and return the memory to the system. Takes 0.1 s or more."""
+    gc.collect()
+    return_memory()
