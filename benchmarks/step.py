@@ -93,7 +93,7 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
         training=Training(commit="none", num_steps=0, data=()),
     )
     request = BundleRequest("random", "0", "en", "de", tuple(precisions), facts)
-    return Bundle(folder, make_manifest(model, request, variants, folder), ())
+    return Bundle(folder, make_manifest(model.config, request, variants, folder), ())
 
 
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import TensorProto
 
 from export.graph import GraphBuilder
@@ -57,9 +56,8 @@ class Residuals:
 
 def embed(g: GraphBuilder, weights: Weights, *, ids: str, positions: str) -> str:
     """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids and positions (rows,) to (rows, d_model)."""
-    scaled = weights.embedding * np.float32(weights.config.d_model**0.5)
     position = g.op("Gather", g.floats(weights.positions), positions)
-    return g.op("Add", g.table(scaled, ids), position)
+    return g.op("Add", g.table(weights.embedding, ids, factor=weights.config.d_model**0.5), position)
 
 
 def project(g: GraphBuilder, weights: Weights, x: str) -> str:
@@ -73,7 +71,7 @@ def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
     if g.precision == "int8":
         return g.product(x, weights.embedding.T)
     scale = weights.config.d_model**0.5
-    table = g.floats(weights.embedding * np.float32(scale))
+    table = g.scaled(weights.embedding, scale)
     logits = g.op("Gemm", x, table, transB=1, alpha=1 / scale)
     return g.op("Cast", logits, to=TensorProto.FLOAT) if g.precision == "fp16" else logits
 

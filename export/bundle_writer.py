@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
@@ -30,11 +31,12 @@ from app.bundle import (
 )
 from app.decoding.options import LengthPenalty
 from app.graphs import GraphPair, GraphSpec, Precision, Variant
+from app.runtime.memory import release_memory
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.decoder import build_decoder
 from export.encoder import build_encoder
 from export.golden import make_golden
-from export.graph import OPSET, Graph
+from export.graph import OPSET
 from export.model_card import Facts, render_card
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
 from export.weight_file import WeightFile
@@ -120,16 +122,13 @@ def write_bundle(
     BundleError.
     """
     _check_output(output)
-    model = load_model(checkpoint)
-    source_spm, target_spm = checkpoint / TOKENIZER, checkpoint / TARGET_TOKENIZER
-    tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
-    for path in dict.fromkeys(tokenizers):
-        _check_tokenizer(path, model.config, request)
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        _write_files(temporary, model, tokenizers, request, on_progress=on_progress)
+        converted = _write_model(temporary, checkpoint, request, on_progress=on_progress)
+        release_memory()
+        _write_descriptions(temporary, converted, request, on_progress=on_progress)
         on_progress("checking")
         load_bundle(temporary)
         _sync(temporary)
@@ -140,32 +139,32 @@ def write_bundle(
 
 
 def write_variant(folder: Path, weights: Weights, precision: Precision) -> Variant:
-    """Build one precision's graphs and write them, with their shared file of weights, to a new folder in `folder`."""
+    """Build one precision's graphs and write them, with their shared file of weights, to a new folder in `folder`.
+
+    Raises onnx.checker.ValidationError.
+    """
     (folder / precision).mkdir()
-    file = WeightFile(WEIGHT_FILE)
-
-    def write(name: str, build: Callable[[Weights, Precision, WeightFile], Graph]) -> GraphSpec:
-        graph = build(weights, precision, file)
-        path = f"{precision}/{name}.onnx"
-        (folder / path).write_bytes(graph.content)
-        return graph.spec(path)
-
-    encoder, decoder = write("encoder", build_encoder), write("decoder", build_decoder)
-    native = None
+    builders = {"encoder": build_encoder, "decoder": build_decoder}
     if is_native_possible(weights.config, precision):
-        native = GraphPair(
-            encoder=write("native_encoder", build_native_encoder),
-            decoder=write("native_decoder", build_native_decoder),
-        )
-    file.write(folder / precision)
-    return Variant(opset=OPSET, encoder=encoder, decoder=decoder, native=native)
+        builders |= {"native_encoder": build_native_encoder, "native_decoder": build_native_decoder}
+    specs: dict[str, GraphSpec] = {}
+    with WeightFile(folder / precision / WEIGHT_FILE) as file:
+        for name, build in builders.items():
+            graph = build(weights, precision, file)
+            specs[name] = graph.spec(f"{precision}/{name}.onnx")
+            (folder / specs[name].file).write_bytes(graph.content)
+    for spec in specs.values():
+        onnx.checker.check_model(folder / spec.file)
+    native = None
+    if "native_encoder" in specs:
+        native = GraphPair(encoder=specs["native_encoder"], decoder=specs["native_decoder"])
+    return Variant(opset=OPSET, encoder=specs["encoder"], decoder=specs["decoder"], native=native)
 
 
 def make_manifest(
-    model: Transformer, request: BundleRequest, variants: dict[Precision, Variant], folder: Path
+    config: ModelConfig, request: BundleRequest, variants: dict[Precision, Variant], folder: Path
 ) -> Manifest:
     """The manifest of the files now in `folder`. Raises ExportError for an invalid name or version."""
-    config = model.config
     try:
         return Manifest(
             format_version=FORMAT_VERSION,
@@ -228,30 +227,47 @@ def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) ->
         )
 
 
-def _write_files(
-    folder: Path,
-    model: Transformer,
-    tokenizers: tuple[Path, Path],
-    request: BundleRequest,
-    *,
-    on_progress: Callable[[str], None],
-) -> None:
-    """Fill the folder, the manifest last. tokenizers: those of sources and of targets."""
+@dataclass(frozen=True)
+class _Converted:
+    """What the rest of an export needs of a model whose weights are written and no longer in memory."""
+
+    config: ModelConfig
+    num_parameters: int
+    variants: dict[Precision, Variant]
+
+
+def _write_model(
+    folder: Path, checkpoint: Path, request: BundleRequest, *, on_progress: Callable[[str], None]
+) -> _Converted:
+    """Write graphs, tokenizers and fp16 weights of a checkpoint to the folder."""
+    model = load_model(checkpoint)
+    source_spm, target_spm = checkpoint / TOKENIZER, checkpoint / TARGET_TOKENIZER
+    tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
+    for path in dict.fromkeys(tokenizers):
+        _check_tokenizer(path, model.config, request)
     weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
     for precision in request.precisions:
         on_progress(f"{precision} graphs")
         variants[precision] = write_variant(folder, weights, precision)
+    del weights
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
         shutil.copyfile(tokenizer, folder / name)
     _write_weights(folder / WEIGHTS_FOLDER, model)
+    return _Converted(model.config, num_parameters(model), variants)
+
+
+def _write_descriptions(
+    folder: Path, converted: _Converted, request: BundleRequest, *, on_progress: Callable[[str], None]
+) -> None:
+    """Write golden sentences, card and, last, manifest to a folder with the model's files."""
     on_progress("golden sentences")
-    unfinished = Bundle(folder, make_manifest(model, request, variants, folder), ())
-    golden = make_golden(unfinished, num_threads=os.cpu_count() or 1)
+    manifest = make_manifest(converted.config, request, converted.variants, folder)
+    golden = make_golden(Bundle(folder, manifest, ()), num_threads=os.cpu_count() or 1)
     _write_text(folder / "golden.jsonl", "".join(f"{line.model_dump_json()}\n" for line in golden))
-    card = render_card(request.facts, unfinished.manifest, num_parameters=num_parameters(model))
+    card = render_card(request.facts, manifest, num_parameters=converted.num_parameters)
     _write_text(folder / "MODEL_CARD.md", card)
-    manifest = make_manifest(model, request, variants, folder)
+    manifest = make_manifest(converted.config, request, converted.variants, folder)
     _write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
 

@@ -19,6 +19,7 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.graphs import Precision
 from app.runtime.interface import Runner
+from app.runtime.memory import release_memory
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from app.workers.thread_worker import ThreadWorker
@@ -58,6 +59,8 @@ BEAM_SIZES = (1, 4)
 # Rows of the key/value caches, one for each hypothesis in the batch. A larger number takes more memory. With a smaller
 # number, batches are smaller and decoding takes more time.
 NUM_ROWS = 48
+# Bytes of the caches while golden sentences are made. If larger, an import takes more memory. If smaller, more time.
+MAX_CACHE_BYTES = 100_000_000
 # Seconds until the engine gives up a sentence. The deadline is long because no client waits.
 DEADLINE_S = 24 * 3600.0
 
@@ -117,24 +120,43 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
     # By index of the source and beam size: the target ids of each variant.
     targets: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
     for precision in bundle.manifest.variants:
-        runner = load_runner(
-            bundle,
-            precision=precision,
-            device="cpu",
-            kernels="standard",
-            num_rows=NUM_ROWS,
-            num_threads=num_threads,
-        )
-        for beam_size in BEAM_SIZES:
-            options = golden_options(bundle.manifest, beam_size)
-            decoded = translate_ids(runner, [source.ids for source in sources], options)
-            for index, target_ids in enumerate(decoded):
-                targets.setdefault((index, beam_size), {})[precision] = target_ids
+        found = _ids_of_variant(bundle, precision, sources, num_threads=num_threads)
+        for key, target in found.items():
+            targets.setdefault(key, {})[precision] = target
     return tuple(
         Golden(source=source.text, beam_size=beam_size, pair=source.pair, ids=targets[index, beam_size])
         for index, source in enumerate(sources)
         for beam_size in BEAM_SIZES
     )
+
+
+def _ids_of_variant(
+    bundle: Bundle, precision: Precision, sources: Sequence[GoldenSource], *, num_threads: int
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The translations with one variant, by source and beam size. The variant is in memory only meanwhile."""
+    runner = load_runner(
+        bundle,
+        precision=precision,
+        device="cpu",
+        kernels="standard",
+        num_rows=num_golden_rows(bundle.manifest),
+        num_threads=num_threads,
+    )
+    found = {}
+    for beam_size in BEAM_SIZES:
+        options = golden_options(bundle.manifest, beam_size)
+        for index, target in enumerate(translate_ids(runner, [source.ids for source in sources], options)):
+            found[index, beam_size] = target
+    del runner
+    release_memory()
+    return found
+
+
+def num_golden_rows(manifest: Manifest) -> int:
+    """Rows whose caches take at most MAX_CACHE_BYTES in fp32, from one beam to NUM_ROWS."""
+    sizes = manifest.dimensions
+    row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length
+    return min(NUM_ROWS, max(*BEAM_SIZES, MAX_CACHE_BYTES // row_bytes))
 
 
 def translate_ids(

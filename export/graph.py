@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from app.graphs import GraphSpec, Precision, TensorSpec
-from export.quantize import LARGEST, quantize_columns, quantize_rows
-from export.weight_file import WeightFile
+from export.quantize import CHUNK_ROWS, LARGEST, quantize_columns, quantize_rows
+from export.weight_file import MIN_BYTES, WeightFile
 from export.weights import Floats, Linear, Norm
 
 OPSET = 21
@@ -61,15 +61,26 @@ class GraphBuilder:
     def constant(self, values: NDArray[Any]) -> str:
         """A tensor of fixed values. Equal values are stored once."""
         values = np.ascontiguousarray(values)
-        digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(values.data).hexdigest()[:16]
         name = f"c_{values.dtype.name}_{'x'.join(map(str, values.shape))}_{digest}"
         if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(values, name)
+            if self._file is None or values.nbytes < MIN_BYTES:
+                self._constants[name] = numpy_helper.from_array(values, name)
+            else:
+                self._constants[name] = self._file.store(name, values)
         return name
 
     def floats(self, values: Floats) -> str:
         """As `constant`, in the type of the activations."""
-        return self.constant(values.astype(self.float_type))
+        return self.constant(values.astype(self.float_type, copy=False))
+
+    def scaled(self, table: Floats, factor: float) -> str:
+        """As `floats`, of a table (entries, columns) times `factor`."""
+        product = np.empty(table.shape, self.float_type)
+        for start in range(0, len(table), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            product[rows] = table[rows] * np.float32(factor)
+        return self.constant(product)
 
     def integers(self, *values: int) -> str:
         """An int64 constant (n,), for axes and shapes."""
@@ -186,11 +197,14 @@ class GraphBuilder:
         )
         return normalised, total
 
-    def table(self, values: Floats, ids: str) -> str:
-        """Rows of a table (entries, columns) selected by ids (...): (..., columns). In int8 each entry has a scale."""
+    def table(self, values: Floats, ids: str, *, factor: float) -> str:
+        """Rows of a table (entries, columns) times `factor`, selected by ids (...): (..., columns).
+
+        In int8 each entry has a scale.
+        """
         if self.precision != "int8":
-            return self.op("Gather", self.floats(values), ids)
-        quantized, scales = quantize_rows(values)
+            return self.op("Gather", self.scaled(values, factor), ids)
+        quantized, scales = quantize_rows(values, factor=factor)
         chosen = self.op("Cast", self.op("Gather", self.constant(quantized), ids), to=TensorProto.FLOAT)
         return self.op("Mul", chosen, self.op("Gather", self.constant(scales[:, None]), ids))
 
@@ -201,7 +215,10 @@ class GraphBuilder:
     # --- the whole ---
 
     def build(self, name: str, *, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
-        """The graph as the bytes of an ONNX file, checked. Raises onnx.checker.ValidationError."""
+        """The graph as the bytes of an ONNX file.
+
+        Without a file for weights it is checked. Raises onnx.checker.ValidationError.
+        """
         graph = helper.make_graph(
             self._nodes,
             name,
@@ -214,10 +231,8 @@ class GraphBuilder:
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="transduce"
         )
-        onnx.checker.check_model(model)
-        if self._file is not None:
-            for tensor in model.graph.initializer:
-                self._file.move_out(tensor)
+        if self._file is None:
+            onnx.checker.check_model(model)
         content: bytes = model.SerializeToString()
         return content
 

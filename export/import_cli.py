@@ -93,6 +93,7 @@ def run_import(args: argparse.Namespace) -> int:
 def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     """Read the model, write it as a checkpoint, and export that. source: the model's folder. checkpoint: a folder."""
     from app.bundle import Training
+    from app.runtime.memory import release_memory
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
@@ -139,6 +140,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     }
     write_folder(checkpoint, files)
     model.state.clear()  # the export reads the weights from the disk
+    release_memory()
     bundle = write_bundle(
         checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
     )

@@ -11,15 +11,27 @@ Int8s = NDArray[np.int8]
 LARGEST = 127
 
 
+# Rows that are converted at a time. If larger, temporary arrays take more memory.
+CHUNK_ROWS = 1024
+
+
 def quantize_columns(weight: Floats) -> tuple[Int8s, Floats]:
     """Quantise (inputs, outputs) to int8 of the same shape and scales (outputs,). A column of zeros has scale 1."""
-    quantized, scales = quantize_rows(np.ascontiguousarray(weight.T))
+    quantized, scales = quantize_rows(weight.T)
     return np.ascontiguousarray(quantized.T), scales
 
 
-def quantize_rows(table: Floats) -> tuple[Int8s, Floats]:
-    """Quantise (rows, columns) to int8 of the same shape and scales (rows,). A row of zeros has scale 1."""
-    scales = np.abs(table).max(axis=1) / LARGEST
-    scales[scales == 0] = 1.0
-    quantized = np.rint(table / scales[:, None]).clip(-LARGEST, LARGEST)
-    return quantized.astype(np.int8), scales.astype(np.float32)
+def quantize_rows(table: Floats, *, factor: float = 1.0) -> tuple[Int8s, Floats]:
+    """Quantise (rows, columns) times `factor` to int8 of the same shape and scales (rows,).
+
+    A row of zeros has scale 1.
+    """
+    quantized, scales = np.empty(table.shape, np.int8), np.empty(len(table), np.float32)
+    for start in range(0, len(table), CHUNK_ROWS):
+        rows = slice(start, start + CHUNK_ROWS)
+        values = np.ascontiguousarray(table[rows]) * np.float32(factor)
+        found = np.abs(values).max(axis=1) / LARGEST
+        found[found == 0] = 1.0
+        quantized[rows] = np.rint(values / found[:, None]).clip(-LARGEST, LARGEST)
+        scales[rows] = found
+    return quantized, scales

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 # The fewest bytes of an array in the file. Shorter arrays stay in their graph.
 MIN_BYTES = 1024
@@ -14,30 +18,34 @@ ALIGNMENT = 64
 
 
 class WeightFile:
-    """Collects arrays by name. name: the file's name, in the folder of the graphs that refer to it.
+    """Writes arrays by name, each at once, so that they take no memory. A context manager.
 
     ONNX Runtime maps the file, so the graphs of one variant share its pages.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._content = bytearray()
+    def __init__(self, path: Path) -> None:
+        """path: in the folder of the graphs that refer to it."""
+        self._path = path
+        self._file = path.open("wb")
         self._ranges: dict[str, tuple[int, int]] = {}  # offset and length
 
-    def move_out(self, tensor: TensorProto) -> None:
-        """Move a tensor's values to the file and leave a reference. Tensors of equal names must have equal values."""
-        if len(tensor.raw_data) < MIN_BYTES:
-            return
-        if tensor.name not in self._ranges:
-            self._content += b"\0" * (-len(self._content) % ALIGNMENT)
-            self._ranges[tensor.name] = len(self._content), len(tensor.raw_data)
-            self._content += tensor.raw_data
-        offset, length = self._ranges[tensor.name]
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", self.name), ("offset", offset), ("length", length)):
-            tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=str(value)))
+    def __enter__(self) -> WeightFile:
+        return self
 
-    def write(self, folder: Path) -> None:
-        """Write the file to the graphs' folder."""
-        (folder / self.name).write_bytes(self._content)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def store(self, name: str, values: NDArray[Any]) -> TensorProto:
+        """Write an array and return a reference to it. Arrays of equal names must have equal values."""
+        if name not in self._ranges:
+            self._file.write(b"\0" * (-self._file.tell() % ALIGNMENT))
+            self._ranges[name] = self._file.tell(), values.nbytes
+            self._file.write(np.ascontiguousarray(values).data)
+        offset, length = self._ranges[name]
+        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+        tensor = TensorProto(name=name, dims=values.shape, data_type=kind, data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", self._path.name), ("offset", offset), ("length", length)):
+            tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=str(value)))
+        return tensor

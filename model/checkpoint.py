@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
-from model.transformer import Transformer
+from model.transformer import Transformer, empty_model
 
 WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
     "model.safetensors",
@@ -102,10 +102,13 @@ def load(path: Path) -> Saved:
 
 
 def build_model(saved: Saved) -> Transformer:
-    """The model of a checkpoint, in fp32 and evaluation mode. Raises CheckpointError if weights and sizes differ."""
+    """The model of a checkpoint, in fp32 and evaluation mode. Raises CheckpointError if weights and sizes differ.
+
+    The model takes the tensors over. It copies only those that are not in fp32.
+    """
     try:
-        model = Transformer(ModelConfig.from_json(saved.config["model"]))
-        model.load_state_dict({name: tensor.float() for name, tensor in saved.model.items()})
+        model = empty_model(ModelConfig.from_json(saved.config["model"]))
+        model.load_state_dict({name: tensor.float() for name, tensor in saved.model.items()}, assign=True)
     except (ConfigError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"the checkpoint's weights and sizes do not agree: {error}") from error
     return model.eval()

@@ -8,8 +8,6 @@ precision become fp32. OpenNMT's sources have no end token.
 from __future__ import annotations
 
 import json
-import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.config import ModelConfig
+from model.ctranslate2_binary import BINARY, floats, read_variables
 from model.imported import (
     BOS,
     EOS,
@@ -39,15 +38,9 @@ from model.imported import (
     rows_of,
 )
 
-BINARY, CONFIG = "model.bin", "config.json"
+CONFIG = "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
-FORMAT_VERSION, SPECIFICATION = 6, "TransformerSpec"
-# The NumPy type for each type number in the file. bfloat16, number 5, is the upper half of a float32.
-TYPES: dict[int, np.dtype[Any]] = {
-    number: np.dtype(name) for number, name in enumerate(("<f4", "<i1", "<i2", "<i4", "<f2", "<u2"))
-}
-BFLOAT16 = 5
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
 # Argos Translate's own search, and the least beam of CTranslate2 that is worth it.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
@@ -65,8 +58,10 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
     """
     inner = folder / "model" if (folder / "model" / BINARY).is_file() else folder
     try:
+        with (inner / BINARY).open("rb") as file:
+            variables = read_variables(file)
         files = Files(
-            variables=read_variables((inner / BINARY).read_bytes()),
+            variables=variables,
             config=_json(inner / CONFIG),
             metadata=_json(folder / "metadata.json"),
             vocabulary=_vocabulary(inner),
@@ -90,7 +85,7 @@ class Files:
     sentencepieces: the parsed models of sources and of targets, or twice the same one.
     """
 
-    variables: Mapping[str, NDArray[Any]]
+    variables: dict[str, NDArray[Any]]
     config: Mapping[str, Any]
     metadata: Mapping[str, Any]
     vocabulary: Mapping[str, int]
@@ -144,7 +139,8 @@ class Files:
         return found + [
             f"{name} is not {other}; only shared tables can be imported"
             for name, other in same
-            if not np.array_equal(floats(self.variables, name), floats(self.variables, other))
+            if self.variables[name] is not self.variables[other]
+            and not np.array_equal(floats(self.variables, name), floats(self.variables, other))
         ]
 
 
@@ -160,12 +156,13 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
             pad=vocabulary.get(PAD, end), start=vocabulary[files.start], end=end, unknown=vocabulary[UNK]
         ),
     )
-    positions = floats(files.variables, "decoder/position_encodings/encodings")
-    longest = min(len(positions), max_length or len(positions))
+    num_positions = len(files.variables["decoder/position_encodings/encodings"])
+    longest = min(num_positions, max_length or num_positions)
+    config = _config(files.variables, len(order) + len(FIRST), longest)
     languages = (metadata.get("from_code"), metadata.get("to_code"))
     return ImportedModel(
-        config=_config(files.variables, len(order) + len(FIRST), longest),
-        state=_state(files, rows, positions[:longest]),
+        config=config,
+        state=_state(files.variables, config, rows, vocabulary),
         source_spm=reordered(source, order),
         target_spm=reordered(target, order),
         tags=tuple(piece for piece in order if is_tag(piece)),
@@ -175,74 +172,6 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
         ends_source=bool(files.config.get("add_source_eos", False)),
         languages=(str(languages[0]), str(languages[1])) if all(languages) else None,
     )
-
-
-# --- model.bin
-
-
-class _Reader:
-    """Reads numbers and texts one after another. Raises ValueError past the end."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    def number(self, kind: str) -> int:
-        """An unsigned number: B, H or I of `struct`."""
-        found: int = struct.unpack("<" + kind, self.bytes(struct.calcsize("<" + kind)))[0]
-        return found
-
-    def text(self) -> str:
-        """A text with its length before it and a zero byte after it."""
-        return bytes(self.bytes(self.number("H"))[:-1]).decode()
-
-    def bytes(self, count: int) -> memoryview:
-        if count > len(self._content) - self._at:
-            raise ValueError(f"{BINARY} is cut off")
-        self._at += count
-        return memoryview(self._content)[self._at - count : self._at]
-
-
-def read_variables(content: bytes) -> dict[str, NDArray[Any]]:
-    """All variables of a model.bin by name, as stored, aliases included. Raises ValueError."""
-    reader = _Reader(content)
-    version = reader.number("I")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{BINARY} has the format {version}; only {FORMAT_VERSION} can be imported: convert it again"
-        )
-    kind, _ = reader.text(), reader.number("I")
-    if kind != SPECIFICATION:
-        raise ValueError(f"{BINARY} holds a {kind}; only a {SPECIFICATION} can be imported")
-    variables: dict[str, NDArray[Any]] = {}
-    for _ in range(reader.number("I")):
-        name = reader.text()
-        shape = tuple(reader.number("I") for _ in range(reader.number("B")))
-        type_number, num_bytes = reader.number("B"), reader.number("I")
-        dtype = TYPES.get(type_number)
-        if dtype is None or math.prod(shape) * dtype.itemsize != num_bytes:
-            raise ValueError(f"{BINARY}: the size of {name} is not that of its shape")
-        values = np.frombuffer(reader.bytes(num_bytes), dtype).reshape(shape)
-        if type_number == BFLOAT16:
-            values = (values.astype("<u4") << 16).view("<f4")
-        variables[name] = values
-    for _ in range(reader.number("I")):
-        alias, name = reader.text(), reader.text()
-        if name not in variables:
-            raise ValueError(f"{BINARY}: {alias} stands for {name}, which is missing")
-        variables[alias] = variables[name]
-        if f"{name}_scale" in variables:
-            variables[f"{alias}_scale"] = variables[f"{name}_scale"]
-    return variables
-
-
-def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
-    """A variable in fp32. A quantised one is divided by its scale, of each row or of all rows. Raises KeyError."""
-    values = variables[name].astype(np.float32)
-    scale = variables.get(f"{name}_scale")
-    if scale is None:
-        return values
-    return values / scale.astype(np.float32).reshape(-1, *(1 for _ in values.shape[1:]))
 
 
 # --- other files
@@ -322,31 +251,41 @@ def _config(variables: Mapping[str, NDArray[Any]], vocab_size: int, max_length: 
     )
 
 
-def _state(files: Files, rows: list[int], positions: NDArray[np.float32]) -> dict[str, Tensor]:
-    """The state dict of our Transformer. Raises KeyError for a missing variable."""
-    variables = files.variables
+def _state(
+    variables: dict[str, NDArray[Any]], config: ModelConfig, rows: list[int], vocabulary: Mapping[str, int]
+) -> dict[str, Tensor]:
+    """The state dict of our Transformer, whose variables are removed. Raises KeyError for a missing one.
 
-    def read(name: str) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(floats(variables, name)))
+    rows: the foreign row of each of our ids.
+    """
 
+    def take(name: str) -> Tensor:
+        values = floats(variables, name)
+        del variables[name]
+        is_shared = any(values is other for other in variables.values())
+        return torch.from_numpy(values.copy() if is_shared else values)
+
+    for name in ("decoder/embeddings/weight", "decoder/projection/weight"):
+        del variables[name]  # they are the encoder's
     bias_name = "decoder/projection/bias"
-    bias = read(bias_name)[rows] if bias_name in variables else torch.zeros(len(rows))
+    bias = take(bias_name)[rows] if bias_name in variables else torch.zeros(len(rows))
     state = {
-        "embedding.weight": read("encoder/embeddings_0/weight")[rows],
-        "embedding.output_bias": masked_bias(bias, files.vocabulary),
-        "embedding.positions": torch.from_numpy(positions.copy()),
+        "embedding.weight": take("encoder/embeddings_0/weight")[rows],
+        "embedding.output_bias": masked_bias(bias, vocabulary),
+        "embedding.positions": take("decoder/position_encodings/encodings")[: config.max_length].clone(),
     }
-    for stack in ("encoder", "decoder"):
-        for layer in range(_num_layers(variables, stack)):
-            for part in ("weight", "bias"):
-                for names, their_name in joined_linears(stack, layer):
-                    values = read(f"{their_name}/{part}").chunk(len(names))
-                    state |= {
-                        f"{one}.{part}": value.clone() for one, value in zip(names, values, strict=True)
-                    }
-        is_final = f"{stack}/layer_norm/gamma" in variables
-        for ours, theirs in norm_names(stack, _num_layers(variables, stack), is_final=is_final):
-            state |= {f"{ours}.weight": read(f"{theirs}/gamma"), f"{ours}.bias": read(f"{theirs}/beta")}
+    for stack, num_layers in (
+        ("encoder", config.num_encoder_layers),
+        ("decoder", config.num_decoder_layers),
+    ):
+        for layer in range(num_layers):
+            for names, their_name in joined_linears(stack, layer):
+                for part in ("weight", "bias"):
+                    values = take(f"{their_name}/{part}").chunk(len(names))
+                    copies = values if len(names) == 1 else [value.clone() for value in values]
+                    state |= {f"{one}.{part}": value for one, value in zip(names, copies, strict=True)}
+        for ours, theirs in norm_names(stack, num_layers, is_final=f"{stack}/layer_norm/gamma" in variables):
+            state |= {f"{ours}.weight": take(f"{theirs}/gamma"), f"{ours}.bias": take(f"{theirs}/beta")}
     return state
 
 

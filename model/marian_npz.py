@@ -130,16 +130,16 @@ def _facts(options: Mapping[str, Any], vocab_size: int, end: int | None) -> dict
     }
 
 
-def _weights(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of Hugging Face. Raises KeyError for a missing one."""
+def _weights(arrays: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights by the names of Hugging Face, removed from `arrays`. Raises KeyError for a missing one."""
 
     def matrix(name: str) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(arrays[name].astype(np.float32).T))
+        return torch.from_numpy(np.ascontiguousarray(arrays.pop(name).astype(np.float32, copy=False).T))
 
     def vector(name: str) -> Tensor:
-        return torch.from_numpy(arrays[name].astype(np.float32).reshape(-1))
+        return torch.from_numpy(arrays.pop(name).astype(np.float32).reshape(-1))
 
-    embedding = torch.from_numpy(arrays["Wemb"].astype(np.float32))
+    embedding = torch.from_numpy(arrays.pop("Wemb").astype(np.float32, copy=False))
     bias = vector("decoder_ff_logit_out_b")
     weights = {
         "model.shared.weight": torch.cat([embedding, torch.zeros(1, embedding.size(1))]),

@@ -301,6 +301,16 @@ class Transformer(nn.Module):
         return torch.stack(weights)
 
 
+def empty_model(config: ModelConfig) -> Transformer:
+    """A model without memory for its parameters, which `load_state_dict(..., assign=True)` sets."""
+    with torch.device("meta"):
+        model = Transformer(config)
+    if config.positions == "sinusoidal":
+        positions = sinusoidal_positions(config.max_length, config.d_model)
+        model.embedding.register_buffer("positions", positions, persistent=False)
+    return model
+
+
 def source_padding(source: Tensor) -> Tensor | None:
     """`padding_mask`, or None if nothing is padded, which keeps the fused kernel on its fastest path."""
     mask = padding_mask(source)

@@ -10,9 +10,9 @@ import sys
 # Arguments of gc.set_threshold. The first is the number of new objects that starts a collection of generation 0. The
 # others are the numbers of collections of one generation that start a collection of the next. A request of 50,000
 # characters makes a million objects, and nearly all of them are freed without a collection. No request is served during
-# a collection. One of generation 1 visits up to 25,000 new objects, the product of the first two, in up to 50 ms. A full
-# one takes 0.1 s or more. If the first two are larger, the pauses are longer. If the third is smaller, full collections
-# come during requests. If it is larger, cyclic garbage stays longer.
+# a collection. One of generation 1 visits up to 25,000 new objects, the product of the first two, in up to 50 ms. A
+# full one takes 0.1 s or more. If the first two are larger, the pauses are longer. If the third is smaller, full
+# collections come during requests. If it is larger, cyclic garbage stays longer.
 COLLECT_AFTER = (5_000, 5, 4_000)
 # Seconds for which a thread may hold the GIL while the event loop's thread waits. If larger, responses are later. If
 # smaller, threads switch more often.
@@ -45,3 +45,9 @@ def return_memory() -> None:
     """Return freed memory to the system, if the C library can (glibc)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_memory() -> None:
+    """Free objects in reference cycles, and return the memory to the system. Takes 0.1 s or more."""
+    gc.collect()
+    return_memory()

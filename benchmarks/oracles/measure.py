@@ -72,7 +72,7 @@ def make_subject(
     variants = {PRECISION: write_variant(folder, weights_of(model), PRECISION)}
     request = BundleRequest(name, "0", "en", "de", (PRECISION,), FACTS)
     own = TransduceEngine(
-        Bundle(folder, make_manifest(model, request, variants, folder), ()), num_threads=num_threads
+        Bundle(folder, make_manifest(model.config, request, variants, folder), ()), num_threads=num_threads
     )
     peer = folder / "ctranslate2"
     write_ctranslate2(model, peer, "float32")

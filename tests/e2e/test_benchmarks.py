@@ -77,3 +77,20 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     assert {row["beam_size"] for row in result["arrivals"]} == {1, 4}
     assert all(row["ours_trials"] and row["peer_trials"] for row in result["arrivals"])
     assert output.with_suffix(".md").read_text("utf-8").startswith("# Engine")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads memory as Linux reports it")
+def test_the_import_benchmark(tmp_path: Path) -> None:
+    output = tmp_path / "imports.json"
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.imports", "--preset", "tiny"]
+    sizes = ["--vocab-size", "400", "--output", str(output)]
+    done = subprocess.run(
+        [*command, *sizes], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(output.read_text("utf-8"))
+    for name in ("huggingface", "ctranslate2"):
+        stages = ["read", "int8 graphs", "fp16 graphs", "golden sentences", "checking"]
+        assert list(result[name]["peak_mb"]) == stages
+        assert result[name]["largest_peak_mb"] == max(result[name]["peak_mb"].values()) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import struct
@@ -17,7 +18,8 @@ from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
-from model.ctranslate2_files import read_ctranslate2, read_variables
+from model.ctranslate2_binary import read_variables
+from model.ctranslate2_files import read_ctranslate2
 from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
@@ -133,6 +135,16 @@ def test_weights_of_int8_are_close(tmp_path: Path) -> None:
         assert bool(((found[name] - tensor).abs() <= 0.51 * step + 1e-6).all()), name
 
 
+def test_variables_that_are_stored_once_become_separate_tensors(tmp_path: Path) -> None:
+    """An untrained model has equal biases and norms. Safetensors refuses tensors with the same memory."""
+    write_argos(tmp_path / "untrained", num_steps=0)
+    with (tmp_path / "untrained" / "model" / "model.bin").open("rb") as file:
+        variables = read_variables(file)
+    assert len({id(values) for values in variables.values()}) < len(variables)
+    state = read_ctranslate2(tmp_path / "untrained").state
+    assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)
+
+
 def variables_file(name: str, shape: tuple[int, ...], type_number: int, content: bytes) -> bytes:
     """A model.bin with one variable."""
 
@@ -151,13 +163,15 @@ def variables_file(name: str, shape: tuple[int, ...], type_number: int, content:
     )
 
 
+def read_file(content: bytes) -> np.ndarray[Any, Any]:
+    return read_variables(io.BytesIO(content))["x"]
+
+
 def test_half_precision_of_both_kinds() -> None:
     values = np.array([1.5, -2.0, 0.125], np.float32)
-    half = read_variables(variables_file("x", (3,), 4, values.astype("<f2").tobytes()))["x"]
+    half = read_file(variables_file("x", (3,), 4, values.astype("<f2").tobytes()))
     brain = (values.view("<u4") >> 16).astype("<u2").tobytes()
-    assert (
-        half.tolist() == read_variables(variables_file("x", (3,), 5, brain))["x"].tolist() == values.tolist()
-    )
+    assert half.tolist() == read_file(variables_file("x", (3,), 5, brain)).tolist() == values.tolist()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from importlib import import_module
@@ -17,7 +18,8 @@ from export.huggingface_writer import dimension_order
 from export.portable import FormatError
 from model.checkpoint import TOKENIZER, load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, preset
-from model.ctranslate2_files import read_ctranslate2, read_variables
+from model.ctranslate2_binary import read_variables
+from model.ctranslate2_files import read_ctranslate2
 from model.imported import ImportedModel
 from model.marian import marian_positions, read_marian
 from model.search import beam_search, greedy_search, pad
@@ -173,7 +175,8 @@ def test_model_bin_has_the_variables_of_ctranslate2s_own_converter(
 ) -> None:
     write_ctranslate2(model, tmp_path / "theirs", "float32")
     reference, found = (
-        read_variables((folder / "model.bin").read_bytes()) for folder in (tmp_path / "theirs", converted)
+        read_variables(io.BytesIO((folder / "model.bin").read_bytes()))
+        for folder in (tmp_path / "theirs", converted)
     )
     assert reference.keys() == found.keys()
     for name, values in reference.items():

@@ -106,7 +106,7 @@ def load_tiny_runner(
 ) -> LoadedRunner:
     """The server's runner for one variant of a model, without the other files of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
-    manifest = make_manifest(model, request(), {precision: variant}, folder)
+    manifest = make_manifest(model.config, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(
         bundle,

@@ -30,7 +30,7 @@ def aligned_runner(
 ) -> LoadedRunner:
     """A runner for graphs with this alignment."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
-    manifest = make_manifest(model, request(), {precision: variant}, folder)
+    manifest = make_manifest(model.config, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels=kernels)
 

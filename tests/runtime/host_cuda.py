@@ -191,4 +191,4 @@ def load_both(
 def one_variant(model: Transformer, precision: Precision, folder: Path) -> Bundle:
     """A bundle that has only graphs."""
     variant = write_variant(folder, weights_of(model), precision)
-    return Bundle(folder, make_manifest(model, request(), {precision: variant}, folder), ())
+    return Bundle(folder, make_manifest(model.config, request(), {precision: variant}, folder), ())

@@ -26,7 +26,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("bundle")
     model = random_model(max_length=16)
     variants = {name: write_variant(folder, weights_of(model), name) for name in request().precisions}
-    return Bundle(folder, make_manifest(model, request(), variants, folder), ())
+    return Bundle(folder, make_manifest(model.config, request(), variants, folder), ())
 
 
 def only(bundle: Bundle, *precisions: str) -> Bundle:
