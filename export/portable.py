@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
+from app.bundle import WEIGHTS, DecodingDefaults, load_bundle
 from export.bundle_writer import DEFAULT_DECODING
 from model.checkpoint import TARGET_TOKENIZER, TOKENIZER, CheckpointError, load_model
 from model.imported import FIRST
@@ -41,23 +41,26 @@ class PortableModel:
     languages: tuple[str, str] | None = None
 
 
-def read_portable(folder: Path) -> PortableModel:
-    """Read a checkpoint, or the fp16 weights of a bundle.
+def read_bundle(folder: Path) -> PortableModel:
+    """Read the fp16 weights of a bundle.
 
-    Raises CheckpointError, BundleError, and FormatError for a vocabulary without our special pieces.
+    Raises BundleError, CheckpointError, and FormatError for a vocabulary without our special pieces.
     """
-    if (folder / MANIFEST).is_file():
-        manifest = load_bundle(folder).manifest
-        pair = manifest.language_pairs[0]
-        return PortableModel(
-            model=load_model(folder / WEIGHTS),
-            pieces=_pieces(folder / "source.spm"),
-            source_spm=folder / "source.spm",
-            target_spm=folder / "target.spm",
-            decoding=manifest.decoding,
-            ends_source=manifest.ends_source,
-            languages=(pair.source, pair.target),
-        )
+    manifest = load_bundle(folder).manifest
+    pair = manifest.language_pairs[0]
+    return PortableModel(
+        model=load_model(folder / WEIGHTS),
+        pieces=_pieces(folder / "source.spm"),
+        source_spm=folder / "source.spm",
+        target_spm=folder / "target.spm",
+        decoding=manifest.decoding,
+        ends_source=manifest.ends_source,
+        languages=(pair.source, pair.target),
+    )
+
+
+def read_checkpoint(folder: Path) -> PortableModel:
+    """Read a checkpoint. Raises CheckpointError, and FormatError for a vocabulary without our special pieces."""
     model = load_model(folder)
     source, target = folder / TOKENIZER, folder / TARGET_TOKENIZER
     pieces = _pieces(source)

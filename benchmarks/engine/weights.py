@@ -58,7 +58,9 @@ def prepare(
         ours, peer = folder / f"{name}-{precision}", folder / f"{name}-{precision}-peer"
         ours.mkdir(parents=True)
         request = BundleRequest(name, "0", "en", "de", (precision,), _facts())
-        manifest = make_manifest(model.config, request, {precision: write_variant(ours, weights, precision)}, ours)
+        manifest = make_manifest(
+            model.config, request, {precision: write_variant(ours, weights, precision)}, ours
+        )
         if is_endless:
             special_ids = manifest.special_ids.model_copy(update={"eos": NO_END})
             manifest = manifest.model_copy(update={"special_ids": special_ids})
