@@ -123,10 +123,10 @@ def run_export(args: argparse.Namespace) -> int:
         raise ValueError(f"{', '.join(given)}: only a bundle has this; leave it out with --to {args.to}")
     from export.ctranslate2_writer import write_ctranslate2
     from export.huggingface_writer import write_huggingface
-    from export.portable import read_portable, write_new_folder
+    from export.portable import read_bundle, read_checkpoint, write_new_folder
 
     write = write_ctranslate2 if args.to == "ctranslate2" else write_huggingface
-    portable = read_portable(args.bundle or args.checkpoint)
+    portable = read_bundle(args.bundle) if args.bundle else read_checkpoint(args.checkpoint)
     write_new_folder(args.output, lambda folder: write(portable, folder))
     size = sum(path.stat().st_size for path in args.output.iterdir())
     print(f"{args.output}: {len(list(args.output.iterdir()))} files, {size / 1e6:.1f} MB")

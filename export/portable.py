@@ -41,24 +41,31 @@ class PortableModel:
     languages: tuple[str, str] | None = None
 
 
-def read_portable(folder: Path) -> PortableModel:
-    """Read a checkpoint, or the fp16 weights of a bundle. folder: the checkpoint, the bundle, or the bundle's weights.
+def read_bundle(folder: Path) -> PortableModel:
+    """Read the fp16 weights of a bundle.
+
+    Raises BundleError, CheckpointError, and FormatError for a vocabulary without our special pieces.
+    """
+    manifest = load_bundle(folder).manifest
+    pair = manifest.language_pairs[0]
+    return PortableModel(
+        model=load_model(folder / WEIGHTS),
+        pieces=_pieces(folder / "source.spm"),
+        source_spm=folder / "source.spm",
+        target_spm=folder / "target.spm",
+        decoding=manifest.decoding,
+        ends_source=manifest.ends_source,
+        languages=(pair.source, pair.target),
+    )
+
+
+def read_checkpoint(folder: Path) -> PortableModel:
+    """Read a checkpoint, or the folder `weights` of a bundle.
 
     Raises CheckpointError, BundleError, and FormatError for a vocabulary without our special pieces.
     """
-    bundle = folder.parent if folder.name == WEIGHTS and not (folder / TOKENIZER).exists() else folder
-    if (bundle / MANIFEST).is_file():
-        manifest = load_bundle(bundle).manifest
-        pair = manifest.language_pairs[0]
-        return PortableModel(
-            model=load_model(bundle / WEIGHTS),
-            pieces=_pieces(bundle / "source.spm"),
-            source_spm=bundle / "source.spm",
-            target_spm=bundle / "target.spm",
-            decoding=manifest.decoding,
-            ends_source=manifest.ends_source,
-            languages=(pair.source, pair.target),
-        )
+    if folder.name == WEIGHTS and (folder.parent / MANIFEST).is_file():
+        return read_bundle(folder.parent)
     model = load_model(folder)
     source, target = folder / TOKENIZER, folder / TARGET_TOKENIZER
     pieces = _pieces(source)

@@ -287,6 +287,22 @@ def test_options_of_a_bundle_are_refused_for_other_formats(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_checkpoint_is_no_bundle(
+    untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "export",
+        "--bundle",
+        str(untrained),
+        "--to",
+        "ctranslate2",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert main(arguments) == 78
+    assert "manifest.json is missing" in capsys.readouterr().err
+
+
 def test_a_bundle_needs_its_options_and_a_checkpoint(
     untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
