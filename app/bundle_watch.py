@@ -32,7 +32,7 @@ class BundleWatch:
         reload_model: Callable[[str], Awaitable[object]],
         reload_all: Callable[[], None],
     ) -> None:
-        """Look for changes until cancelled. Whoever reloads logs what is wrong with a bundle.
+        """Look for changes until cancelled. The functions that reload log what is wrong with a bundle.
 
         served: the manifests of the served models, by folder. reload_model: reloads the model of this name; raises
         ServiceError. reload_all: reads all bundles again.

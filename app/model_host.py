@@ -208,7 +208,7 @@ class ModelHost:
                 failure = {**fields, "problem": problem_of(error)}
                 log_event(logger, logging.ERROR, "reload_failed", error=cause, fields=dict(failure))
                 replaced.set_exception(error)
-                replaced.exception()  # marks it as retrieved: nobody waits for a reload by signal
+                replaced.exception()  # marks it as retrieved: no task awaits a reload by signal
                 return
             old, self._models = self.models, models
             self._service.replace_models(models)

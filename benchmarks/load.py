@@ -13,7 +13,7 @@ import json
 import random
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -87,6 +87,11 @@ def make_request(number: int, text: str, *, pair: tuple[str, str], beam_size: in
         "beam_size": beam_size,
         "timeout_ms": TIMEOUT_MS,
     }
+    return request_of(number, fields, beam_size=beam_size)
+
+
+def request_of(number: int, fields: Mapping[str, object], *, beam_size: int = 0) -> Request:
+    """Prepare the bytes of a request with these fields. beam_size: for the report; 0 if the server chooses it."""
     body = json.dumps(fields, ensure_ascii=False).encode()
     return Request(
         number, beam_size, body, _HEAD.format(path=PATH, host=HOST, length=len(body)).encode() + body

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
@@ -32,6 +36,22 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(found))
 """
+
+
+def measured(module: str, measure: Callable[[], object]) -> dict[str, Any]:
+    """Describe the machine, call `measure`, and return the content of a result file.
+
+    module: of the benchmark, as in `python -m MODULE`. The command line is that of this process.
+    """
+    machine = describe_machine()
+    figures = measure()
+    return {
+        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine,
+        "versions": versions(sys.executable),
+        "figures": figures,
+    }
 
 
 def describe_machine() -> dict[str, object]:

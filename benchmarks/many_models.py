@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import json
 import random
-import shlex
 import shutil
 import sys
 import tempfile
@@ -29,8 +28,8 @@ import psutil
 from app.known_models import read_model
 from app.settings import Settings
 from benchmarks.cache import summary
-from benchmarks.load import HOST, PATH, TIMEOUT_MS, Connection, LoadError, Request, TimedAnswer
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.load import TIMEOUT_MS, Connection, LoadError, Request, TimedAnswer, request_of
+from benchmarks.machine import ROOT, measured
 from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
@@ -93,9 +92,7 @@ def requests_of(names: Sequence[str], exponent: float) -> Iterator[Request]:
     while True:
         (name,) = draw.choices(names, weights)
         fields = {"text": draw.choice(sentences), "source": "en", "target": "de", "model": name}
-        body = json.dumps({**fields, "timeout_ms": TIMEOUT_MS}, ensure_ascii=False).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        yield Request(number, 0, body, f"{head}\r\n\r\n".encode() + body)
+        yield request_of(number, {**fields, "timeout_ms": TIMEOUT_MS})
         number += 1
 
 
@@ -199,6 +196,17 @@ def measure_resident(folder: Path, names: Sequence[str], load: Load) -> dict[str
         }
 
 
+def measure(num_copies: int, num_loaded: int, load: Load) -> dict[str, dict[str, object]]:
+    """Measure both servers."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        names = write_copies(folder, num_copies)
+        return {
+            "budget": measure_budget(folder, names, num_loaded, load),
+            "resident": measure_resident(folder, names[:num_loaded], load),
+        }
+
+
 def table(figures: dict[str, dict[str, object]]) -> str:
     """The figures as a Markdown table."""
     budget, resident = figures["budget"], figures["resident"]
@@ -231,23 +239,10 @@ def main() -> None:
     parser.add_argument("--exponent", type=float, default=1.2, help="of the Zipf distribution (default: 1.2)")
     args = parser.parse_args()
     load = Load(args.clients, args.seconds, args.exponent)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        names = write_copies(folder, args.bundles)
-        figures = {
-            "budget": measure_budget(folder, names, args.loaded, load),
-            "resident": measure_resident(folder, names[: args.loaded], load),
-        }
-    shown = table(figures)
+    result = measured("benchmarks.many_models", lambda: measure(args.bundles, args.loaded, load))
+    shown = table(result["figures"])
     print(shown)
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.many_models", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "load": vars(args) | {"output": str(args.output)},
-        "figures": figures,
-    }
+    result["load"] = vars(args) | {"output": str(args.output)}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     args.output.with_suffix(".md").write_text(shown + "\n", "utf-8")
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shlex
-import shutil
 import statistics
 import sys
 import tempfile
@@ -21,36 +19,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cache import PAIR
-from benchmarks.load import HOST, PATH, TIMEOUT_MS, Request, closed_loop
-from benchmarks.machine import ROOT, commit, describe_machine, versions
-from benchmarks.server_process import NO_CACHE, Command, Process, serve_command
+from benchmarks.load import TIMEOUT_MS, Request, closed_loop, request_of
+from benchmarks.machine import measured
+from benchmarks.many_models import write_copies
+from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "model_shares.json"
-BUNDLE = ROOT / "bundles" / "en-de"
-NAMES = ("first", "second")
+# The cases of the round in which both models are loaded.
+BOTH = ("both, first", "both, second")
 NUM_CLIENTS = 32  # of each loaded model
-
-
-def put_copy(bundle: Path, folder: Path, name: str) -> None:
-    """Put a copy of a bundle there whose model has this name."""
-    shutil.copytree(bundle, folder)
-    file = folder / "manifest.json"
-    manifest = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps({**manifest, "name": name}), "utf-8")
 
 
 def requests_to(name: str) -> list[Request]:
     """A request for each of the benchmark's sentences, to this model."""
-    requests = []
-    for number, text in enumerate(read_sentences()):
-        fields = {"text": text, "source": PAIR[0], "target": PAIR[1], "model": name, "timeout_ms": TIMEOUT_MS}
-        body = json.dumps(fields).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
-        requests.append(
-            Request(number, 0, body, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        )
-    return requests
+    fields = {"source": PAIR[0], "target": PAIR[1], "model": name, "timeout_ms": TIMEOUT_MS}
+    return [request_of(number, {"text": text, **fields}) for number, text in enumerate(read_sentences())]
 
 
 async def rates(port: int, names: Sequence[str], seconds: float) -> list[float]:
@@ -65,35 +49,28 @@ async def rates(port: int, names: Sequence[str], seconds: float) -> list[float]:
     return list(await asyncio.gather(*(rate(name) for name in names)))
 
 
-def serve_both(folder: Path) -> Command:
-    """The command of a server with every bundle of a folder."""
-    only = serve_command(sys.executable, None, NO_CACHE)
-    return Command(lambda port: [*only.arguments(port), "--bundles", str(folder)], only.environment)
-
-
 def measure(seconds: float, num_rounds: int) -> dict[str, object]:
     """Measure the rates in rounds. Figures are medians of the rounds."""
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for name in NAMES:
-            put_copy(BUNDLE, folder / name, name)
-        only = serve_command(sys.executable, folder / NAMES[0], NO_CACHE)
-        with Process(serve_both(folder)) as both, Process(only) as single:
+        first, second = write_copies(folder, 2)
+        everything = serve_command(sys.executable, None, {**NO_CACHE, "bundles": str(folder)})
+        only = serve_command(sys.executable, folder / first, NO_CACHE)
+        with Process(everything) as both, Process(only) as single:
             for _ in range(num_rounds):
                 cases = {
-                    "only model of its server": (single, NAMES[:1]),
-                    "first alone": (both, NAMES[:1]),
-                    "second alone": (both, NAMES[1:]),
-                    "both": (both, NAMES),
+                    ("only model of its server",): (single, (first,)),
+                    ("first alone",): (both, (first,)),
+                    ("second alone",): (both, (second,)),
+                    BOTH: (both, (first, second)),
                 }
-                for case, (server, names) in cases.items():
-                    for name, rate in zip(
-                        names, asyncio.run(rates(server.port, names, seconds)), strict=True
-                    ):
-                        found.setdefault(f"{case}, {name}" if case == "both" else case, []).append(rate)
+                for labels, (server, names) in cases.items():
+                    measured_rates = asyncio.run(rates(server.port, names, seconds))
+                    for label, rate in zip(labels, measured_rates, strict=True):
+                        found.setdefault(label, []).append(rate)
     medians = {case: statistics.median(values) for case, values in found.items()}
-    together = [medians[f"both, {name}"] for name in NAMES]
+    together = [medians[case] for case in BOTH]
     return {
         "requests_per_s": {case: [round(value, 1) for value in values] for case, values in found.items()},
         "smaller_of_larger_rate": round(min(together) / max(together), 3),
@@ -109,15 +86,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="duration of each case (default: 6)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default: 3)")
     args = parser.parse_args()
-    figures = measure(args.seconds, args.rounds)
-    print(json.dumps(figures, indent=1))
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.model_shares", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": figures,
-    }
+    result = measured("benchmarks.model_shares", lambda: measure(args.seconds, args.rounds))
+    print(json.dumps(result["figures"], indent=1))
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

@@ -14,7 +14,6 @@ import asyncio
 import itertools
 import json
 import random
-import shlex
 import sys
 import time
 from collections import Counter
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cache import PAIR, summary
-from benchmarks.load import HOST, Request, closed_loop, make_request
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.load import HOST, Request, closed_loop, make_request, request_of
+from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
@@ -85,13 +84,14 @@ async def flood(
 
 def with_deadline(requests: Sequence[Request], timeout_ms: int) -> list[Request]:
     """The same requests with another deadline."""
-    changed = []
-    for request in requests:
-        body = json.dumps({**json.loads(request.body), "timeout_ms": timeout_ms}).encode()
-        head = request.content.partition(b"Content-Length: ")[0]
-        content = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-        changed.append(Request(request.number, request.beam_size, body, content))
-    return changed
+    return [
+        request_of(
+            request.number,
+            {**json.loads(request.body), "timeout_ms": timeout_ms},
+            beam_size=request.beam_size,
+        )
+        for request in requests
+    ]
 
 
 def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: float) -> dict[str, object]:
@@ -131,14 +131,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="duration of each pass (default: 10)")
     parser.add_argument("--beam-size", type=int, default=4, help="beam size of each request (default: 4)")
     args = parser.parse_args()
-    figures = measure(args.bundle, beam_size=args.beam_size, timeout_ms=args.timeout_ms, seconds=args.seconds)
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.overload", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": figures,
-    }
+    result = measured(
+        "benchmarks.overload",
+        lambda: measure(
+            args.bundle, beam_size=args.beam_size, timeout_ms=args.timeout_ms, seconds=args.seconds
+        ),
+    )
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

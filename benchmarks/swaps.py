@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import json
 import random
-import shlex
 import shutil
 import signal
 import sys
@@ -30,8 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cache import PAIR, summary
-from benchmarks.load import HOST, PATH, TIMEOUT_MS, Connection, LoadError, Request, TimedAnswer, closed_loop
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.load import (
+    TIMEOUT_MS,
+    Connection,
+    LoadError,
+    Request,
+    TimedAnswer,
+    closed_loop,
+    request_of,
+)
+from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
@@ -66,10 +73,7 @@ def make_requests() -> list[Request]:
     for number, start in enumerate(range(0, len(sentences), SENTENCES_A_REQUEST)):
         texts = sentences[start : start + SENTENCES_A_REQUEST]
         fields = {"text": texts, "source": PAIR[0], "target": PAIR[1], "timeout_ms": TIMEOUT_MS}
-        body = json.dumps(fields).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
-        content = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        requests.append(Request(number, 0, body, content))
+        requests.append(request_of(number, fields))
     return requests
 
 
@@ -215,15 +219,11 @@ def main() -> None:
         "--share", type=float, default=0.7, help="load as a share of the capacity (default: 0.7)"
     )
     args = parser.parse_args()
-    figures = measure(args.old, args.new, seconds=args.seconds, num_swaps=args.swaps, share=args.share)
-    print(json.dumps(figures, indent=1))
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.swaps", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": figures,
-    }
+    result = measured(
+        "benchmarks.swaps",
+        lambda: measure(args.old, args.new, seconds=args.seconds, num_swaps=args.swaps, share=args.share),
+    )
+    print(json.dumps(result["figures"], indent=1))
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -97,15 +97,8 @@ class Detokeniser:
             ]
             finished = whole[0].segments[index]
             found.append(
-                TranslatedSegment(
-                    source=TextSpan(*finished.source),
-                    target=TextSpan(*finished.target),
-                    hypotheses=tuple(ranked),
-                    has_looped=any(part.result is not None and part.result.has_looped for part in job.parts),
-                    is_part=finished.is_part,
-                    fallbacks=finished.fallbacks,
-                    changed_numbers=finished.changed_numbers,
-                    source_tokens=tuple(chain.from_iterable(sources)) if request.attention else (),
+                segment_of(
+                    job.parts, finished, ranked, chain.from_iterable(sources) if request.attention else ()
                 )
             )
         return Translation(
@@ -256,6 +249,25 @@ class Detokeniser:
                 PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens, source_tokens)
             )
         return tuple(scores)
+
+
+def segment_of(
+    parts: Iterable[Part],
+    finished: FinishedSegment,
+    hypotheses: Iterable[SegmentHypothesis],
+    source_tokens: Iterable[TextSpan],
+) -> TranslatedSegment:
+    """Return a segment of the answer. parts: all that were decoded for it. hypotheses: the best first."""
+    return TranslatedSegment(
+        source=TextSpan(*finished.source),
+        target=TextSpan(*finished.target),
+        hypotheses=tuple(hypotheses),
+        has_looped=any(part.result is not None and part.result.has_looped for part in parts),
+        is_part=finished.is_part,
+        fallbacks=finished.fallbacks,
+        changed_numbers=finished.changed_numbers,
+        source_tokens=tuple(source_tokens),
+    )
 
 
 def score_of(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:

@@ -244,7 +244,7 @@ class ModelPool:
         self._freed.set()
 
     def _release(self, model: PooledModel) -> None:
-        """End a use of a model. A load that nobody waits for any more gives up its place in the queue for memory."""
+        """End a use of a model. A load without waiting requests leaves the queue for memory."""
         model.num_users -= 1
         model.last_used = next(self._uses)
         if not model.num_users:

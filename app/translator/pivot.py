@@ -24,7 +24,7 @@ from app.text.segmentation import Span, fitting_spans
 from app.text.segments import Fallback, repair
 from app.text.tokenizer import Encoded
 from app.translator.jobs import Phases, SegmentJob, TextPlan, spans_of, submissions
-from app.translator.languages import ResolvedLanguage
+from app.translator.languages import Languages, ResolvedLanguage
 from app.translator.live_text import LiveSegment
 from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
@@ -93,35 +93,33 @@ class PivotPlan(NamedTuple):
 class PivotTranslator:
     """Translates one language pair through another language, with two loaded models. Runs on the event loop."""
 
-    def __init__(self, first: Translator, last: Translator, languages: tuple[str, str, str]) -> None:
-        """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
+    def __init__(
+        self, first: Translator, last: Translator, *, languages: Languages, pivot: LanguagePair
+    ) -> None:
+        """first, last: the models into the pivot and out of it. languages: of the whole pair. pivot: of `last`."""
         self._first = first
-        self.last = last
-        self._source, self.pivot, self._target = languages
-        into = first.languages.pair(self._source, self.pivot)
-        self.pair = LanguagePair(source=self._source, target=self._target, source_prefix=into.source_prefix)
-        out_of = last.languages.pair(self.pivot, self._target)
-        self._pivot_language = ResolvedLanguage(out_of, self.pivot, 1.0)
-        self._languages = first.languages.of_pairs([self.pair])
+        self._last = last
+        self._pivot = pivot.source
+        self._pivot_language = ResolvedLanguage(pivot, pivot.source, 1.0)
+        self._languages = languages
         self._planner = first.planner.for_languages(self._languages)
-        self._detokeniser = PivotDetokeniser(first.detokeniser, last.detokeniser, self.pivot)
+        self._detokeniser = PivotDetokeniser(first.detokeniser, last.detokeniser, self._pivot)
 
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """Translate every text, as `Translator.translate` does.
 
-        The deadline covers both halves. Admission counts the work of both.
+        The deadline covers both halves. Admission counts the work of both. `PivotedPair` checks the languages first.
         """
-        self._languages.check(request.source, request.target)
         first_request = self._first_request(request)
         check_options(first_request.options or self._first.default_options, self._first.bounds)
-        check_options(request.options or self.last.default_options, self.last.bounds)
-        with self._first.reserve(first_request) as ticket, self.last.reserve(request) as last_ticket:
+        check_options(request.options or self._last.default_options, self._last.bounds)
+        with self._first.reserve(first_request) as ticket, self._last.reserve(request) as last_ticket:
             started = time.monotonic()
             if request.source is None:
                 await self._languages.wait_for_detector()
-            plan = await self.last.run(request, lambda: self._plan(first_request, request))
+            plan = await self._last.run(request, lambda: self._plan(first_request, request))
             tokenise_s = time.monotonic() - started
             first_jobs = [job.first for job in plan.jobs]
             ticket.finalize(submissions(first_jobs))
@@ -136,7 +134,7 @@ class PivotTranslator:
                 last_ticket.finalize(submissions(first_jobs))  # the pivot's sentences are about as long
                 text_s = await self._stream(plan, observer)
             decoded = time.monotonic()
-            translations = await self.last.run(
+            translations = await self._last.run(
                 request, lambda: tuple(self._detokeniser.translation(text, request) for text in plan.texts)
             )
             text_s += time.monotonic() - decoded
@@ -146,7 +144,7 @@ class PivotTranslator:
         """Return the request for the first model. It has the languages of the whole way."""
         options = request.options
         if options is not None:
-            defaults = self.last.default_options
+            defaults = self._last.default_options
             changes = {
                 name: value
                 for name in SEARCH_OPTIONS
@@ -169,7 +167,7 @@ class PivotTranslator:
     def _plan(self, first_request: TranslationRequest, request: TranslationRequest) -> PivotPlan:
         """Parse, split and tokenise the texts. Raises the errors of `Planner.plan`."""
         first = self._planner.plan(first_request, request)
-        last = Leg(self.last, self.last.planner.prepared(request))
+        last = Leg(self._last, self._last.planner.prepared(request))
         prefixes = request.target_prefixes or ("",) * len(first.texts)
         texts = [
             PivotTextPlan(text, self._jobs(first.prepared, text, prefix.strip()))
@@ -180,8 +178,8 @@ class PivotTranslator:
     def _jobs(self, prepared: PreparedRequest, text: TextPlan, prefix: str) -> tuple[PivotJob, ...]:
         """Return the segments of a text, with placeholders for glossary terms."""
         whole = text.parsed_text
-        into = replace(whole, options=whole.options._replace(target_language=self.pivot))
-        out_of = replace(whole, options=whole.options._replace(source_language=self.pivot))
+        into = replace(whole, options=whole.options._replace(target_language=self._pivot))
+        out_of = replace(whole, options=whole.options._replace(source_language=self._pivot))
         jobs = []
         for index, job in enumerate(text.jobs):
             job.parsed_text = into
@@ -201,7 +199,7 @@ class PivotTranslator:
 
     def _last_job(self, prepared: PreparedRequest, job: PivotJob) -> SegmentJob:
         """Return a job for the pivot's text of a segment: one sentence, or as many parts as the model needs."""
-        first, planner = job.first, self.last.planner
+        first, planner = job.first, self._last.planner
         pair = self._pivot_language.pair
         assert first.best is not None
         assert pair is not None
@@ -230,7 +228,7 @@ class PivotTranslator:
     async def _run(self, plan: PivotPlan, work: Callable[[], None]) -> float:
         """Run `work`, as `Translator.run` does. Returns its seconds."""
         started = time.monotonic()
-        await self.last.run(plan.last.prepared.request, work)
+        await self._last.run(plan.last.prepared.request, work)
         return time.monotonic() - started
 
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
@@ -256,7 +254,7 @@ class PivotTranslator:
             return job.parsed_text.preview(first.segment, text)
 
         is_greedy = last.parts[0].options.beam_size == 1
-        live = LiveSegment(observer, indices, self.last.target_tokenizer, show, is_greedy=is_greedy)
+        live = LiveSegment(observer, indices, self._last.target_tokenizer, show, is_greedy=is_greedy)
         text_s += await plan.last.decode([last], live if len(last.parts) == 1 else None)
         live.finish(self._detokeniser.render(job), self._detokeniser.finish_reason(job))
         return text_s
@@ -271,8 +269,7 @@ class PivotTranslator:
             num_sentences=len(jobs),
             num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
             timings=timings_of(Phases.slowest([job.phases for job in jobs]), tokenise_s, text_s),
-            model=self.last.version,
-            models=tuple(dict.fromkeys((self._first.version, self.last.version))),
+            model=self._last.version,
             translations=translations,
         )
 
@@ -285,9 +282,9 @@ class PivotedPair:
     ) -> None:
         """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
         self._first, self.last = first, last
-        self._way = languages
         source, self.pivot, target = languages
         into = first.languages.pair(source, self.pivot)
+        self._out_of = last.languages.pair(self.pivot, target)
         self.pair = LanguagePair(source=source, target=target, source_prefix=into.source_prefix)
         self._languages = first.languages.of_pairs([self.pair])
 
@@ -310,8 +307,11 @@ class PivotedPair:
         started = time.monotonic()
         async with self._first.held_with(self.last, request.deadline) as (first, last):
             load_s = time.monotonic() - started
-            result = await PivotTranslator(first, last, self._way).translate(request, observer)
-        return replace(result, timings=result.timings._replace(load=load_s * 1000)) if needs_load else result
+            translator = PivotTranslator(first, last, languages=self._languages, pivot=self._out_of)
+            result = await translator.translate(request, observer)
+        if needs_load:
+            result = replace(result, timings=result.timings._replace(load=load_s * 1000))
+        return replace(result, models=self.versions)
 
 
 # Whatever translates a pair of languages.

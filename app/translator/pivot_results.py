@@ -29,13 +29,12 @@ from app.text.segments import (
     source_as_translation,
     with_numbers_restored,
 )
-from app.translator.detokeniser import Detokeniser, score_of
+from app.translator.detokeniser import Detokeniser, score_of, segment_of
 from app.translator.jobs import Part, Phases, SegmentJob, TextPlan, joint_reason
 from app.translator.request import (
     SegmentHypothesis,
     TextSpan,
     Token,
-    TranslatedSegment,
     Translation,
     TranslationRequest,
 )
@@ -145,7 +144,7 @@ class PivotDetokeniser:
                 for joined, finished in zip(ranked, whole[: job.finished[1].num_hypotheses], strict=False)
             ]
             spans = _source_spans(request, job, ranked[0][index]) if request.attention else []
-            segments.append(_segment(job, whole[0].segments[index], hypotheses, spans))
+            segments.append(segment_of(job.parts, whole[0].segments[index], hypotheses, spans))
         return Translation(
             whole[0].text,
             tuple(each.text for each in whole),
@@ -249,24 +248,6 @@ def _source_spans(request: TranslationRequest, job: PivotJob, joined: JoinedSegm
         TextSpan(*job.parsed_text.source_range(job.first.segment, start, end))
         for start, end in joined.attention.source
     ]
-
-
-def _segment(
-    job: PivotJob,
-    finished: FinishedSegment,
-    hypotheses: Sequence[SegmentHypothesis],
-    source_tokens: Sequence[TextSpan],
-) -> TranslatedSegment:
-    return TranslatedSegment(
-        source=TextSpan(*finished.source),
-        target=TextSpan(*finished.target),
-        hypotheses=tuple(hypotheses),
-        has_looped=any(part.result is not None and part.result.has_looped for part in job.parts),
-        is_part=finished.is_part,
-        fallbacks=finished.fallbacks,
-        changed_numbers=finished.changed_numbers,
-        source_tokens=tuple(source_tokens),
-    )
 
 
 def _reason(job: PivotJob, joined: JoinedSegment, *, keeps_source: bool) -> FinishReason:
