@@ -46,11 +46,12 @@ from app.model_host import ModelHost
 from app.model_starter import BundleLoader, BundleLoads
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
+from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.secret_settings import read_admin_token, read_api_keys
 from app.settings import Settings, load_settings
 from app.stores.usage import UsageCounter
-from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options
+from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class Application:
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
-        self.service = Service(self.metrics, glossaries(settings))
+        self.tracing = tracing(settings)
+        self.service = Service(self.metrics, glossaries(settings), self.tracing)
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
@@ -98,6 +100,7 @@ class Application:
             docs_url=None,
             redoc_url=None,
             lifespan=lambda _app: self.lifespan(),
+            telemetry=OFF if self.tracing is None else self.tracing.telemetry,
         )
         app.router.redirect_slashes = False
         limits = request_limits(settings)
@@ -130,7 +133,7 @@ class Application:
             larger=larger,
             allowed_origins=settings.cors_origins,
         )
-        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
+        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS, tracing=self.tracing)
         if settings.cors_origins:
             app.add_middleware(CrossOrigin, origins=settings.cors_origins)
         if settings.trusted_proxies:  # added last, so outermost: all others see the caller's address
@@ -150,6 +153,8 @@ class Application:
                 await self._document_jobs.close()
             await self.host.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
+            if self.tracing is not None:
+                await self.tracing.close()
 
     async def _become_ready(self) -> None:
         """Load, check, warm up and open the server, or report why it cannot serve."""

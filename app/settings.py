@@ -97,6 +97,17 @@ class Settings(BaseSettings):
         description="with TRANSDUCE_MODEL_MEMORY: names of models or of their folders, separated by commas, that are "
         "loaded at the start; none: the first model",
     )
+    traces_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+",
+        description="URL that receives traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; unset: none",
+    )
+    traces_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="share of the requests without a `traceparent` header that are traced",
+    )
     watch: bool = Field(False, description="whether a model is reloaded when its bundle changes")
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from app.errors import NotReady
 from app.observability.metrics import Metrics
+from app.observability.tracing import Tracing
 from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
 from app.translator import Models
@@ -31,8 +32,10 @@ class Phase(StrEnum):
 class Service:
     """The state shared by all requests. Every method is called on the event loop."""
 
-    def __init__(self, metrics: Metrics, glossaries: GlossaryStore) -> None:
+    def __init__(self, metrics: Metrics, glossaries: GlossaryStore, tracing: Tracing | None = None) -> None:
+        """tracing: None if requests are not traced."""
         self.metrics = metrics
+        self.tracing = tracing
         self.glossaries = glossaries
         self.phase = Phase.LOADING
         self._models: Models | None = None

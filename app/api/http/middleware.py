@@ -26,6 +26,7 @@ from app.api.http.request_head import PROBES, request_id_of
 from app.errors import InvalidRequest, NotReady, RequestCancelled, ServiceError
 from app.observability.logging import log_event
 from app.observability.metrics import Metrics
+from app.observability.tracing import Tracing
 
 logger = logging.getLogger("app.http")
 
@@ -33,10 +34,14 @@ logger = logging.getLogger("app.http")
 class RequestScope:
     """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts them."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects, tracing: Tracing | None = None
+    ) -> None:
+        """tracing: None if requests are not traced."""
         self._app = app
         self._metrics = metrics
         self._dialects = dialects
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -101,6 +106,7 @@ class RequestScope:
                 "duration_ms": round(seconds * 1000, 2),
                 "caller": scope["state"].get("caller") or None,
                 "sentences": scope["state"].get("num_sentences"),
+                "trace_id": self._tracing.trace_id() if self._tracing is not None else None,
             },
         )
 

@@ -203,10 +203,24 @@ def _answered(request: Request, service: Service, usage: Usage, answer: object) 
 
 
 def record_usage(service: Service, result: Usage) -> None:
-    """Add the work to the metrics."""
+    """Add the work to the metrics, and to the request's trace if it has one."""
     metrics = service.metrics
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)
     metrics.target_tokens.inc(result.target_tokens)
     for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)
+    if service.tracing is not None:
+        service.tracing.add_work(result.timings.phases(), _attributes(result))
+
+
+def _attributes(usage: Usage) -> dict[str, str | int]:
+    """The attributes of a translation's span."""
+    return {
+        "transduce.model": usage.model.name,
+        "transduce.model_version": usage.model.version,
+        "transduce.sentences": usage.num_sentences,
+        "transduce.cached_sentences": usage.num_cached,
+        "transduce.source_tokens": usage.source_tokens,
+        "transduce.target_tokens": usage.target_tokens,
+    }
