@@ -244,6 +244,7 @@ class Engine:
             num_pending_sentences=self._admission.num_sentences,
             num_pending_tokens=self._admission.num_tokens,
             drain_time_s=self._admission.drain_time_s(),
+            num_workers=len(self._workers),
         )
 
     # ---- futures and workers

@@ -59,6 +59,7 @@ class Health:
     step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
+    num_workers: workers of the engine.
     """
 
     is_alive: bool
@@ -67,6 +68,7 @@ class Health:
     num_pending_sentences: int
     num_pending_tokens: int
     drain_time_s: float | None = None
+    num_workers: int = 0
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
@@ -79,6 +81,7 @@ class Health:
             num_pending_sentences=sum(part.num_pending_sentences for part in parts),
             num_pending_tokens=sum(part.num_pending_tokens for part in parts),
             drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
+            num_workers=sum(part.num_workers for part in parts),
         )
 
     @property
