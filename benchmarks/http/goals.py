@@ -49,7 +49,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
 
 
 def _goodput(part: Parts | None, where: str) -> Finding:
-    name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best peer's"
+    name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best other server's"
     if part is None:
         return Finding(name, goal, "not measured", None)
     ours = part["goodput"][OURS]["per_s"]
@@ -152,7 +152,7 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
 
 
 def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
-    """Each figure in which a peer is better: its name, Transduce's value, the best peer's value, and that peer."""
+    """Each figure in which a peer is better: its name, Transduce's value, the best other server's value, and that peer."""
     found = []
     for figure in figures(parts):
         ours = figure.of[OURS]
