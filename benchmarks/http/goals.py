@@ -152,7 +152,7 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
 
 
 def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
-    """Each figure in which a peer is better: its name, Transduce's value, the best other server's value, and that peer."""
+    """Each figure in which a peer is better: its name, Transduce's value, the best peer's value, and that peer."""
     found = []
     for figure in figures(parts):
         ours = figure.of[OURS]

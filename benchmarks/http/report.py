@@ -164,11 +164,7 @@ def bimodal_table(parts: Parts) -> str:
     return (
         f"Every server gets {part['rate']:.1f} requests/s, {part['share_of_window']:.0%} of the highest rate of the "
         f"window batcher. Four short sentences come with each long one.\n\n{table(header, lines)}"
-        + (
-            f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}."
-            if too_slow
-            else ""
-        )
+        + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
     )
 
 
@@ -272,7 +268,14 @@ def runs_table(parts: Parts) -> str:
             notes.append(f"{name} is a quick run: it shows that the benchmark works and is not to be quoted.")
         if part.get("libretranslate_is_missing"):
             notes.append(f"{name} lacks LibreTranslate: {part['libretranslate_is_missing']}.")
-    header = ("part", "measured at", "commit", "seconds", "load average before", "answers from Transduce's cache")
+    header = (
+        "part",
+        "measured at",
+        "commit",
+        "seconds",
+        "load average before",
+        "answers from Transduce's cache",
+    )
     commands = dict.fromkeys(f"`{part['command']}`" for part in parts.values())
     facts = "\n".join(f"- {fact}" for fact in [*notes, *places, *commands])
     return f"{table(header, lines)}\n\n{facts}"
