@@ -65,7 +65,8 @@ _NONE = ChangedNumbers((), ())
 class _Number:
     """readings: possible values, each in its simplest form.
 
-    parts: the digits between the marks of a date, a time or a version. Of a quantity, all digits are one part.
+    parts: the digits between the marks of a date, a time or a version. All digits of
+        another number are one part.
     """
 
     written: str
@@ -116,11 +117,27 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
         found = list(_readings(digits, language))
-        readings, is_quantity = set(found), len(found) > 1
+        readings, is_whole = set(found), len(found) > 1 or not _is_well_formed(digits, language)
         if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
-        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_quantity else parts)
+        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_whole else parts)
+
+
+def _is_well_formed(digits: str, language: str) -> bool:
+    """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
+
+    No language writes `24,12` for a date, or `12.31/2025`: of a date all marks are the same, and none is a comma.
+    """
+    return all(_is_one_kind(each, language) for each in digits.split("-"))
+
+
+def _is_one_kind(digits: str, language: str) -> bool:
+    marks = set(re.sub(r"\d", "", digits))
+    if "/" in marks and len(marks) > 1:
+        ratio = digits.split("/")
+        return all(":" in each or len(list(_readings(each, language))) > 1 for each in ratio)
+    return len(list(_readings(digits, language))) > 1 or (len(marks) < 2 and "," not in marks)
 
 
 def _spread(numbers: list[_Number], language: str) -> list[_Number]:
