@@ -24,11 +24,11 @@ class EagerModels:
 
     @property
     def num_bytes(self) -> int:
-        """Without a budget no memory is estimated."""
+        """Always 0: without a budget, memory is not estimated."""
         return 0
 
     async def load_all(self, old: Models | None) -> Models:
-        """Load all bundles, check and warm up each model, also those that have not changed."""
+        """Load all bundles, and check and warm up each model, even if its bundle has not changed."""
         loaded = await in_daemon_thread(lambda: self._loads.all(self._settings), on_unused=release_models)
         served: list[ServedModel] = []
         for number, model in enumerate(loaded.models):
@@ -44,10 +44,10 @@ class EagerModels:
         return Models(served, loaded.detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
-        """Load the bundle of one model again, and return the models with it in the old one's place."""
+        """As `ModelSource.load_one`. The old model is always in memory, so `is_forced` has no effect."""
         path = model.path
         if path is None:
-            raise BundleError(model.name, ["the model is of no bundle"])
+            raise BundleError(model.name, ["the model has no bundle to load again"])
         loaded = await in_daemon_thread(
             lambda: self._loads.one(path, self._settings),
             on_unused=lambda unused: release_models(LoadedModels([unused])),
@@ -63,7 +63,7 @@ class EagerModels:
         """Do nothing: every model is loaded."""
 
     async def unload(self, model: ServedModel) -> None:
-        """Raises ModelInUse."""
+        """Refuse: raises ModelInUse."""
         raise ModelInUse(f"without {PREFIX}MODEL_MEMORY all models stay loaded")
 
     def running(self, model: ServedModel) -> Translator:
@@ -76,7 +76,7 @@ class EagerModels:
         await self._starter.stop([self.running(model) for model in models])
 
     async def close(self) -> None:
-        """Do nothing: nothing but engines runs here."""
+        """Do nothing: a load runs in its caller's task."""
 
     async def _serve(
         self, model: LoadedModel, detector: LazyDetector | None, *, num_models: int

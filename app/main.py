@@ -70,7 +70,7 @@ class Application:
     """
 
     def __init__(self, settings: Settings, *, loads: BundleLoads | None = None) -> None:
-        """loads: None for the bundles of the settings. Raises SettingsError for unusable secrets or glossaries."""
+        """loads: loads the bundles; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
@@ -106,7 +106,7 @@ class Application:
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         usage = UsageCounter(settings.quota_characters)
-        larger: dict[str, int] = {}
+        larger: dict[str, int] = {}  # the largest body in bytes of routes with another limit, by path
         if settings.files_enabled:
             # With files disabled, nothing that reads them is imported.
             from app.api.files.document_jobs import DocumentJobs
@@ -174,7 +174,7 @@ class Application:
         await self.host.close()
 
     def _on_death(self) -> None:
-        """Report that an engine died. Before the checks have passed they report the cause themselves."""
+        """Report that an engine died. Until start-up is complete, the failing start-up step reports the cause."""
         self._engine_died = True
         if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
@@ -198,7 +198,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: the workers', if it runs already.
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: an idle fork server that runs already.
 
     0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
     engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.

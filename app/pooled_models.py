@@ -1,4 +1,4 @@
-"""Models within a memory budget: a pool loads them when requests need them, and unloads them for others."""
+"""Models within a memory budget: a pool loads them when requests need them, and unloads some to make room."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PooledModels:
         return self._pool.num_bytes
 
     async def load_all(self, old: Models | None) -> Models:
-        """Read all manifests. At the start load the chosen models; later those that are loaded and have changed."""
+        """Read all manifests. At the start load the preloaded models, later the changed ones of those in memory."""
         known = await in_daemon_thread(lambda: read_models(self._settings))
         chosen = preloaded(known, self._settings) if old is None else []
         detector = self._detector_of(known)
@@ -75,7 +75,7 @@ class PooledModels:
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
-        """Read one manifest again, load the model if it is loaded or `is_forced`, and return the models with it."""
+        """Read one manifest again, and load the new model if the old one is in memory or `is_forced`."""
         path = model.path
         assert path is not None
         known = await in_daemon_thread(lambda: read_model(path, self._settings))
@@ -89,7 +89,7 @@ class PooledModels:
         return Models(served, self._detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
-        """Load a model if it is not loaded. Waits as long as a request may, while requests use all loaded models."""
+        """Load a model if it is not loaded. Waits at most max_timeout_s for memory that requests still use."""
         await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
 
     async def unload(self, model: ServedModel) -> None:
@@ -109,7 +109,7 @@ class PooledModels:
         await self._pool.close()
 
     async def _load_beside(self, models: Sequence[ServedModel]) -> None:
-        """Load models beside those that serve, beyond the budget if need be. If one fails, none of them stays."""
+        """Load new models while the old ones serve, beyond the budget if necessary. If one fails, unload all."""
         try:
             for model in models:
                 await self._pool.load(_pooled(model), may_exceed=True)
@@ -118,7 +118,7 @@ class PooledModels:
             raise
 
     def _detector_of(self, known: Sequence[KnownModel]) -> LazyDetector:
-        """The detector of all models' languages: the one before, if the languages are the same."""
+        """A detector of all models' languages: the current one if the languages are the same."""
         languages = _languages(model.manifest for model in known)
         if self._detector is not None and languages == self._languages:
             return self._detector
@@ -127,7 +127,7 @@ class PooledModels:
         return detector
 
     def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
-        """A model that is not loaded yet."""
+        """A served model that the pool loads on demand. num_models: they share the bytes of the sentence cache."""
         cache_bytes = self._settings.sentence_cache_bytes // num_models
 
         async def load() -> Translator:
@@ -153,7 +153,7 @@ class PooledModels:
     ) -> Translator:
         """Load, check and warm up one model. Raises BundleError, SettingsError, ServiceError.
 
-        is_checked: its golden sentences were checked at an earlier load.
+        is_checked: whether its golden sentences were checked at an earlier load.
         """
         loaded = await in_daemon_thread(
             lambda: self._loads.one(known.path, self._settings),
@@ -184,7 +184,7 @@ def _pooled(model: ServedModel) -> PooledModel:
 
 
 class _Report:
-    """Adds the pool's events to the metrics and the log."""
+    """A `PoolListener` that adds the pool's events to the metrics and the log."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
