@@ -44,24 +44,24 @@ class RunningEngine:
         await until(lambda: not any(self.began(worker) for worker in workers))
 
     def began(self, worker: int) -> float | None:
-        """Return the begin of the worker's current step, according to its shared status."""
+        """Return when the worker's current step began, by its shared status; None while it is idle."""
         process = self.processes[worker]
         return process._status.get(process._number)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop runs."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
 
 
 def block_until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop is blocked."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
