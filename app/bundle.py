@@ -201,8 +201,8 @@ def sha256_of(path: Path) -> str:
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
-    choose: selects the only variant that will be loaded. Hashes and graph files of the other variants, and hashes of
-    `weights/`, are then not checked. File sizes and the manifest's entries still are.
+    choose: selects the only variant that will be loaded; None: check all variants. With it, hashes and graph files of
+    the other variants and hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
     """
     manifest = read_manifest(path)
     loaded = set(manifest.variants) if choose is None else {choose(manifest)}
@@ -344,6 +344,7 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
 
 
 def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
+    """The problem of values that are not different integers of 0..limit-1, if any."""
     values = list(values)
     if len(set(values)) == len(values) and all(0 <= value < limit for value in values):
         return []

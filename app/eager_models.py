@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from app.errors import BundleError, ModelInUse
-from app.model_starter import BundleLoads, ModelStarter
+from app.model_starter import ModelLoader, ModelStarter
 from app.settings import PREFIX, Settings
 from app.startup import LoadedModel, LoadedModels, in_daemon_thread, release_models
 from app.text.detection import LazyDetector
@@ -16,9 +16,9 @@ from app.translator import Models, ServedModel, Translator
 class EagerModels:
     """Loads and ends models. `app.model_host.ModelSource` describes the methods."""
 
-    def __init__(self, settings: Settings, loads: BundleLoads, starter: ModelStarter) -> None:
+    def __init__(self, settings: Settings, loader: ModelLoader, starter: ModelStarter) -> None:
         self._settings = settings
-        self._loads = loads
+        self._loader = loader
         self._starter = starter
         self._detector: LazyDetector | None = None
 
@@ -29,7 +29,9 @@ class EagerModels:
 
     async def load_all(self, old: Models | None) -> Models:
         """Load all bundles, and check and warm up each model, even if its bundle has not changed."""
-        loaded = await in_daemon_thread(lambda: self._loads.all(self._settings), on_unused=release_models)
+        loaded = await in_daemon_thread(
+            lambda: self._loader.load_all(self._settings), on_unused=release_models
+        )
         served: list[ServedModel] = []
         for number, model in enumerate(loaded.models):
             try:
@@ -49,7 +51,7 @@ class EagerModels:
         if path is None:
             raise BundleError(model.name, ["the model has no bundle to load again"])
         loaded = await in_daemon_thread(
-            lambda: self._loads.one(path, self._settings),
+            lambda: self._loader.load_one(path, self._settings),
             on_unused=lambda unused: release_models(LoadedModels([unused])),
         )
         if loaded.manifest.name != model.name:

@@ -43,7 +43,7 @@ from app.api.probes import add_docs, add_probes
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.model_host import ModelHost
-from app.model_starter import BundleLoader, BundleLoads
+from app.model_starter import BundleLoader, ModelLoader
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import freeze_and_trim, limit_pauses
@@ -69,8 +69,8 @@ class Application:
     at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
     """
 
-    def __init__(self, settings: Settings, *, loads: BundleLoads | None = None) -> None:
-        """loads: loads the bundles; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
+    def __init__(self, settings: Settings, *, loader: ModelLoader | None = None) -> None:
+        """loader: loads the models; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
@@ -82,7 +82,7 @@ class Application:
             settings,
             self.service,
             executor=self._executor,
-            loads=loads or BundleLoader(),
+            loader=loader or BundleLoader(),
             on_death=self._on_death,
         )
         self._document_jobs: DocumentJobs | None = None
@@ -207,7 +207,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, loads=BundleLoader(fork_server))
+        application = Application(settings, loader=BundleLoader(fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())

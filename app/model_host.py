@@ -18,7 +18,7 @@ from app.eager_models import EagerModels
 from app.engine.engine import Engine
 from app.engine.stats import Health
 from app.errors import ModelRefused, ServiceError, UnknownModel
-from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
+from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
 from app.pooled_models import PooledModels
 from app.settings import Settings
@@ -72,7 +72,7 @@ class ModelHost:
         service: Service,
         *,
         executor: Executor,
-        loads: BundleLoads,
+        loader: ModelLoader,
         on_death: Callable[[], None],
     ) -> None:
         """executor: runs text processing. on_death: called when a served engine has died."""
@@ -83,11 +83,11 @@ class ModelHost:
         self._starter = ModelStarter(settings, service, executor=executor, on_death=self._on_engine_death)
         self._source: ModelSource
         if settings.model_memory is None:
-            self._source = EagerModels(settings, loads, self._starter)
+            self._source = EagerModels(settings, loader, self._starter)
         else:
             self._source = PooledModels(
                 settings,
-                loads,
+                loader,
                 self._starter,
                 max_bytes=settings.model_memory,
                 on_changed_bundle=self.reload,

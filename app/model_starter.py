@@ -149,30 +149,30 @@ def problem_of(error: Exception) -> str:
     return str(error) if is_expected(error) else type(error).__name__
 
 
-class BundleLoads(Protocol):
-    """Loads bundles on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
+class ModelLoader(Protocol):
+    """Loads models on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
 
-    def all(self, settings: Settings) -> LoadedModels:
-        """Load all bundles that the settings name."""
+    def load_all(self, settings: Settings) -> LoadedModels:
+        """Load the models of all bundles that the settings name."""
 
-    def one(self, path: Path, settings: Settings) -> LoadedModel:
-        """Load one bundle."""
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        """Load the model of one bundle."""
 
 
 class BundleLoader:
-    """Loads bundles. Each fork server loads one model. The first load uses the one that runs already."""
+    """A `ModelLoader` of bundles. Each fork server loads one model. The first load uses the one that runs already."""
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
         self._fork_server = fork_server
         self._needs_spare = fork_server is not None  # whether the environment suggests worker processes
         self._lock = threading.Lock()
 
-    def all(self, settings: Settings) -> LoadedModels:
-        """As `BundleLoads.all`."""
+    def load_all(self, settings: Settings) -> LoadedModels:
+        """As `ModelLoader.load_all`."""
         return load_models(settings, self._take_fork_server())
 
-    def one(self, path: Path, settings: Settings) -> LoadedModel:
-        """As `BundleLoads.one`. With a memory budget, a spare fork server imports what the next load needs."""
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        """As `ModelLoader.load_one`. With a memory budget, a spare fork server imports what the next load needs."""
         loaded = load_model(path, settings, self._take_fork_server())
         with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
             if settings.model_memory is not None and self._needs_spare and self._fork_server is None:

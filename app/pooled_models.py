@@ -10,7 +10,7 @@ from weakref import WeakSet
 from app.bundle import Manifest
 from app.errors import BundleError
 from app.known_models import KnownModel, preloaded, read_model, read_models
-from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
+from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings
@@ -27,15 +27,18 @@ class PooledModels:
     def __init__(
         self,
         settings: Settings,
-        loads: BundleLoads,
+        loader: ModelLoader,
         starter: ModelStarter,
         *,
         max_bytes: int,
         on_changed_bundle: Callable[[], None],
     ) -> None:
-        """max_bytes: the memory budget. on_changed_bundle: called when a loaded bundle has a new manifest."""
+        """max_bytes: the memory budget.
+
+        on_changed_bundle: called after a load if the bundle's manifest has changed since it was read.
+        """
         self._settings = settings
-        self._loads = loads
+        self._loader = loader
         self._starter = starter
         self._on_changed_bundle = on_changed_bundle
         self._pool = ModelPool(
@@ -55,7 +58,7 @@ class PooledModels:
         known = await in_daemon_thread(lambda: read_models(self._settings))
         chosen = preloaded(known, self._settings) if old is None else []
         detector = self._detector_of(known)
-        served, fresh = [], []
+        served, to_load = [], []
         for model in known:
             before = None if old is None else old.named(model.name)
             is_same = before is not None and (before.translator.manifest, before.path) == (
@@ -67,8 +70,8 @@ class PooledModels:
                 continue
             served.append(self._serve(model, detector, num_models=len(known)))
             if model in chosen or (before is not None and before.translator.is_loaded):
-                fresh.append(served[-1])
-        await self._load_beside(fresh)
+                to_load.append(served[-1])
+        await self._load_beside(to_load)
         if detector.has_begun:
             await asyncio.wrap_future(detector.loaded())
         self._detector, self._languages = detector, _languages(model.manifest for model in known)
@@ -89,7 +92,7 @@ class PooledModels:
         return Models(served, self._detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
-        """Load a model if it is not loaded. Waits at most max_timeout_s for memory that requests still use."""
+        """Load a model if it is not loaded. Waits at most max_timeout_s until requests leave enough memory unused."""
         await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
 
     async def unload(self, model: ServedModel) -> None:
@@ -156,7 +159,7 @@ class PooledModels:
         is_checked: whether its golden sentences were checked at an earlier load.
         """
         loaded = await in_daemon_thread(
-            lambda: self._loads.one(known.path, self._settings),
+            lambda: self._loader.load_one(known.path, self._settings),
             on_unused=lambda unused: release_models(LoadedModels([unused])),
         )
         if loaded.manifest.name != known.name:

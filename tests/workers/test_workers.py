@@ -215,7 +215,7 @@ def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakeP
             staying = submit(started.engine, [5, EOS])
             await started.until_held(0)
             plan.release(0)
-            block_until(lambda: started.began(0) is None)
+            block_until(lambda: started.step_started_at(0) is None)
             leaving.cancel()
             assert_same((await staying).hypotheses, expected([5, EOS], NARROW, FakeRunner(ALIGNED)))
             await submit(started.engine, [6, EOS])
@@ -237,7 +237,7 @@ def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
             late = submit(started.engine, [6, EOS], WIDE, timeout_s=0.05)
             block_until(lambda: time.monotonic() > deadline + 0.01)
             plan.release(0)
-            block_until(lambda: started.began(0) is None)
+            block_until(lambda: started.step_started_at(0) is None)
             with pytest.raises(DeadlineExceeded):
                 await late
             await others
