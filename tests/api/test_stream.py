@@ -15,7 +15,7 @@ import httpx
 import orjson
 import pytest
 
-from app.api.http.protocol import READER
+from app.api.http.protocol import CONNECTION
 from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
 from tests.api.echo import GOLDEN, POISON, release_steps
@@ -376,7 +376,7 @@ def test_a_stopped_reader_is_sent_one_chunk() -> None:
     async def cut_off(message: dict[str, Any]) -> None:
         handed.append(len(message["body"]))
 
-    scope = {"extensions": {READER: {"has_stalled": lambda: bool(handed)}}}
+    scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(handed)}}}
     line = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
         asyncio.run(line.send(b"x" * (20 * CHUNK_BYTES), is_last=True))

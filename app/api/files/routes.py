@@ -1,4 +1,4 @@
-"""Files at the root: POST /translate_file, then GET /download_file/<name>. docs/files.md."""
+"""Files in the simple dialect: POST /translate_file, then GET /download_file/<name>. See docs/files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents at /v2: POST /v2/document, then the routes of its status and its result. See docs/files.md."""
+"""Documents at /v2: POST /v2/document translates one; other routes return its status and result. See docs/files.md."""
 
 from __future__ import annotations
 
