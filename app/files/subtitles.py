@@ -1,7 +1,7 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-The tags of a cue are marks. A cue of several lines is one running text. If the translation has fewer lines, it is
-broken into as many lines of similar length as the cue has.
+The tags of a cue are marks. A cue of several lines is one running text. A translation with fewer lines than the cue is
+broken into as many lines as the cue has, of similar length.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """A line. start: its offset in the file. end: its line ending."""
+
     start: int
     text: str
     end: str
