@@ -21,7 +21,7 @@ KEYS = ("the first key", "the second key")
 
 
 @pytest.fixture(autouse=True)
-def _first_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
 
 
