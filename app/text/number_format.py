@@ -20,11 +20,15 @@ _MARKS = (
     | dict.fromkeys(("fr", "pl", "cs", "ru", "uk", "sv", "nb", "fi"), _SPACE_GROUPS)
 )
 _SPACES = "\u00a0\u2009\u202f "
+# The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
+# What follows a time of day.
 _CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
+# Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
     r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr)"
 )
+# A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
 _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "around", "from", "to"])
 

@@ -221,7 +221,11 @@ class Translator(ModelTranslator):
         )
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
-        """Run `work` on the executor, or here if the texts are short and no language or token needs extra work."""
+        """Run `work` on the executor.
+
+        It runs on the event loop if the texts are short, their language is known and no tokens are returned, because
+        handing it to a thread would then take longer.
+        """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
             return work()

@@ -104,7 +104,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
 }
 
-/** The span by which a subword of the text finds its word. A subword of white space gets that of the following word. */
+/** The part of a subword that lies in its word. A subword of white space counts to the following word. */
 function wordSpan(text, span) {
   const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };

@@ -243,7 +243,7 @@ def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
 
 
 def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
-    """This holds for the limit on a request's sentences and for the limit of the queue."""
+    """A request may have 1,024 sentences."""
     body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
     assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
     refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})

@@ -51,7 +51,7 @@ class Group:
     """Connections that share a limit.
 
     members: each connection with its address. idle: the connections without a request, the longest idle first. An
-    admitted connection removes itself from `idle` at the begin of a request, and adds itself again after the response.
+    admitted connection removes itself from `idle` when a request begins, and adds itself again after the response.
     """
 
     max_members: int
