@@ -1,9 +1,9 @@
 """Compares the numbers of a source and its translation by value, each in the notation of its language.
 
-`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings or may be copied
-unchanged. It passes if any reading agrees. The parts of dates, times and versions (`2024-05-01`, `12:30`, `1.2.3`) are
-compared in any order. A month may also be a name. Small numbers may become words, and words numbers (`five`, `5`).
-`3 pm` may become 15.
+`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings, its digits as
+written and a quantity. It is unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
+`12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), a month
+and its name, `3 pm` and 15.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ _NONE = ChangedNumbers((), ())
 
 @dataclass(frozen=True)
 class _Number:
-    """readings: possible values, each in its simplest form.
+    """A number in a text.
 
-    parts: the digits between the marks of a date, a time or a version. All digits of
-        another number are one part.
+    readings: possible values, each in its simplest form.
+    parts: the digits between the marks of a date, a time or a version. All digits of another number are one part.
     """
 
     written: str
@@ -141,7 +141,7 @@ def _is_one_kind(digits: str, language: str) -> bool:
 
 
 def _spread(numbers: list[_Number], language: str) -> list[_Number]:
-    """Split unmatched numbers at spaces, because their groups may be several numbers side by side."""
+    """Split unmatched numbers at spaces, because groups of digits may be several numbers side by side."""
     return [
         part
         for number in numbers
