@@ -133,6 +133,14 @@ class Process:
             body: bytes = answer.read()
         return body
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until the process ends, and return its exit code. Raises subprocess.TimeoutExpired."""
+        return self._process.wait(timeout_s)
+
     def cpu_time_s(self) -> float:
         """CPU time of the process, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(") ")[2].split()

@@ -1,4 +1,4 @@
-"""Formats the tables of docs/performance.md about the server, from its start and memory to several models and files."""
+"""Formats the tables of docs/performance.md and docs/operations.md about the server."""
 
 from __future__ import annotations
 
@@ -210,3 +210,17 @@ def model_shares_table(result: dict[str, Any]) -> str:
         f"{figures['alone_over_only']:.2f} times its rate in a server of its own."
     )
     return f"{table(('loaded', 'requests/s in each round'), lines)}\n\n{words} {measured_on(result)}"
+
+
+def attacks_table(result: dict[str, Any]) -> str:
+    """Each attack with the limit that holds, what happens, and what another caller notices."""
+    header = ("attack", "limit", "what happens", "another caller's lines", "the slowest, ms")
+    lines = []
+    for one in result["figures"]:
+        neighbour = one.get("neighbour")
+        noticed = ("", "")
+        if neighbour is not None:
+            num_lines = neighbour["num_answered"] + neighbour["num_failures"]
+            noticed = (f"{neighbour['num_answered']} of {num_lines} answered", f"{neighbour['max_ms']}")
+        lines.append((one["attack"], one["limit"], one["seen"], *noticed))
+    return f"{table(header, lines)}\n\n{measured_on(result)}"

@@ -1,4 +1,4 @@
-"""Write the figures of docs/performance.md from the committed results.
+"""Write the figures of docs/performance.md and docs/operations.md from the committed results.
 
 `BLOCKS[NAME]` formats the text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
@@ -18,7 +18,7 @@ from benchmarks.engine import page_tables
 from benchmarks.machine import ROOT
 from benchmarks.page_blocks import fill_blocks
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "operations.md")
 RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet."
 
@@ -56,6 +56,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "overload": ("overload.json", server_tables.overload_tables),
     "small-files": ("files.json", server_tables.small_files_table),
     "large-files": ("files.json", server_tables.large_files_table),
+    "attacks": ("attacks.json", server_tables.attacks_table),
 }
 
 
@@ -71,8 +72,9 @@ def filled(page: str, results: Path) -> str:
 
 
 def main() -> int:
-    """Write the page. Returns the exit code."""
-    PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULTS), "utf-8")
+    """Write the pages. Returns the exit code."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text("utf-8"), RESULTS), "utf-8")
     return 0
 
 

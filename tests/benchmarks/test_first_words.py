@@ -57,7 +57,7 @@ def test_every_kind_is_there_in_both_directions() -> None:
 
 
 def test_the_bundled_model_was_trained_on_no_source() -> None:
-    """The phrases written for training hold none of the sources, whatever their case and marks."""
+    """The pairs written for training hold none of the sources, whatever their case and marks."""
 
     def plain(text: str) -> str:
         return re.sub(r"[^\w ]", "", text.casefold()).strip()
@@ -68,9 +68,10 @@ def test_the_bundled_model_was_trained_on_no_source() -> None:
         capture_output=True,
         encoding="utf-8",
     )
-    lines = [*PHRASES.read_text("utf-8").splitlines(), *numbers.stdout.splitlines()]
-    pairs = [line.split("\t") for line in lines]
-    assert {pair[0] for pair in pairs} == {"phrases", "numbers"}
+    files = (PHRASES, PHRASES.with_name("sentences.tsv"))
+    written = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    pairs = [line.split("\t") for line in [*written, *numbers.stdout.splitlines()]]
+    assert {pair[0] for pair in pairs} == {"phrases", "sentences", "numbers"}
     assert all(len(pair) == 3 and all(pair) for pair in pairs)
     trained = {plain(side) for _, *sides in pairs for side in sides}
     assert [entry.source for entry in ENTRIES if plain(entry.source) in trained] == []

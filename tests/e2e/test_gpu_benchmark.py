@@ -54,7 +54,7 @@ def test_cuda_without_a_gpu_fails_with_a_message(tiny_bundle: Path, tmp_path: Pa
         [*command, *files], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1
-    assert "device cuda was asked for, and" in done.stdout
+    assert "device cuda is required, and" in done.stdout
 
 
 def test_every_part_has_its_lines() -> None:
