@@ -83,7 +83,7 @@ def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
 def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
     """A variable in fp32, without a copy if it is in fp32. Raises KeyError.
 
-    A quantised one is divided by its scale, of each row or of all rows.
+    A quantised variable is divided by its scale, which is one number for each row or for all rows.
     """
     values = variables[name].astype(np.float32, copy=False)
     scale = variables.get(f"{name}_scale")

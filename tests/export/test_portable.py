@@ -308,7 +308,7 @@ def test_a_bundle_needs_its_options_and_a_checkpoint(
 ) -> None:
     message = refused(capsys, f"--checkpoint {untrained} --output {tmp_path / 'out'} --source en --target de")
     assert "--name, --version, --card: needed for a bundle" in message
-    assert "--checkpoint is needed" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}")
+    assert "give --checkpoint" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}")
 
 
 def test_an_existing_folder_is_left_as_it_is(

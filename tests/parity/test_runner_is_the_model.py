@@ -39,7 +39,7 @@ def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list
         num_pairs=num_pairs,
         vocab_size=VOCAB_SIZE,
         max_length=max_length,
-        max_join=7,
+        max_first_step=7,
     )
 
 

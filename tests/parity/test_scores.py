@@ -29,7 +29,7 @@ def model() -> Transformer:
 
 def sources() -> list[list[int]]:
     pairs = random_pairs(
-        np.random.default_rng(12), num_pairs=8, vocab_size=VOCAB_SIZE, max_length=24, max_join=0
+        np.random.default_rng(12), num_pairs=8, vocab_size=VOCAB_SIZE, max_length=24, max_first_step=0
     )
     return [pair.source.tolist() for pair in pairs]
 
