@@ -30,7 +30,8 @@ class BuildNativeKernels(build_ext):
         except (CompileError, LinkError):
             print("The native kernels could not be built: the compiler's error is above.", file=sys.stderr)
             print(
-                "NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr
+                "Set NATIVE_KERNELS=optional to install without them. Translations are then slower.",
+                file=sys.stderr,
             )
             raise
 

@@ -39,6 +39,7 @@ class _Reader:
         return self.bytes(self.number("H"))[:-1].decode()
 
     def bytes(self, count: int) -> bytearray:
+        """The next `count` bytes."""
         if count > self._num_left:
             raise ValueError(f"{BINARY} is cut off")
         self._num_left -= count

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce distill`."""
-    add = parser.add_argument_group("what is translated").add_argument
+    add = parser.add_argument_group("input").add_argument
     add("--data", action="append", default=[], metavar="FILES", help=f"parallel text: {DATA_HELP}")
     add(
         "--text",
@@ -45,7 +45,7 @@ def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source", required=True, metavar="LANG", help="language of the sentences to translate")
     add("--target", required=True, metavar="LANG", help="language to translate into")
     add("--limit", type=positive, metavar="N", help="only the first N sentences")
-    add = parser.add_argument_group("what is written").add_argument
+    add = parser.add_argument_group("output").add_argument
     add(
         "--output",
         required=True,
@@ -70,7 +70,7 @@ def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("how it is translated").add_argument
+    add = parser.add_argument_group("decoding").add_argument
     add("--beam-size", type=positive, metavar="N", help="beam size (default: the model's own)")
     add(
         "--sample",
@@ -94,7 +94,7 @@ def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the teacher")
+    group = parser.add_argument_group("teacher")
     where = group.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--bundle", type=Path, metavar="DIR", help="start a server with this bundle, and stop it at the end"

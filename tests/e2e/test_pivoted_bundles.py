@@ -46,7 +46,7 @@ def translate(client: httpx.Client, text: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", SENTENCES)
-def test_it_is_what_both_models_make_one_after_the_other(client: httpx.Client, text: str) -> None:
+def test_a_pivoted_translation_equals_two_single_ones(client: httpx.Client, text: str) -> None:
     english = translate(client, text, target="en")
     french = translate(client, english["text"], source="en")
     pivoted = translate(client, text)
@@ -118,7 +118,7 @@ def test_a_prefix_begins_the_translation(client: httpx.Client) -> None:
     assert "Sie" not in translate(client, "Können Sie mir helfen?", suppress="Sie")["text"]
 
 
-def test_a_second_answer_is_from_the_cache(client: httpx.Client) -> None:
+def test_a_repeated_text_is_answered_from_the_cache(client: httpx.Client) -> None:
     body = {"text": "Der Mond scheint heute hell.", "source": "de", "target": "fr"}
     answers = [client.post("/v1/translate", json=body) for _ in range(2)]
     assert [answer.headers["x-transduce-cached-sentences"] for answer in answers] == ["0", "1"]

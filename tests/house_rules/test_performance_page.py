@@ -15,17 +15,17 @@ from benchmarks.page_blocks import BLOCK
 from tests.house_rules.project import ROOT
 
 
-def test_every_figure_is_a_committed_results() -> None:
+def test_every_figure_is_in_the_committed_results() -> None:
     page = PAGE.read_text("utf-8")
     assert filled(page, RESULTS) == page, "run python -m benchmarks.engine.page"
 
 
-def test_every_block_stands_in_the_page_once() -> None:
+def test_the_page_has_every_block_once() -> None:
     names = [match[2] for match in BLOCK.finditer(PAGE.read_text("utf-8"))]
     assert sorted(names) == sorted(BLOCKS)
 
 
-def test_a_changed_figure_is_seen(tmp_path: Path) -> None:
+def test_a_changed_figure_is_detected(tmp_path: Path) -> None:
     page = "before\n<!-- figures: memory -->\n12 MB\n<!-- end -->\nafter\n"
     assert filled(page, tmp_path) == page.replace("12 MB", NOT_MEASURED)
     (tmp_path / "engine_memory.json").write_text(

@@ -103,6 +103,7 @@ def test_a_found_hypothesis_has_the_score_of_its_ids(
 def test_distributions_and_candidates_give_the_same_search(
     model: Transformer, precision: Precision, beam_size: int, tmp_path: Path
 ) -> None:
+    """`neutral` forbids a sequence that is longer than any target. So its search reads whole distributions."""
     plain = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=LONGEST)
     neutral = replace(plain, suppress_sequences=((9,) * 12,))
     jobs = [(source, options) for source in sources() for options in (plain, neutral)]
