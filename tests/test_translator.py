@@ -293,7 +293,7 @@ def test_a_prefix_applies_to_the_first_sentence_and_suppression_to_all(tokenizer
 
 
 def run_without_answers(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a call that must end without an answer of the engine, which gives none here."""
+    """Run a call that must end without the engine's answer, because the fake engine never answers."""
 
     async def run() -> None:
         await asyncio.wait_for(work, 5)

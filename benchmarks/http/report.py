@@ -262,7 +262,7 @@ def runs_table(parts: Parts) -> str:
         places[place] = None
         lines.append((
             name, machine["measured_at"], part["commit"], f"{part['seconds']:.0f}", machine["load_average_before"],
-            f"{_share_from_store(part):.1%}",
+            f"{_cached_share(part):.1%}",
         ))  # fmt: skip
         if part["effort"]["is_quick"]:
             notes.append(f"{name} is a quick run: it shows that the benchmark works and is not to be quoted.")
@@ -281,7 +281,7 @@ def runs_table(parts: Parts) -> str:
     return f"{table(header, lines)}\n\n{facts}"
 
 
-def _share_from_store(part: dict[str, Any]) -> float:
+def _cached_share(part: dict[str, Any]) -> float:
     """The largest share of sentences that Transduce answered from the cache or coalesced."""
     shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
     return float(max(shares))

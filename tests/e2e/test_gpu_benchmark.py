@@ -57,7 +57,7 @@ def test_cuda_without_a_gpu_fails_with_a_message(tiny_bundle: Path, tmp_path: Pa
     assert "device cuda is required, and" in done.stdout
 
 
-def test_every_part_has_its_lines() -> None:
+def test_every_part_has_lines_in_the_report() -> None:
     assert set(ROWS) == set(PARTS)
     skipped = {name: {"status": "skipped", "reason": "there is no a|b"} for name in PARTS}
     result = {
