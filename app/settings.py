@@ -275,7 +275,7 @@ class Settings(BaseSettings):
         return values
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_contradictions(self) -> Self:
         """Raise ValueError with one line for each pair of settings that contradict each other, naming both."""
         pairs = (
             ("max_item_characters", "max_request_characters"),
@@ -357,7 +357,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """One line for each variable with our prefix that is not a setting, with the nearest setting's name."""
+    """One line for each variable with our prefix that is not a setting. It suggests a setting with a similar name."""
     known = [name.upper() for name in Settings.model_fields]
     problems = []
     for variable in sorted(environment):
@@ -370,7 +370,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _lines_of(error: ValidationError) -> list[str]:
-    """Pydantic's errors with the names of our variables, without the values."""
+    """Pydantic's errors, one line each, with the variable's name and without its value."""
     lines: list[str] = []
     for finding in error.errors(include_input=False, include_url=False):
         message = finding["msg"].removeprefix("Value error, ")

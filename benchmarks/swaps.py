@@ -55,7 +55,7 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request got. version: of the model that the answer names. texts: its translations."""
+    """A request's answer. version: the model version that the answer names. texts: the translations."""
 
     version: str
     texts: Texts
@@ -90,7 +90,7 @@ def answers_alone(bundle: Path, requests: Sequence[Request]) -> tuple[dict[int, 
 
 
 def put_bundle(source: Path, folder: Path) -> None:
-    """Put a copy of a bundle there as an operator would: write it beside the old one, then rename both."""
+    """Replace the bundle at `folder` by a copy, as an operator does: write it beside the old one, then rename both."""
     fresh, old = folder.with_name("fresh"), folder.with_name("old")
     shutil.copytree(source, fresh)
     if folder.exists():

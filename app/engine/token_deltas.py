@@ -9,9 +9,9 @@ from app.engine.sequence import Sequence, Status
 
 
 class TokenDelta(NamedTuple):
-    """From `position` on, a sequence's target is now `ids`; tokens sent before from there on are void.
+    """New tokens of a sequence's target. They replace all tokens from `position` on.
 
-    position: the number of tokens sent before, or 0 when decoding has restarted.
+    position: the number of tokens sent before, or 0 if decoding has restarted.
     """
 
     sequence: Sequence
@@ -20,7 +20,7 @@ class TokenDelta(NamedTuple):
 
 
 class TokenStreams:
-    """What was sent of each streamed sequence. Belongs to the engine thread.
+    """Tracks how many tokens of each streamed sequence were sent. Belongs to the engine thread.
 
     Only greedy searches are streamed: a beam's best hypothesis is known at its end only.
     """
@@ -40,7 +40,7 @@ class TokenStreams:
         self._num_sent[sequence] = 0
 
     def take_deltas(self) -> list[TokenDelta]:
-        """Return what is new since the last call. Ended sequences are dropped: their results hold all tokens."""
+        """Return the new tokens since the last call. Ended sequences are dropped: their results hold all tokens."""
         found: list[TokenDelta] = []
         for sequence, num_sent in list(self._num_sent.items()):
             if sequence.status is Status.ENDED:
@@ -49,7 +49,7 @@ class TokenStreams:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
-                position = num_sent if len(tokens) >= num_sent else 0  # fewer than before: it has restarted
+                position = num_sent if len(tokens) >= num_sent else 0  # fewer than sent: it has restarted
                 if len(tokens) != num_sent:
                     found.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)

@@ -1,4 +1,4 @@
-"""What the metrics need of the engine's and the cache's figures, which are defined in layers above this one."""
+"""Protocols of the figures that the metrics read. The engine and the sentence cache, in higher layers, satisfy them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All metrics of the server and their buckets. Other modules report figures; only this one counts them.
 
-Names begin with `transduce_`, units are base units, and events are counted when they end. Label values are never chosen
-by callers: routes are templates, methods and reasons are fixed words.
+Names begin with `transduce_`, units are base units, and events are counted when they end. A caller cannot choose a
+label value: routes are templates, methods and reasons are fixed words.
 """
 
 from __future__ import annotations
@@ -47,28 +47,31 @@ OUTCOMES = ("done", "failed")
 class CacheCollector(Collector):
     """Reads the sentence cache's counts at each scrape."""
 
-    def __init__(self, facts: Callable[[], CacheFigures]) -> None:
-        self._facts = facts
+    def __init__(self, read: Callable[[], CacheFigures]) -> None:
+        """read: returns the current counts."""
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
         """One sample per count."""
-        facts = self._facts()
+        figures = self._read()
         name = "transduce_sentence_cache"
         lookups = CounterMetricFamily(
             f"{name}_lookups", "Sentences looked up in the cache", labels=["result"]
         )
-        lookups.add_metric(["hit"], facts.num_hits)
-        lookups.add_metric(["miss"], facts.num_misses)
+        lookups.add_metric(["hit"], figures.num_hits)
+        lookups.add_metric(["miss"], figures.num_misses)
         yield lookups
         yield CounterMetricFamily(
-            f"{name}_evictions", "Sentences evicted from the cache", value=facts.num_evicted
+            f"{name}_evictions", "Sentences evicted from the cache", value=figures.num_evicted
         )
-        yield GaugeMetricFamily(f"{name}_bytes", "Bytes of the sentences in the cache", value=facts.num_bytes)
-        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=facts.num_entries)
+        yield GaugeMetricFamily(
+            f"{name}_bytes", "Bytes of the sentences in the cache", value=figures.num_bytes
+        )
+        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=figures.num_entries)
         yield CounterMetricFamily(
             "transduce_coalesced_sentences",
             "Sentences that shared the decoding of an equal sentence",
-            value=facts.num_coalesced,
+            value=figures.num_coalesced,
         )
 
 
@@ -87,7 +90,7 @@ class _DroppedLines(Collector):
 
 
 class _BeforeScrape(Collector):
-    """Calls a function at each scrape; it has no samples."""
+    """Calls a function at each scrape. Has no samples."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -105,10 +108,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFigures] = []
         self._num_waiting: dict[int, int] = {}  # by worker, after its last step
-        self._last_noted_at = 0.0  # seconds since 1970
-        self.registry.register(
-            _BeforeScrape(self.count_steps)
-        )  # registered first, so that the others see the counted steps
+        self._last_step_at = 0.0  # seconds since 1970
+        # Registered first, so that the collectors after it see the counted steps.
+        self.registry.register(_BeforeScrape(self.count_steps))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -126,7 +128,7 @@ class Metrics:
         self.requests = Counter(
             "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
         )
-        # By route, method and code, because a look-up in the library costs more than counting.
+        # The counters of `requests` by route, method and code. The library's look-up costs more than counting.
         self._requests: dict[tuple[str, str, int], Counter] = {}
         self.request_seconds = LockFreeHistogram(
             "transduce_http_request_duration_seconds",
@@ -266,7 +268,8 @@ class Metrics:
             *(self.ended.labels(outcome) for outcome in outcomes),
             self.busy_seconds,
         ]
-        self._facts = attrgetter(
+        # The figures of a step in the order of `_counted`.
+        self._figures = attrgetter(
             "num_encode_tokens",
             *uses.values(),
             *(f"num_{outcome}" for outcome in outcomes),
@@ -274,9 +277,9 @@ class Metrics:
         )
 
     def record_steps(self, steps: Sequence[StepFigures]) -> None:
-        """Collect the engine's steps, which are counted at the next scrape: responses wait for this call."""
+        """Collect the engine's steps. The next scrape counts them, because responses wait for this call."""
         self._uncounted += steps
-        self._last_noted_at = time.time()
+        self._last_step_at = time.time()
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
@@ -285,7 +288,7 @@ class Metrics:
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
-        self.last_step.set(self._last_noted_at)
+        self.last_step.set(self._last_step_at)
         num_steps = 0
         for step in steps:
             if step.num_rows:
@@ -295,7 +298,7 @@ class Metrics:
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
         self.steps.inc(num_steps)
-        sums = map(sum, zip(*map(self._facts, steps), strict=True))
+        sums = map(sum, zip(*map(self._figures, steps), strict=True))
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
@@ -360,9 +363,9 @@ class Metrics:
         )
         most.set_function(limit)
 
-    def track_cache(self, facts: Callable[[], CacheFigures]) -> None:
+    def track_cache(self, read: Callable[[], CacheFigures]) -> None:
         """Read the sentence cache's counts at each scrape. Call once."""
-        self.registry.register(CacheCollector(facts))
+        self.registry.register(CacheCollector(read))
 
     def track_log(self, num_dropped: Callable[[], int]) -> None:
         """Read the number of dropped log lines at each scrape. Call once."""

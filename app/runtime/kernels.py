@@ -12,7 +12,7 @@ from app.runtime.native import is_supported, library_path
 logger = logging.getLogger(__name__)
 
 Kernels = Literal["native", "standard"]
-# The input of native decoder graphs that take several steps in one call.
+# The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
 
 
@@ -30,9 +30,9 @@ def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard
         return "standard"
     problem = _problem_with_native(variant)
     if problem and wanted == "native":
-        raise SettingsError([f"kernels native was asked for, and {problem}"])
+        raise SettingsError([f"native kernels are required, and {problem}"])
     if problem:
-        # The user cannot change the processor, so the message is no warning then.
+        # If the processor is the problem, the user cannot mend it, so the message is no warning.
         level = logging.WARNING if is_supported() else logging.INFO
         logger.log(level, "the faster native kernels are not used: %s", problem)
         return "standard"

@@ -16,7 +16,7 @@ from app.errors import DeadlineExceeded
 class Subscriber:
     """One request's subscription to one sentence.
 
-    future: of the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
+    future: the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
     if the request streams. sentence: set when the subscriber is added to a sentence.
     """
 

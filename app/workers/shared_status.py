@@ -1,4 +1,4 @@
-"""Memory that the server and its worker processes share. It holds each worker's wake flag and start of its step."""
+"""Memory that the server and its worker processes share: each worker's wake flag, and the begin of its step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ NUMBER_BYTES = 8
 
 
 class SharedWorkerStatus:
-    """One time and one wake flag for each worker. Each worker writes its own time. Every process reads all times.
+    """The begin of each worker's current step, and each worker's wake flag.
 
-    A time is in seconds of time.monotonic, and NaN while the worker is idle.
+    A begin is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own begin. Every
+    process reads all of them.
     descriptor: the memory's file descriptor, which the worker processes inherit; -1 after it is closed.
     wake_flags: one for each worker. The other workers and the server set it.
     """

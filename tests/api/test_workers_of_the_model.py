@@ -125,8 +125,8 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
         with server.client() as client:
             for options in OPTIONS:
                 assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
-            (of_the_loop,) = priorities(psutil.Process(server.pid))
-            assert min(set.union(*map(priorities, workers))) > of_the_loop
+            (of_server,) = priorities(psutil.Process(server.pid))
+            assert min(set.union(*map(priorities, workers))) > of_server
             send(signal.SIGSTOP, *workers)
             running = pool.submit(post, client, beam_size=5)
             server.wait_until("transduce_inflight_requests", 1)

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +150,20 @@ class Prometheus:
 
     def wait_for(self, expression: str) -> None:
         """Wait until a query has a result."""
+        self._wait(lambda: self._is_ready() and bool(self.query(expression)), expression)
+
+    def _is_ready(self) -> bool:
+        """Whether it answers queries. Before that it does not listen, or answers 503."""
+        try:
+            return self._client.get("/-/ready").is_success
+        except httpx.TransportError:
+            return False
+
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + HANG_TIMEOUT_S
-        while True:
+        while not is_done():
             assert self._process.poll() is None
-            assert time.monotonic() < until, expression
-            try:
-                if self.query(expression):
-                    return
-            except httpx.TransportError:
-                pass  # it does not listen yet
+            assert time.monotonic() < until, what
             time.sleep(0.2)
 
 

@@ -23,7 +23,10 @@ SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive
 
 @dataclass
 class RunningEngine:
-    """A started engine, its workers, their plan, and their reports."""
+    """A started engine, its worker processes, and what it has reported.
+
+    plan: the behaviour of the workers' runners. deaths: the times at which the engine reported its death.
+    """
 
     engine: Engine
     processes: list[WorkerProxy]
@@ -41,27 +44,27 @@ class RunningEngine:
 
     async def until_idle(self, *workers: int) -> None:
         """Wait until these workers are idle."""
-        await until(lambda: not any(self.began(worker) for worker in workers))
+        await until(lambda: not any(self.step_started_at(worker) for worker in workers))
 
-    def began(self, worker: int) -> float | None:
-        """Return the begin of the worker's current step, according to its shared status."""
+    def step_started_at(self, worker: int) -> float | None:
+        """Return when the worker's current step began, by its shared status; None while it is idle."""
         process = self.processes[worker]
         return process._status.get(process._number)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop runs."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
 
 
 def block_until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop is blocked."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
@@ -80,7 +83,7 @@ def children() -> list[int]:
 
 
 def descriptors(kind: str) -> list[str]:
-    """Return this process's open descriptors of a kind."""
+    """Return the targets of this process's open descriptors that begin with `kind`, such as `socket:`."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -96,7 +99,7 @@ def descriptors(kind: str) -> list[str]:
 async def running(
     plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
 ) -> AsyncIterator[RunningEngine]:
-    """Yield a started engine of num_workers workers, and close it at the end."""
+    """Yield a started engine of num_workers workers. At the end close it, and check that nothing of it is left."""
     before = descriptors("socket:")
     processes = start_workers(ForkServer(plan.command()), num_workers)
     for process in processes:

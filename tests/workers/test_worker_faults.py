@@ -166,10 +166,10 @@ def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> 
 
 
 def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
-    """Wait until all these processes have ended."""
-    until = time.monotonic() + timeout_s
+    """Wait until `processes` returns none. It returns the processes that have not ended."""
+    deadline = time.monotonic() + timeout_s
     while found := processes():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         for process_id in found:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, os.WNOHANG)

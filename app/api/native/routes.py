@@ -42,8 +42,8 @@ from app.translator import (
 )
 
 TAG = "native"
-# Code points of a request's texts above which another thread builds its answer, which can take a tenth of a second.
-# Larger: other requests wait for the event loop. Smaller: short requests wait for a thread.
+# If the texts of a request have more code points than this, another thread builds the answer, which can take a tenth of
+# a second. If larger, other requests wait for the event loop. If smaller, short requests wait for a thread.
 LONG_CHARACTERS = 2_000
 ERRORS = Errors(
     ErrorAnswer,
@@ -80,8 +80,7 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parsers of the served models. A parser knows the pairs of all models, so models that are replaced take their
-# parsers with them.
+# The parsers of each set of models. A parser depends on the pairs of all models, so a new set gets new parsers.
 _PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
@@ -130,7 +129,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
 
 def model_answer(model: ServedModel) -> ModelAnswer:
-    """What the lists of models say of one."""
+    """The description of one model, for GET /v1/models and the administrator's routes."""
     translator = model.translator
     manifest = translator.manifest
     defaults = manifest.decoding
@@ -175,7 +174,7 @@ async def build_answer(
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
-    """The parser for a body: that of the model which it needs, as far as an unchecked body tells."""
+    """The parser of the model that an unchecked body needs; the default model's if the body names no served pair."""
     translator = models.default
     if len(models) > 1 and isinstance(body, dict):
         codes = [body.get(field) for field in ("source", "target", "model")]

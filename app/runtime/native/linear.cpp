@@ -5,7 +5,8 @@
 namespace transduce {
 namespace {
 
-// Distance in bytes between the weights in use and those being prefetched, in a single pass; bytes of a cache line.
+// Distance in bytes between the weights in use and those being prefetched if a panel is read once, and bytes of a cache
+// line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
 // Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB.
 // If larger, they are evicted from the L1 cache.
@@ -38,7 +39,7 @@ struct Float {
     using Input = float;
     using Sum = __m512;
     static constexpr int DEPTH = 1;
-    // A constant, so that a step consists of loads and multiply-adds only.
+    // Groups have one step. As a constant, this spares the inner loop.
     static constexpr bool IS_GROUPED = false;
     static Sum start(const int32_t* from) { return _mm512_loadu_ps(from); }
     static Sum weights(const char* from) { return _mm512_load_ps(from); }
@@ -180,7 +181,7 @@ int64_t Linear::nanoseconds(int64_t n) const {
 }
 
 TilePrefetch Linear::prefetch(int index, const InputRun& run, const char* next, int tile, int tiles) const {
-    // A single pass reads the weights in order and uses soon what it prefetches.
+    // One tile reads the panel once, in order, so it prefetches the weights that it soon uses itself.
     if (tiles == 1) {
         int turn = int((panel_bytes() - std::min(panel_bytes(), PREFETCH_BYTES)) / STEP_BYTES);
         return {panel(index) + PREFETCH_BYTES, VECTORS, VECTORS * LINE, next ? turn : -1, next};

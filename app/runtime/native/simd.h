@@ -88,9 +88,9 @@ inline __m512 erf16(__m512 x) {
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-0.284496736f));
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.254829592f));
     __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(a, a)));
-    __m512 absmax = _mm512_fnmadd_ps(_mm512_mul_ps(p, t), e, _mm512_set1_ps(1.0f));
+    __m512 magnitude = _mm512_fnmadd_ps(_mm512_mul_ps(p, t), e, _mm512_set1_ps(1.0f));
     __m512i sign = _mm512_and_si512(_mm512_castps_si512(x), sign_bit);
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(absmax), sign));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(magnitude), sign));
 }
 
 }  // namespace transduce
