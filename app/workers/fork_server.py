@@ -13,11 +13,16 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import app
+
+if TYPE_CHECKING:
+    from app.workers.shared_status import SharedWorkerStatus
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
@@ -26,7 +31,9 @@ END_TIMEOUT_S = 2.0
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
 ADOPT_ORPHANS = 36
-LENGTH_BYTES = 4
+# Before the spec: its number of bytes, the number of workers that share the status, and the number of the first worker
+# to fork.
+HEADER = struct.Struct("<III")
 
 
 class ForkServer:
@@ -52,24 +59,28 @@ class ForkServer:
         """The process's id."""
         return self._process.pid
 
-    def fork_workers(self, spec: bytes, descriptors: Sequence[int]) -> None:
+    def fork_workers(self, spec: bytes, status: SharedWorkerStatus, connections: Mapping[int, int]) -> None:
         """Make the process load the model and fork the workers. Does nothing if it has ended; `wait` tells how.
 
-        spec: the model to load. descriptors: those of the shared memory, then of each worker's connection.
+        spec: the model to load. status: shared by these workers and those that run. connections: the descriptor of each
+        worker's connection, by consecutive numbers.
         """
         import ctypes  # imported late: the server imports this module first of all
 
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
         with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [len(spec).to_bytes(LENGTH_BYTES, "little")], list(descriptors))
+            header = HEADER.pack(len(spec), status.num_workers, min(connections))
+            socket.send_fds(self._control, [header], [status.descriptor, *connections.values()])
             self._control.sendall(spec)
 
     def wait(self) -> int:
         """Wait for the process to end, and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
         try:
-            return self._process.wait(END_TIMEOUT_S)
+            code = self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
+        self._control.close()
+        return code
 
     def close(self) -> None:
         """Kill the process if it has not ended."""
