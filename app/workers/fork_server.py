@@ -15,13 +15,15 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import app
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from app.workers.shared_status import SharedWorkerStatus
 
 # Seconds to wait for a process that was killed or is about to end.
@@ -101,6 +103,32 @@ class ChildProcess:
         """Send SIGKILL, unless `wait` has returned the exit code."""
         if self._exit_code is None:  # otherwise the id may belong to another process
             os.kill(self.process_id, signal.SIGKILL)
+
+    def when_ended(self, loop: AbstractEventLoop, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function on the event loop once the process has ended, or after END_TIMEOUT_S.
+
+        Returns a function that cancels this.
+        """
+        if self._exit_code is not None:
+            return loop.call_soon(call).cancel
+        handle = os.pidfd_open(self.process_id)
+        is_waiting = True
+
+        def cancel() -> None:
+            nonlocal is_waiting
+            if is_waiting:  # afterwards the descriptor's number may be another's
+                is_waiting = False
+                timer.cancel()
+                loop.remove_reader(handle)
+                os.close(handle)
+
+        def on_end() -> None:
+            cancel()
+            call()
+
+        timer = loop.call_later(END_TIMEOUT_S, on_end)
+        loop.add_reader(handle, on_end)
+        return cancel
 
     def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
         """Wait for the end, and return the exit code, or the negative number of a signal. Raises TimeoutError."""

@@ -12,7 +12,7 @@ import math
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -57,6 +57,7 @@ class WorkerProxy:
         self._keys: dict[Sequence, int] = {}
         # Since when it owes a report: its last report, or the first sentence since it had none. Of time.monotonic.
         self._owing_since = -math.inf
+        self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
     def load(self) -> None:
         """Wait until the worker has loaded its model.
@@ -151,6 +152,7 @@ class WorkerProxy:
     def close(self) -> None:
         """As `Worker.close`. Kills a process that has not ended yet."""
         self._stop_reading()
+        self._stop_waiting()
         self._fork_server.close()
         if self._child is None:
             # The fork server has forked all workers. Either this worker's first message has been sent, or there is no
@@ -256,13 +258,21 @@ class WorkerProxy:
     def _on_exit(self, *, has_died: bool) -> None:
         listener = self._listener
         self._stop_reading()
-        found = WorkerExit(has_died=False)
-        if has_died:
-            found = WorkerExit(True, self._exit_code(), self._status.get(self._number))
-            self._status.set(self._number, None)
-            self._status.wake_others(self._number)  # each worker's share of threads is set again
-        if listener is not None:
-            listener.on_exit(found)
+        if listener is None:
+            return
+        if not has_died:
+            listener.on_exit(WorkerExit(has_died=False))
+            return
+        assert self._child is not None
+        assert self._loop is not None
+        # A process ends some time after its socket has closed. The event loop must not wait for it.
+        self._stop_waiting = self._child.when_ended(self._loop, lambda: self._on_death(listener))
+
+    def _on_death(self, listener: WorkerListener) -> None:
+        step_started_at = self._status.get(self._number)
+        self._status.set(self._number, None)
+        self._status.wake_others(self._number)  # each worker's share of threads is set again
+        listener.on_exit(WorkerExit(True, self._exit_code(timeout_s=0.0), step_started_at))
 
     def _stop_reading(self) -> None:
         if self._listener is not None and self._loop is not None:
@@ -270,12 +280,12 @@ class WorkerProxy:
             self._loop.remove_reader(self._connection.fileno())
             self._loop.remove_writer(self._connection.fileno())
 
-    def _exit_code(self) -> str:
+    def _exit_code(self, timeout_s: float = END_TIMEOUT_S) -> str:
         """Describe the end of the process that closed its side of the connection."""
         try:
             code = self._fork_server.wait()
             if self._child is not None:
-                code = self._child.wait()
+                code = self._child.wait(timeout_s)
         except TimeoutError:
             return "no exit in time"
         return f"signal {-code}" if code < 0 else f"exit code {code}"

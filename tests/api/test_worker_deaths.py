@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -176,16 +175,14 @@ def test_a_swap_and_a_drain_while_a_worker_is_started(bundled: httpx.Client) -> 
 
 
 def test_after_too_many_deaths_the_server_ends() -> None:
-    settings = {**MANY_RESTARTS, "max_worker_restarts": 2}
+    settings = {**MANY_RESTARTS, "max_worker_restarts": 1}
     with ServerProcess(COMMAND, settings) as server:
         server.ready()
-        began = time.monotonic()
-        for _ in range(3):
+        for _ in range(2):
             workers_now(server)[0].kill()
             died = server.wait_for("engine_process_died")
             if died["level"] == "error":
                 server.wait_for("engine_process_restarted")
         assert (died["level"], died.get("failed")) == ("critical", None)
         assert server.ended() == 70
-        assert time.monotonic() - began < 60.0
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
