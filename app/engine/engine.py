@@ -270,7 +270,7 @@ class Engine:
         """Place the sentences that wait for a worker."""
         self._count_workers()
         for sequence, pending in self._pending.items():
-            if pending.worker is None:
+            if pending.worker is None and not pending.future.done():
                 self._place(sequence, pending)
 
     def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
@@ -310,7 +310,7 @@ class Engine:
     def _place(self, sequence: Sequence, pending: _Pending) -> None:
         """Put a sentence into a worker. It waits while there is none."""
         worker = self._pool.placement.choose()
-        if worker is None or pending.future.done():
+        if worker is None:
             return
         pending.worker, pending.placed_at = worker, time.monotonic()
         own_rows = self._pool.placement.add(worker, pending.caller, sequence.num_reserved_rows)

@@ -125,7 +125,8 @@ def test_another_worker_decodes_again_and_the_new_one_takes_part() -> None:
         future = found.submit()
         found.engine.join(future, request_id="c", caller="d", deadline=time.monotonic() + TIMEOUT_S)
         found.engine.prioritize_retries([future])
-        (sequence,) = first.sequences
+        found.submit().cancel()  # the engine hears of it after the death
+        sequence, _ = first.sequences
         first.die()
         assert first.is_closed
         assert [type(message) for message in second.sent] == [Submit, Join, Prioritize]
@@ -160,7 +161,11 @@ def test_without_a_worker_sentences_wait_for_the_new_one_until_their_deadlines()
         with pytest.raises(DeadlineExceeded):
             await futures[2]
         new = RecordingWorker()
-        await found.started(new)
+        cancelled = found.submit()
+        found.starts[0].set_result(new)
+        cancelled.cancel()  # the engine hears of it after the new worker has been added
+        for _ in range(4):
+            await asyncio.sleep(0)
         assert found.engine.health().has_worker
         assert [type(message) for message in new.sent] == [Submit, Submit, Join]
         for sequence in new.sequences:
