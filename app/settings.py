@@ -159,7 +159,17 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="consecutive failed forward passes after which the engine stops and /livez returns 503",
+        description="consecutive failed forward passes after which a worker ends, as if it had died",
+    )
+    max_worker_restarts: int = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="worker processes that are started again after they died, within "
+        "TRANSDUCE_WORKER_RESTART_WINDOW_S; after one more death the server ends with exit code 70",
+    )
+    worker_restart_window_s: float = Field(
+        300.0, gt=0, description="seconds over which TRANSDUCE_MAX_WORKER_RESTARTS counts"
     )
 
     max_items: int = Field(128, ge=1, description="texts in one request")
