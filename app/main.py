@@ -44,6 +44,7 @@ from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.model_host import ModelHost
 from app.model_starter import BundleLoader, ModelLoader
+from app.observability.cgroup_memory import CgroupMemory
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.observability.tracing import OFF
@@ -75,6 +76,8 @@ class Application:
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
+        memory = CgroupMemory()
+        self.metrics.track_memory(memory.used_bytes, memory.limit_bytes)
         self.tracing = tracing(settings)
         self.service = Service(self.metrics, glossaries(settings), self.tracing)
         self.on_failure: Callable[[Exception], None] = lambda _error: None

@@ -243,6 +243,7 @@ class Engine:
             num_pending_tokens=self._admission.num_tokens,
             drain_time_s=self._admission.drain_time_s(),
             has_worker=self._pool.has_worker,
+            num_workers=self._pool.placement.num_workers,
         )
 
     # ---- the pool's events; see `PoolOwner`

@@ -60,6 +60,7 @@ class Health:
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
     has_worker: a worker of the engine runs. Otherwise sentences wait for one that is being started.
+    num_workers: workers of the engine.
     """
 
     is_alive: bool
@@ -69,6 +70,7 @@ class Health:
     num_pending_tokens: int
     drain_time_s: float | None = None
     has_worker: bool = True
+    num_workers: int = 0
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
@@ -82,6 +84,7 @@ class Health:
             num_pending_tokens=sum(part.num_pending_tokens for part in parts),
             drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
             has_worker=all(part.has_worker for part in parts),
+            num_workers=sum(part.num_workers for part in parts),
         )
 
     @property

@@ -35,6 +35,13 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Steps that are collected before they are counted. If larger, the next scrape is slower.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
+# Values of labels that are shown as 0 before they are counted: otherwise `rate()` would miss the first count of each.
+REASONS = (
+    "invalid", "unauthorized", "too_large", "queue_full", "would_be_late", "unread", "deadline", "cancelled",
+    "not_ready", "engine",
+)  # fmt: skip
+STREAM_EVENTS = ("start", "delta", "replace", "segment", "done", "error")
+OUTCOMES = ("done", "failed")
 
 
 class CacheCollector(Collector):
@@ -111,6 +118,10 @@ class Metrics:
         self._define_translation()
         self._define_streams()
         self._define_engine()
+        _show_zeros(self.rejected, REASONS)
+        _show_zeros(self.stream_events, STREAM_EVENTS)
+        _show_zeros(self.reloads, OUTCOMES)
+        _show_zeros(self.model_loads, OUTCOMES)
 
     def _define_http(self) -> None:
         labels = ("route", "method")
@@ -249,16 +260,23 @@ class Metrics:
         self.last_step = Gauge(
             "transduce_last_step_timestamp_seconds", "Unix time of the last step", registry=registry
         )
+        self.busy_seconds = Counter(
+            "transduce_worker_busy_seconds", "Time of the workers' steps, summed", registry=registry
+        )
         uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
         outcomes = ("finished", "failed", "expired", "retried", "looped")
         self._counted = [
             self.encoded_tokens,
             *(self.rows.labels(use) for use in uses),
             *(self.ended.labels(outcome) for outcome in outcomes),
+            self.busy_seconds,
         ]
         # The figures of a step in the order of `_counted`.
         self._figures = attrgetter(
-            "num_encode_tokens", *uses.values(), *(f"num_{outcome}" for outcome in outcomes)
+            "num_encode_tokens",
+            *uses.values(),
+            *(f"num_{outcome}" for outcome in outcomes),
+            "step_time_s",
         )
 
     def record_steps(self, steps: Sequence[StepFigures]) -> None:
@@ -309,7 +327,7 @@ class Metrics:
         memory.set_function(num_bytes)
 
     def track_queue(self, health: Callable[[], QueueFigures]) -> None:
-        """Read the queue's depth at each scrape. Call once."""
+        """Read the queue's depth and the state of the workers at each scrape. Call once."""
         depth = Gauge(
             "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
         )
@@ -324,6 +342,29 @@ class Metrics:
             registry=self.registry,
         )
         wait.set_function(lambda: _known(health().drain_time_s))
+        workers = Gauge("transduce_workers", "Engine workers of the loaded models", registry=self.registry)
+        workers.set_function(lambda: health().num_workers)
+        age = Gauge(
+            "transduce_step_age_seconds",
+            "Seconds since the oldest current step began; 0 while no step runs",
+            registry=self.registry,
+        )
+        age.set_function(lambda: health().step_age_s)
+
+    def track_memory(self, num_used: Callable[[], float], limit: Callable[[], float]) -> None:
+        """Read the bytes in use and their limit at each scrape. Call once."""
+        used = Gauge(
+            "transduce_memory_bytes",
+            "Memory of the server and its processes by their control group; NaN if unknown",
+            registry=self.registry,
+        )
+        used.set_function(num_used)
+        most = Gauge(
+            "transduce_memory_limit_bytes",
+            "The control group's limit; +Inf without one, NaN if unknown",
+            registry=self.registry,
+        )
+        most.set_function(limit)
 
     def track_cache(self, read: Callable[[], CacheFigures]) -> None:
         """Read the sentence cache's counts at each scrape. Call once."""
@@ -346,6 +387,11 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
+
+
+def _show_zeros(counter: Counter, values: Iterable[str]) -> None:
+    for value in values:
+        counter.labels(value)
 
 
 def _known(seconds: float | None) -> float:

@@ -141,6 +141,17 @@ def test_signals_count_by_the_time_since_the_first() -> None:
         assert signals.counts() == counts, later_s
 
 
+def test_connections_end_with_an_answer_in_the_drain_delay(echo_command: list[str]) -> None:
+    """Clients then connect to another server before this one refuses work."""
+    with ServerProcess(echo_command, {"drain_delay_s": 1000}) as server, server.ready().client() as client:
+        assert "connection" not in client.post("/v1/translate", json=BODY).headers
+        server.signal()
+        server.wait_for("draining")
+        answer = client.post("/v1/translate", json=BODY)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert client.post("/v1/translate", json=BODY).status_code == 200  # on a new connection
+
+
 def test_requests_are_accepted_during_the_drain_delay(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"drain_delay_s": 1000}) as server, server.ready().client() as client:
         server.signal()

@@ -35,7 +35,9 @@ def test_the_documentation_names_only_settings_that_exist() -> None:
 def test_the_container_sets_only_what_exists() -> None:
     """A misspelled variable stops the server, so one in a recipe would stop every container."""
     recipes = [
-        path for path in project_files() if path.name in {"Dockerfile", "docker-compose.yml", "Makefile"}
+        path
+        for path in project_files()
+        if path.name in {"Dockerfile", "docker-compose.yml", "Makefile"} or path.parts[0] == "deploy"
     ]
     named = {variable for path in recipes for variable in VARIABLE.findall((ROOT / path).read_text("utf-8"))}
     assert named

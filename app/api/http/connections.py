@@ -81,6 +81,7 @@ class ConnectionTable:
         proxies: addresses and networks to which the limit per address does not apply.
         """
         self.is_for_probes = is_for_probes
+        self.is_draining = False  # each connection then ends with the answer to its next request
         self._served = Group(max_connections)
         self._reserve = Group(num_reserved)
         self._max_per_address = max_per_address

@@ -225,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise RefusedRequest(refusal)
         super().on_headers_complete()
         self.scope["extensions"] = self._extensions
-        if refusal is FULL:
+        if refusal is FULL or self._table.is_draining:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:

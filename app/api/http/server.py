@@ -173,6 +173,7 @@ class Server(uvicorn.Server):
         drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
         exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
+        self._options.table.is_draining = True
         self._service.start_draining(accepts_work=self._options.drain_delay_s > 0)
         self.should_exit = True
 
