@@ -20,12 +20,19 @@ FIRST_RANDOM_ID = EOS_ID + 1
 class ParityPair:
     """A source (the end token last), and the target subwords that its row decodes.
 
-    join: the step in which the row is decoded for the first time.
+    join: the step in which the row is decoded for the first time. start_id: the start token, of a model with a
+    prefilled BOS_ID.
     """
 
     source: Int32s
     target: Int32s
     join: int
+    start_id: int | None = None
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The tokens before the target."""
+        return (BOS_ID,) if self.start_id is None else (BOS_ID, self.start_id)
 
 
 def random_pairs(
@@ -46,9 +53,9 @@ def random_pairs(
 def one_shot_log_probabilities(model: Transformer, pair: ParityPair) -> Floats:
     """PyTorch's log-probabilities after the start token and each target subword: (len(target) + 1, vocab_size)."""
     source = torch.from_numpy(pair.source).long()[None]
-    target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
+    target = torch.tensor([[*pair.start, *pair.target.tolist()]])
     log_probabilities: Floats = model(source, target).log_softmax(-1)[0].numpy()
-    return log_probabilities
+    return log_probabilities[len(pair.start) - 1 :]
 
 
 def distributions_of(
@@ -74,7 +81,7 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> l
         running = [pair for pair in pairs if pair.join <= step]
         positions = [min(step - pair.join, len(pair.target)) for pair in running]
         ids = [
-            BOS_ID if position == 0 else int(pair.target[position - 1])
+            pair.start[-1] if position == 0 else int(pair.target[position - 1])
             for pair, position in zip(running, positions, strict=True)
         ]
         if running:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
+from app.language_pairs import LanguagePair
 from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
 from app.text.language_names import language_name
 
