@@ -181,7 +181,7 @@ class CudaRunner:
             targets = [rows[index] for index in indices]
             self._cross_pool.write(binding.get_outputs()[0], targets)
             self._last_source_positions[targets] = length - 1
-        if self._limits.prefill_id is not None:
+        if rows and self._limits.prefill_id is not None:
             # All rows, because the rows of padding would be written at position 0.
             self._run(prefill_step(rows, self._limits.num_rows, self._limits))
 

@@ -128,7 +128,7 @@ class NativeRunner:
         self._slots[rows] = slots
         self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
-        if self._limits.prefill_id is not None:
+        if rows and self._limits.prefill_id is not None:
             self.decode(prefill_step(rows, self._end, self._limits))
 
     def _free_slots(self, rows: Sequence[int]) -> Int64s:

@@ -187,7 +187,7 @@ class OrtRunner:
             targets = [rows[index] for index in indices]
             self._cross_pool.write(binding.get_outputs()[0], targets)
             self._last_source_positions[targets] = length - 1
-        if self._limits.prefill_id is not None:
+        if rows and self._limits.prefill_id is not None:
             self._run(prefill_step(rows, max(rows) + 1, self._limits))
 
     def decode(self, step: StepInput) -> StepOutput:

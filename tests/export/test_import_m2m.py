@@ -47,7 +47,7 @@ MAX_SUBWORDS = 48
 # Training steps after which the translations differ and most of them end.
 NUM_STEPS = 70
 SENTENCES = [pair.source for pair in pairs()][:200]
-FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it", "Anna \u2581 sees")
+FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it")
 TARGETS = ("de", "fr")
 
 
