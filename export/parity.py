@@ -105,7 +105,10 @@ def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Parit
 def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
     """The mean difference from PyTorch of a target subword's log-probability, end tokens included."""
     differences: list[Floats] = []
-    for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
+    num_rows = runner.limits.num_rows
+    batches = (pairs[first : first + num_rows] for first in range(0, len(pairs), num_rows))
+    found = (rows for batch in batches for rows in stepwise_log_probabilities(runner, batch))
+    for stepwise, pair in zip(found, pairs, strict=True):
         columns = np.append(pair.target, EOS_ID)
         positions = np.arange(len(columns))
         one_shot = one_shot_log_probabilities(model, pair)
