@@ -350,7 +350,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(
 
 @pytest.fixture(scope="module", params=KINDS)
 def untrained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untrained") / request.param
+    folder = tmp_path_factory.mktemp("untrained") / str(request.param)
     KINDS[request.param].write(folder)
     return folder
 
