@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencepiece
 import torch
@@ -144,3 +145,26 @@ def train(model: Any, folder: Path, languages: tuple[str, str, str], *, num_step
 def padded(sequences: list[list[int]], value: int) -> torch.Tensor:
     longest = max(map(len, sequences))
     return torch.tensor([[*ids, *[value] * (longest - len(ids))] for ids in sequences])
+
+
+class Kind(NamedTuple):
+    """write: makes a folder. codes: those of English, German and French. token: the form of a language's subword."""
+
+    write: Callable[..., Any]
+    codes: tuple[str, str, str]
+    token: str
+
+    def code(self, language: str) -> str:
+        return self.codes[("en", "de", "fr").index(language)]
+
+
+KINDS = {
+    "m2m": Kind(write_m2m, ("en", "de", "fr"), "__{}__"),
+    "nllb": Kind(write_nllb, ("eng_Latn", "deu_Latn", "fra_Latn"), "{}"),
+}
+
+
+def change(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    found = json.loads(path.read_text("utf-8"))
+    change(found)
+    write_json(path, found)
