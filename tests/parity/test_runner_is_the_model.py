@@ -16,7 +16,13 @@ from app.runtime.interface import StepInput
 from app.runtime.kernels import Kernels
 from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
-from export.parity import ParityPair, distributions_of, largest_difference, random_pairs
+from export.parity import (
+    ParityPair,
+    distributions_of,
+    largest_difference,
+    mean_target_difference,
+    random_pairs,
+)
 from model.config import BOS_ID, EOS_ID, preset
 from model.search import Started, beam_search, greedy_search
 from model.transformer import Transformer
@@ -134,6 +140,12 @@ def test_chunks_divide_the_vocabulary() -> None:
         None,
         None,
     ]
+
+
+def test_more_pairs_than_rows_are_compared_in_batches(tmp_path: Path) -> None:
+    model = random_model(max_length=24)
+    runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=4)
+    assert mean_target_difference(model, runner, ragged_pairs(8)) < 2e-5
 
 
 # --- models whose sentences have start tokens of their own
