@@ -224,9 +224,26 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         for special, said in bundle.manifest.special_ids
         if (found := getattr(tokenizer, f"{special}_id")) != said
     ]
+    if not problems:
+        problems = _pair_problems(bundle.manifest, source, target)
     if problems:
         raise BundleError(bundle.path.name, problems)
     return source, target
+
+
+def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> list[str]:
+    """The subwords of language pairs that the vocabulary does not have."""
+    prefixes = {pair.source_prefix for pair in manifest.language_pairs}
+    starts = {pair.target_start for pair in manifest.language_pairs}
+    return [
+        f"a {field} of the manifest's language pairs is {piece!r}, which {name}.spm does not have"
+        for field, pieces, name, tokenizer in (
+            ("source_prefix", prefixes, "source", source),
+            ("target_start", starts, "target", target),
+        )
+        for piece in sorted(piece for piece in pieces if piece is not None)
+        if not tokenizer.has(piece)
+    ]
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
@@ -292,6 +309,7 @@ def _submit_golden(
     defaults, pair = model.manifest.decoding, model.manifest.language_pairs[line.pair]
     engine = translator.engine
     options = DecodingOptions(
+        start_id=translator.encoder.start_id(pair),
         beam_size=line.beam_size,
         length_penalty=defaults.length_penalty,
         alpha=defaults.alpha,

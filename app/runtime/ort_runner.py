@@ -25,6 +25,7 @@ from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
+from app.runtime.prefill import prefill_step
 from app.runtime.session import Session, SessionOptions, choose_device
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class OrtRunner:
             targets = [rows[index] for index in indices]
             self._cross_pool.write(binding.get_outputs()[0], targets)
             self._last_source_positions[targets] = length - 1
+        if rows and self._limits.prefill_id is not None:
+            self._run(prefill_step(rows, max(rows) + 1, self._limits))
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step of the same shape overwrites the arrays.
@@ -201,13 +204,13 @@ class OrtRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
 
     def share_cores(self, num_sharing: int) -> None:
         """No effect: the number of ONNX Runtime's threads is fixed when it loads."""
@@ -217,7 +220,7 @@ class OrtRunner:
         num_rows = len(step.ids)
         binding = self._binding(StepShape(num_rows, num_to_rank(step, self._limits), extra))
         binding.ids.update_inplace(step.ids)
-        binding.positions.update_inplace(step.positions)
+        binding.positions.update_inplace(step.positions + np.int32(self._limits.num_prefilled))
         binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])
         self._decoder.run(binding.native)
         return binding

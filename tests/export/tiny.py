@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from app.bundle import Bundle, Training, TrainingData
 from app.graphs import Precision
+from app.language_pairs import LanguagePair
 from app.runtime.kernels import Kernels, is_native_usable
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
@@ -103,10 +105,15 @@ def load_tiny_runner(
     num_rows: int = 16,
     num_threads: int = 1,
     kernels: Kernels = "standard",
+    is_prefilled: bool = False,
 ) -> LoadedRunner:
-    """The server's runner for one variant of a model, without the other files of a bundle."""
+    """The server's runner for one variant of a model, without the other files of a bundle.
+
+    is_prefilled: whether each sentence has a start token of its own, after BOS_ID.
+    """
     variant = write_variant(folder, weights_of(model), precision)
-    manifest = make_manifest(model.config, request(), {precision: variant}, folder)
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
+    manifest = make_manifest(model.config, replace(request(), pairs=pairs), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(
         bundle,

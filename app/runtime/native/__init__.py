@@ -29,7 +29,7 @@ FUNCTIONS = (
     "transduce_allow_matrix_tiles",
     "transduce_block_times",
     "transduce_copy_rows",
-    "transduce_set_decode_args",
+    "transduce_set_decoder_args",
     "transduce_set_num_threads",
     "transduce_set_spin_us",
     "transduce_share_threads",
@@ -125,15 +125,18 @@ class DecodeArgs:
 
     def __init__(self, max_beams: int) -> None:
         """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
-        self._set = _library().transduce_set_decode_args
+        self._set = _library().transduce_set_decoder_args
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
-    def set_args(self, addresses: list[int], num_steps: int, stop: StopCondition) -> None:
+    def set_args(
+        self, addresses: list[int], num_steps: int, stop: StopCondition, *, first_position: int = 0
+    ) -> None:
         """Set the beams, the most steps and the stop condition of this thread's next call.
 
-        addresses: the addresses of `SharedBeam` memory. The arguments apply to one call only.
+        addresses: the addresses of `SharedBeam` memory. first_position: that of a row in its first step. The arguments
+        apply to one call only.
         """
         count = len(addresses)
         if count:
@@ -141,12 +144,13 @@ class DecodeArgs:
         addresses_at, outcomes_at = self._pointers
         wake_flag = None if stop.wake_flag is None else stop.wake_flag.address
         self._set(
-            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps, outcomes_at)
+            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps),
+            *(first_position, outcomes_at),
         )
 
     def clear_args(self) -> None:
         """Clear the arguments after a failed call. The call may have ended before it read them."""
-        self._set(None, 0, 1, 0, None, 0, None)
+        self._set(None, 0, 1, 0, None, 0, 0, None)
 
     def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
         """The steps taken by the last call, and the `BeamOutcome` of each of its beams."""
@@ -190,8 +194,11 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_set_decode_args.argtypes = (pointer, size, size, size, pointer, size, pointer)
-    library.transduce_set_decode_args.restype = None
+    library.transduce_set_decoder_args.argtypes = (
+        *(pointer, size, size, size, pointer, size),
+        *(size, pointer),
+    )
+    library.transduce_set_decoder_args.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),
