@@ -22,13 +22,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
-from app.graphs import Precision
+from app.graphs import KernelChoice, Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
@@ -257,7 +258,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", required=True, help="TSV files of sentences and translations, plain, .gz or .xz")
     add("--bundle", type=Path, default=BUNDLE, help="(default: the bundled model)")
     add("--precisions", nargs="+", default=["int8", "fp32"], choices=["int8", "fp32"], help="(default: both)")
-    add("--kernels", default="auto", choices=["auto", "native", "standard"], help="(default: auto)")
+    add("--kernels", default="auto", choices=get_args(KernelChoice), help="(default: auto)")
     add("--num-sentences", type=int, default=2000, help="drawn from all of the data (default: 2000)")
     add("--num-threads", type=int, default=1, help="of an operator (default: 1)")
     add("--seed", type=int, default=1, help="of beams, order, arrivals and cancelled requests (default: 1)")

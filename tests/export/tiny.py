@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from app.bundle import Bundle, Training, TrainingData
-from app.graphs import Precision
-from app.runtime.kernels import Kernels, is_native_usable
+from app.graphs import KernelChoice, Precision
+from app.runtime.kernels import is_native_usable
+from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
@@ -27,6 +28,8 @@ KERNELS = [
     "standard",
     pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
 ]
+# Standard kernels, and the native kernels of each target that can run.
+TARGET_KERNELS = ["standard", *(usable_targets() or KERNELS[1:])]
 MAX_LENGTH = 32
 WORDS = {
     "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",
@@ -102,7 +105,7 @@ def load_tiny_runner(
     *,
     num_rows: int = 16,
     num_threads: int = 1,
-    kernels: Kernels = "standard",
+    kernels: KernelChoice = "standard",
 ) -> LoadedRunner:
     """The server's runner for one variant of a model, without the other files of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
