@@ -12,8 +12,8 @@ COPY requirements/build.txt requirements/
 RUN ["python", "-m", "pip", "install", "--require-hashes", "-r", "requirements/build.txt"]
 RUN ["python", "-m", "venv", "--without-pip", "/opt/venv"]
 
-# The project's wheel holds what .dockerignore lets through: app and transduce. The compiler makes the native
-# operators, for the processor kind of the image; which instructions are there is asked when the server starts.
+# The project's wheel holds app and transduce, the packages that .dockerignore lets through. It also holds the native
+# operators, compiled for the image's architecture. The server checks the processor's instructions when it starts.
 FROM builder AS wheel
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml setup.py README.md LICENSE ./
@@ -21,7 +21,8 @@ COPY app app
 COPY transduce transduce
 RUN ["python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
 
-# The slow, seldom changing layer first, the project last, then the check that nothing else came along.
+# The layer of dependencies comes first: it is slow to build and seldom changes. Then the project is installed. Then a
+# check that the environment holds none of the packages that serving does not need.
 FROM builder AS venv-cpu
 COPY requirements/cpu.txt requirements/
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/cpu.txt"]
@@ -36,7 +37,8 @@ COPY --from=wheel /build/dist dist
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
 RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
 
-# What both images share. Everything is owned by root and only read; /tmp and the glossaries' folder may be written.
+# The base of both images. All files belong to root and are only read. The server can write to /tmp and to the glossaries'
+# folder.
 FROM ${BASE} AS runtime
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -45,7 +47,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     TRANSDUCE_BUNDLE=/srv/transduce/bundles/en-de
 WORKDIR /srv/transduce
 COPY bundles bundles
-# For glossaries that stay: a volume that is mounted here belongs to the server's user.
+# The glossaries' folder belongs to the server's user, and so does a new volume that is mounted there.
 RUN ["install", "--directory", "--owner=65532", "--group=65532", "--mode=0700", "/var/lib/transduce"]
 USER 65532:65532
 EXPOSE 8000
@@ -54,11 +56,11 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["/opt/venv/bin/python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ.get('TRANSDUCE_PORT', '8000')), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["/opt/venv/bin/transduce", "serve"]
 
-# Without a GPU this image refuses to start: running on the CPU instead would go unnoticed.
+# Without a GPU this image refuses to start. Otherwise nobody would notice that it runs on the CPU.
 FROM runtime AS gpu
 ENV TRANSDUCE_DEVICE=cuda NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=venv-gpu /opt/venv /opt/venv
 
-# The last stage is the one that a build without --target takes.
+# A build without --target builds the last stage.
 FROM runtime AS cpu
 COPY --from=venv-cpu /opt/venv /opt/venv

@@ -1,8 +1,8 @@
-# `make help` lists the targets. Every environment is built from a lock file in requirements/ and marked by a
-# stamp inside it, so that a second call starts at once; a changed lock or pyproject.toml builds it anew.
+# `make help` lists the targets. Every environment is built from a lock file in requirements/. A stamp file `ready` in the
+# environment says that it is complete. The environment is built again if a lock file or pyproject.toml is newer than that.
 HOST := 127.0.0.1
 PORT := 8000
-# Processes that tests run in beside make's; 0: one after another in one process, in which --pdb works.
+# Number of pytest-xdist's worker processes. 0: all tests run in pytest's own process, in which --pdb works.
 WORKERS := 2
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,7 +12,7 @@ MAKEFLAGS += --no-builtin-rules
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 export PYTHON
 
-# `gpu` where the NVIDIA driver is loaded, else `cpu`; `make serve RUNTIME=cpu` decides otherwise.
+# `gpu` where the NVIDIA driver is loaded, else `cpu`. `make serve RUNTIME=cpu` overrides it.
 RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; \
 	then echo gpu; else echo cpu; fi)
 FIND_PYTHON := .ci/find-python
@@ -29,7 +29,7 @@ serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] 
 	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
-test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2: processes; 0: none but make's]
+test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2 processes; 0: pytest's own]
 	@$(call compile_sources,.venv-dev)
 	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
@@ -41,7 +41,7 @@ test-fast: .venv-dev/ready ## run the tests that need no browser, no server, no 
 check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules
 	@.venv-dev/bin/python -m pytest -q tests/house_rules
 
-lint: .venv-dev/ready ## what `check` runs but the house rules, which are tests
+lint: .venv-dev/ready ## `check` without the house rules, which are tests
 	@.venv-dev/bin/ruff check
 	@.venv-dev/bin/ruff format --check
 	@.venv-dev/bin/clang-format --dry-run -Werror app/runtime/native/*.cpp app/runtime/native/*.h
@@ -71,11 +71,13 @@ clean: ## remove the environments, caches and build outputs (never trained runs 
 		.import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# $(call compile_sources,folder): as pip does with what it installs; a server starts a quarter of a second sooner where
-# PYTHONDONTWRITEBYTECODE keeps Python from doing so itself. What cannot be written is compiled at each start.
+# $(call compile_sources,folder): write the sources' byte code, as pip does for the packages that it installs. If
+# PYTHONDONTWRITEBYTECODE is set, Python does not write it, and each start of the server takes a quarter of a second
+# longer. The server also starts if the byte code cannot be written.
 compile_sources = $(1)/bin/python -m compileall -q app transduce || true
 
-# $(call build_environment,folder,lock file,pip options): anew each time, so that nothing of an older lock is left.
+# $(call build_environment,folder,lock file,pip options): delete the environment first, so that no package of an older
+# lock file is left.
 define build_environment
 @python=$$($(FIND_PYTHON)); \
 echo "building $(1) with $$python from $(2); the first time this downloads for a minute or more" >&2; \

@@ -19,9 +19,9 @@ CPU = run_path(str(Path(__file__).parent / "app" / "runtime" / "native" / "cpu.p
 
 
 class BuildNativeKernels(build_ext):
-    """build_ext that compiles the kernels for each target, at the same time.
+    """build_ext that compiles the kernels for all targets at the same time.
 
-    It reports a compile error where the kernels could be used, and passes over it elsewhere.
+    It fails on a compile error only on a machine that can compile and run the kernels.
     """
 
     def finalize_options(self) -> None:
@@ -35,7 +35,7 @@ class BuildNativeKernels(build_ext):
         self.parallel = self.parallel or True
 
     def build_extensions(self) -> None:
-        """Build all extensions; their `optional` is decided here."""
+        """Build all extensions. A compile error ends the build unless `optional` is True."""
         is_required = self._is_required()
         for extension in self.extensions:
             extension.optional = not is_required
@@ -44,7 +44,8 @@ class BuildNativeKernels(build_ext):
         except (CompileError, LinkError):
             print("The native kernels could not be built: the compiler's error is above.", file=sys.stderr)
             print(
-                "NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr
+                "Set NATIVE_KERNELS=optional to install without them. Translations are then slower.",
+                file=sys.stderr,
             )
             raise
 
@@ -55,6 +56,7 @@ class BuildNativeKernels(build_ext):
         super(BuildNativeKernels, own).build_extension(extension)
 
     def _is_required(self) -> bool:
+        """Whether NATIVE_KERNELS is not `optional`, the processor can run the kernels, and a compiler is found."""
         if os.environ.get("NATIVE_KERNELS") == "optional" or not CPU["is_supported"]():
             return False
         command = getattr(self.compiler, "compiler_so_cxx", None) or self.compiler.compiler_so

@@ -201,20 +201,20 @@ def sha256_of(path: Path) -> str:
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
-    choose: selects the only variant that will be loaded. Hashes and graph files of the other variants, and hashes of
-    `weights/`, are then not checked. File sizes and the manifest's entries still are.
+    choose: selects the only variant that will be loaded; None: check all variants. With it, hashes and graph files of
+    the other variants and hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
     """
     manifest = read_manifest(path)
-    read = set(manifest.variants) if choose is None else {choose(manifest)}
-    unread = set() if choose is None else {*manifest.variants, WEIGHTS} - read
+    loaded = set(manifest.variants) if choose is None else {choose(manifest)}
+    unhashed = set() if choose is None else {*manifest.variants, WEIGHTS} - loaded
     problems = [
-        *_file_problems(path, manifest, unread),
+        *_file_problems(path, manifest, unhashed),
         *_reference_problems(manifest),
         *_manifest_problems(manifest),
     ]
     if not problems:
         sizes = _sizes_of(manifest)
-        for precision in sorted(read):
+        for precision in sorted(loaded):
             problems += content_problems(path, manifest.files, manifest.variants[precision], sizes)
     if problems:
         raise BundleError(path.name, list(dict.fromkeys(problems)))
@@ -253,7 +253,7 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
                 f"{GOLDEN}: line {number}: pair is {golden.pair}: the manifest has {num_pairs} language_pairs"
             )
     if not lines:
-        problems = [f"{GOLDEN} holds no sentence: what the model says cannot be checked"]
+        problems = [f"{GOLDEN} holds no sentence, so the model cannot be checked"]
     if problems:
         raise BundleError(path.name, problems)
     return tuple(found)
@@ -269,12 +269,12 @@ def _read_text(path: Path) -> bytes:
 
 
 def _validation_problems(error: ValidationError, where: str) -> list[str]:
-    """Pydantic's errors as one line each, with the field."""
+    """One line for each of Pydantic's errors, with the field. where: the file."""
     return [f"{where}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
 
 
-def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str]:
-    """Missing, unlisted, linked, resized and altered files. unread: folders whose files' hashes are not checked."""
+def _file_problems(path: Path, manifest: Manifest, unhashed: Set[str]) -> list[str]:
+    """Missing, unlisted, linked, resized and altered files. unhashed: folders whose files' hashes are not checked."""
     problems = []
     listed = set(manifest.files)
     for folder, folders, names in os.walk(path):
@@ -286,13 +286,13 @@ def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str
             elif name in names and relative != MANIFEST and relative not in listed:
                 problems.append(f"{relative} is not in the manifest")
     for name, expected in sorted(manifest.files.items()):
-        is_read = PurePosixPath(name).parts[:1] not in {(folder,) for folder in unread}
-        problems.extend(_entry_problems(path, name, expected, is_read=is_read))
+        checks_hash = PurePosixPath(name).parts[:1] not in {(folder,) for folder in unhashed}
+        problems.extend(_entry_problems(path, name, expected, checks_hash=checks_hash))
     return problems
 
 
-def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool) -> list[str]:
-    """The problem of one listed file, if any. is_read: whether to check the hash."""
+def _entry_problems(path: Path, name: str, expected: FileEntry, *, checks_hash: bool) -> list[str]:
+    """The problem of one listed file, if any. checks_hash: whether to check the SHA-256."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
         return [f"{name!r} is not a plain path inside the bundle"]
@@ -305,7 +305,7 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool
             return [f"{name} is not a plain file"]
         if found.st_size != expected.size:
             return [f"{name} has {found.st_size} bytes, the manifest says {expected.size}"]
-        if is_read and sha256_of(file) != expected.sha256:
+        if checks_hash and sha256_of(file) != expected.sha256:
             return [f"{name} has another SHA-256 than the manifest says"]
     except FileNotFoundError:
         return [f"{name} is missing"]
@@ -315,7 +315,7 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool
 
 
 def _reference_problems(manifest: Manifest) -> list[str]:
-    """Files that the manifest refers to and does not list."""
+    """Files that the format or a variant requires and `files` does not list."""
     needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
     for variant in manifest.variants.values():
         pairs = [variant, *([variant.native] if variant.native else [])]
@@ -344,6 +344,7 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
 
 
 def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
+    """The problem of values that are not different integers of 0..limit-1, if any."""
     values = list(values)
     if len(set(values)) == len(values) and all(0 <= value < limit for value in values):
         return []

@@ -1,4 +1,4 @@
-"""Watches the folders of the served bundles, and has a model reloaded when its bundle has changed and is complete."""
+"""Watches the folders of the served bundles, and reloads a model when its bundle has changed and is complete."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from app.bundle import MANIFEST, Manifest, read_manifest
 from app.errors import BundleError, ServiceError, SettingsError
 
-# Seconds between two looks. Larger: a new version is served later. Smaller: more calls of the file system.
+# Seconds between two polls. Larger: a new version is served later. Smaller: more calls of the file system.
 POLL_S = 2.0
 # Path, size, time of change in nanoseconds and inode of each file. A file that is replaced has another inode.
 Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class BundleWatch:
-    """Compares the bundles with what it saw before. The event loop runs `run`; a thread runs `poll`."""
+    """Compares the bundles' files with those of the last poll. The event loop runs `run`; a thread runs `poll`."""
 
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
-        """find: returns the folders of all bundles; raises SettingsError. The watch begins with what is there now."""
+        """find: returns the folders of all bundles; raises SettingsError. Changes count from now on."""
         self._find = find
         self._seen = {folder: _signature([folder / MANIFEST]) for folder in self._found()}
         self._changing: dict[Path, Signature] = {}
@@ -32,10 +32,10 @@ class BundleWatch:
         reload_model: Callable[[str], Awaitable[object]],
         reload_all: Callable[[], None],
     ) -> None:
-        """Look for changes until cancelled. The functions that reload log what is wrong with a bundle.
+        """Poll until cancelled, and reload what has changed.
 
-        served: the manifests of the served models, by folder. reload_model: reloads the model of this name; raises
-        ServiceError. reload_all: reads all bundles again.
+        served: returns the manifests of the served models, by folder. reload_model: reloads the model of this name;
+        raises ServiceError. reload_all: reads all bundles again. Both functions log the problems of a bundle.
         """
         while True:
             await asyncio.sleep(POLL_S)
@@ -52,7 +52,7 @@ class BundleWatch:
     def poll(self) -> dict[Path, Manifest | None]:
         """Return the manifests of bundles that have changed, once their files are the same in two calls.
 
-        None for a manifest that is invalid. A folder without a manifest is not returned: it may come back.
+        The manifest is None if it is invalid. A folder without a manifest is not returned: a new one may follow.
         """
         changed: dict[Path, Manifest | None] = {}
         for folder in {*self._seen, *self._found()}:
@@ -70,7 +70,7 @@ class BundleWatch:
         return changed
 
     def _found(self) -> list[Path]:
-        """The folders of all bundles; none if the settings name none now."""
+        """The folders of all bundles; empty if `find` fails."""
         try:
             return [*self._find()]
         except (SettingsError, OSError):
@@ -78,12 +78,12 @@ class BundleWatch:
 
 
 def _signature(files: Iterable[Path]) -> Signature:
-    """The signature of the files that exist."""
+    """The signature of files. A file that does not exist is left out."""
     found = []
     for file in files:
         with contextlib.suppress(OSError):
-            facts = file.stat()
-            found.append((str(file), facts.st_size, facts.st_mtime_ns, facts.st_ino))
+            status = file.stat()
+            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from app.errors import BundleError, ModelInUse
-from app.model_starter import BundleLoads, ModelStarter
+from app.model_starter import ModelLoader, ModelStarter
 from app.settings import PREFIX, Settings
 from app.startup import LoadedModel, LoadedModels, in_daemon_thread, release_models
 from app.text.detection import LazyDetector
@@ -16,20 +16,22 @@ from app.translator import Models, ServedModel, Translator
 class EagerModels:
     """Loads and ends models. `app.model_host.ModelSource` describes the methods."""
 
-    def __init__(self, settings: Settings, loads: BundleLoads, starter: ModelStarter) -> None:
+    def __init__(self, settings: Settings, loader: ModelLoader, starter: ModelStarter) -> None:
         self._settings = settings
-        self._loads = loads
+        self._loader = loader
         self._starter = starter
         self._detector: LazyDetector | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Without a budget no memory is estimated."""
+        """Always 0: without a budget, memory is not estimated."""
         return 0
 
     async def load_all(self, old: Models | None) -> Models:
-        """Load all bundles, check and warm up each model, also those that have not changed."""
-        loaded = await in_daemon_thread(lambda: self._loads.all(self._settings), on_unused=release_models)
+        """Load all bundles, and check and warm up each model, even if its bundle has not changed."""
+        loaded = await in_daemon_thread(
+            lambda: self._loader.load_all(self._settings), on_unused=release_models
+        )
         served: list[ServedModel] = []
         for number, model in enumerate(loaded.models):
             try:
@@ -44,12 +46,12 @@ class EagerModels:
         return Models(served, loaded.detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
-        """Load the bundle of one model again, and return the models with it in the old one's place."""
+        """As `ModelSource.load_one`. The old model is always in memory, so `is_forced` has no effect."""
         path = model.path
         if path is None:
-            raise BundleError(model.name, ["the model is of no bundle"])
+            raise BundleError(model.name, ["the model has no bundle to load again"])
         loaded = await in_daemon_thread(
-            lambda: self._loads.one(path, self._settings),
+            lambda: self._loader.load_one(path, self._settings),
             on_unused=lambda unused: release_models(LoadedModels([unused])),
         )
         if loaded.manifest.name != model.name:
@@ -63,7 +65,7 @@ class EagerModels:
         """Do nothing: every model is loaded."""
 
     async def unload(self, model: ServedModel) -> None:
-        """Raises ModelInUse."""
+        """Refuse: raises ModelInUse."""
         raise ModelInUse(f"without {PREFIX}MODEL_MEMORY all models stay loaded")
 
     def running(self, model: ServedModel) -> Translator:
@@ -76,7 +78,7 @@ class EagerModels:
         await self._starter.stop([self.running(model) for model in models])
 
     async def close(self) -> None:
-        """Do nothing: nothing but engines runs here."""
+        """Do nothing: a load runs in its caller's task."""
 
     async def _serve(
         self, model: LoadedModel, detector: LazyDetector | None, *, num_models: int

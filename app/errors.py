@@ -8,6 +8,9 @@ ServiceError
     PayloadTooLarge         too many bytes, items or characters
     UnsupportedMedia        content type or encoding
     SourceTooLong           only if the request disables splitting
+    UnknownModel            only an administrator's request
+    ModelInUse              only an administrator's request
+    ModelRefused            only an administrator's request; says why the bundle cannot be served
   Unauthorized            the API key is missing or wrong
   CrossSite               sent by a page of another site, without a key
   Overloaded              retry after retry_after_s
@@ -15,8 +18,8 @@ ServiceError
   DeadlineExceeded        the request's deadline passed
   RequestCancelled        the client disconnected
   EngineFailure           a bug in the server: details only in the log
-BundleError             at start only: lists every problem of a bundle
-SettingsError           at start only: an unknown setting, or one that contradicts another
+BundleError             while a model is loaded: lists every problem of a bundle
+SettingsError           at start, and when bundles are read again: an unknown or unusable setting, or a contradiction
 """
 
 from __future__ import annotations
@@ -74,11 +77,11 @@ class SourceTooLong(RequestError):
 
 
 class UnknownModel(RequestError):
-    """No served model has the name that an administrator's request gives."""
+    """No served model has the name in an administrator's request."""
 
 
 class ModelInUse(RequestError):
-    """A model cannot be unloaded now, because a request uses it, or ever, because models stay loaded."""
+    """A model cannot be unloaded: a request uses it, or the server keeps all models loaded."""
 
 
 class ModelRefused(RequestError):
@@ -126,7 +129,7 @@ class RequestCancelled(ServiceError):
 
 
 class EngineFailure(ServiceError):
-    """A forward pass failed or returned scores that are not finite."""
+    """A forward pass failed or returned scores that are not finite, or workers died while they decoded a sentence."""
 
 
 class BundleError(Exception):

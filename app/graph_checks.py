@@ -1,6 +1,6 @@
-"""Checks a bundle's graphs against its manifest (sizes, special ids, alignment), and that weights are numbers.
+"""Checks a bundle's graphs against its manifest (sizes, special ids, alignment), and its weights for invalid numbers.
 
-The checks run before a graph is loaded. Problems name the manifest's field.
+The checks run before a graph is loaded. Each problem names the manifest's field or the graph's file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from app.graph_file import GraphFile, GraphFileError, Initializer, Node, read_graph
 from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
 
-# The largest float16, because every bundle holds its weights in half precision too.
+# The largest float16. A weight above it would be infinite in the bundle's fp16 copy.
 MAX_WEIGHT = 65504.0
 # The floating-point types of weights, by TensorProto.DataType.
 _FLOATS: dict[int, np.dtype[np.floating]] = {1: np.dtype("<f4"), 10: np.dtype("<f2"), 11: np.dtype("<f8")}
@@ -77,7 +77,7 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
 
 
 def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: GraphSizes) -> list[str]:
-    """Differences between a variant's graph files and the sizes, and weights that are not numbers.
+    """Differences between a variant's graph files and the manifest's sizes, and weights that are not numbers.
 
     files: the files that the manifest lists; graphs may use weights from no other.
     """
@@ -106,7 +106,7 @@ def _graphs(pair: GraphPair) -> tuple[GraphSpec, GraphSpec]:
 
 
 def _takes_steps(native: GraphPair) -> bool:
-    """Whether the native decoder has the current inputs. For an older one the server uses the standard graphs."""
+    """Whether the native decoder can take several steps. If not, it is of an older format and the server ignores it."""
     return any(spec.name == "num_steps" for spec in native.decoder.inputs)
 
 
@@ -167,8 +167,8 @@ def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected
         elif len(axes) != len(sizes) or any(
             size is not None and axis != size for axis, size in zip(axes, sizes, strict=True)
         ):
-            by_sizes = ["*" if size is None else size for size in sizes]
-            problem = f"has axes {list(axes)}, by the dimensions they are {by_sizes}"
+            expected_axes = ["*" if size is None else size for size in sizes]
+            problem = f"has axes {list(axes)}, and the manifest's dimensions give {expected_axes}"
             problems.append(f"{file}: {kind} {name} {problem}")
     return problems
 
@@ -177,7 +177,7 @@ def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected
 
 
 def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
-    native = _only(graph, "Encoder")
+    native = _first_node(graph, "Encoder")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is not None:
         found |= _operator_fields(native, "dimensions.num_encoder_layers")
@@ -189,7 +189,7 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
 
 
 def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
-    native = _only(graph, "DecoderSteps")
+    native = _first_node(graph, "DecoderSteps")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
         # Each layer has two, for self-attention and cross-attention.
@@ -203,7 +203,7 @@ def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     return _differences(file, found, sizes)
 
 
-def _only(graph: GraphFile, op_type: str) -> Node | None:
+def _first_node(graph: GraphFile, op_type: str) -> Node | None:
     return next((node for node in graph.nodes if node.op_type == op_type), None)
 
 
@@ -218,15 +218,17 @@ def _operator_fields(node: Node, layers: str) -> dict[str, object]:
 
 
 def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
-    """The inner width of the feed-forward network: sizes.d_ff if the weights allow it, else the least that they allow.
+    """The inner width of the feed-forward network: sizes.d_ff if the weights allow it, else the least possible width.
 
     A width w is possible if there are weights of shape (d_model, w) and (w, d_model).
     """
     shapes = {initializer.shape for initializer in graph.initializers}
     width = sizes.d_model
-    found = {shape[1] for shape in shapes if len(shape) == 2 and shape[0] == width and shape[::-1] in shapes}
-    others = found - {width, sizes.vocab_size}
-    candidates = others or found
+    possible = {
+        shape[1] for shape in shapes if len(shape) == 2 and shape[0] == width and shape[::-1] in shapes
+    }
+    # Square weights are attention's, and those as wide as the vocabulary are embeddings'.
+    candidates = possible - {width, sizes.vocab_size} or possible
     return sizes.d_ff if sizes.d_ff in candidates else min(candidates, default=None)
 
 
@@ -276,7 +278,7 @@ def _location(graph: str, initializer: Initializer) -> tuple[str, int, int]:
 def _weight_problems(
     folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Initializer]
 ) -> list[str]:
-    """The first problem of each file of weights, because a damaged file has many."""
+    """The first problem of each file of weights. A damaged file has many; one is enough to refuse it."""
     problems: dict[str, str] = {}
     for (file, offset, length), initializer in weights.items():
         if initializer.external_data and file not in files:
@@ -292,7 +294,7 @@ def _weight_problems(
 
 
 def _is_weight(initializer: Initializer) -> bool:
-    """Whether the values must be finite. A single value need not, since the attention mask is minus infinity."""
+    """Whether all values must be finite. A single value may be infinite: the attention mask is minus infinity."""
     return initializer.data_type in _FLOATS and math.prod(initializer.shape) > 1
 
 

@@ -15,7 +15,7 @@ STRICT = {"extra": "forbid"}
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a graph. axes: sizes, or names of sizes that vary."""
+    """One input or output of a graph. axes: the size of each axis, or a name if the size varies."""
 
     __pydantic_config__: ClassVar = STRICT
 

@@ -17,11 +17,12 @@ from app.workers.model_spec import ModelSpec
 
 # The estimate's constants are measured: docs/many-models.md says how. Larger: fewer models fit in the budget than
 # memory allows. Smaller: the server takes more memory than its budget.
-# Memory of one copy of the weights, in times of the files' size. A CPU computes with fp16 weights in 32 bits.
+# Memory of one copy of the weights, as a multiple of the files' size. A CPU computes with fp16 weights in 32 bits.
 WEIGHTS_FACTOR: dict[Precision, float] = {"int8": 1.6, "fp32": 1.6, "fp16": 3.2}
 GPU_WEIGHTS_FACTOR = 1.6
-# Bytes of a worker without weights and caches, in a thread and as a process; and of a model's tokenizers.
+# Bytes of a worker without weights and caches: of a thread, and of a process.
 THREAD_BYTES, PROCESS_BYTES = 4_000_000, 26_000_000
+# Bytes of a model's tokenizers.
 TEXT_BYTES = 6_000_000
 # The share of the key-value caches that is written to when all rows have sentences of ordinary length.
 CACHE_SHARE = 1 / 8
@@ -30,7 +31,7 @@ CACHE_ITEM_BYTES = 4
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A bundle whose manifest is read. spec: how its model is loaded. num_bytes: estimated memory once it is."""
+    """A bundle whose manifest is read. spec: how to load its model. num_bytes: estimated memory of the loaded model."""
 
     path: Path
     manifest: Manifest
@@ -44,9 +45,9 @@ class KnownModel:
 
 
 def read_models(settings: Settings) -> list[KnownModel]:
-    """Read the manifests of all bundles that the settings name, without loading any. Raises BundleError, SettingsError.
+    """Read the manifests of all bundles that the settings name, without loading a model.
 
-    SettingsError also for a model that is larger than the memory budget.
+    Raises BundleError, and SettingsError, also for a model that is larger than the memory budget.
     """
     paths = find_bundles(settings)
     device = find_device(settings)
@@ -67,9 +68,9 @@ def read_model(path: Path, settings: Settings, device: Device | None = None) -> 
 
 
 def preloaded(known: Sequence[KnownModel], settings: Settings) -> list[KnownModel]:
-    """The models to load at the start: those that the settings name, or the first one.
+    """The models to load at the start: those that the settings name, or else the first one.
 
-    Raises SettingsError for a name that no model and no bundle's folder has, and if the models exceed the budget.
+    Raises SettingsError for a name that is neither a model's nor a folder's, and if the models exceed the budget.
     """
     chosen = []
     for name in settings.preload:

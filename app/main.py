@@ -43,14 +43,16 @@ from app.api.probes import add_docs, add_probes
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.model_host import ModelHost
-from app.model_starter import BundleLoader, BundleLoads
+from app.model_starter import BundleLoader, ModelLoader
+from app.observability.cgroup_memory import CgroupMemory
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
+from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.secret_settings import read_admin_token, read_api_keys
 from app.settings import Settings, load_settings
 from app.stores.usage import UsageCounter
-from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options
+from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -69,12 +71,15 @@ class Application:
     at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
     """
 
-    def __init__(self, settings: Settings, *, loads: BundleLoads | None = None) -> None:
-        """loads: None for the bundles of the settings. Raises SettingsError for unusable secrets or glossaries."""
+    def __init__(self, settings: Settings, *, loader: ModelLoader | None = None) -> None:
+        """loader: loads the models; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.track_log(num_dropped_lines)
-        self.service = Service(self.metrics, glossaries(settings))
+        memory = CgroupMemory()
+        self.metrics.track_memory(memory.used_bytes, memory.limit_bytes)
+        self.tracing = tracing(settings)
+        self.service = Service(self.metrics, glossaries(settings), self.tracing)
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
@@ -82,7 +87,7 @@ class Application:
             settings,
             self.service,
             executor=self._executor,
-            loads=loads or BundleLoader(),
+            loader=loader or BundleLoader(),
             on_death=self._on_death,
         )
         self._document_jobs: DocumentJobs | None = None
@@ -98,6 +103,7 @@ class Application:
             docs_url=None,
             redoc_url=None,
             lifespan=lambda _app: self.lifespan(),
+            telemetry=OFF if self.tracing is None else self.tracing.telemetry,
         )
         app.router.redirect_slashes = False
         limits = request_limits(settings)
@@ -106,7 +112,7 @@ class Application:
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         usage = UsageCounter(settings.quota_characters)
-        larger: dict[str, int] = {}
+        larger: dict[str, int] = {}  # the largest body in bytes of routes with another limit, by path
         if settings.files_enabled:
             # With files disabled, nothing that reads them is imported.
             from app.api.files.document_jobs import DocumentJobs
@@ -130,7 +136,7 @@ class Application:
             larger=larger,
             allowed_origins=settings.cors_origins,
         )
-        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
+        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS, tracing=self.tracing)
         if settings.cors_origins:
             app.add_middleware(CrossOrigin, origins=settings.cors_origins)
         if settings.trusted_proxies:  # added last, so outermost: all others see the caller's address
@@ -150,6 +156,8 @@ class Application:
                 await self._document_jobs.close()
             await self.host.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
+            if self.tracing is not None:
+                await self.tracing.close()
 
     async def _become_ready(self) -> None:
         """Load, check, warm up and open the server, or report why it cannot serve."""
@@ -174,7 +182,7 @@ class Application:
         await self.host.close()
 
     def _on_death(self) -> None:
-        """Report that an engine died. Before the checks have passed they report the cause themselves."""
+        """Report that an engine died. Until start-up is complete, the failing start-up step reports the cause."""
         self._engine_died = True
         if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
@@ -198,7 +206,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: the workers', if it runs already.
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: an idle fork server that runs already.
 
     0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
     engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.
@@ -207,7 +215,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, loads=BundleLoader(fork_server))
+        application = Application(settings, loader=BundleLoader(fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())

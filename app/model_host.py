@@ -18,7 +18,7 @@ from app.eager_models import EagerModels
 from app.engine.engine import Engine
 from app.engine.stats import Health
 from app.errors import ModelRefused, ServiceError, UnknownModel
-from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
+from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
 from app.pooled_models import PooledModels
 from app.settings import Settings
@@ -29,8 +29,9 @@ Build = Callable[[], Awaitable[Models]]
 
 
 class ModelSource(Protocol):
-    """Loads and ends models. Methods that load raise BundleError, SettingsError, ServiceError, and then change nothing.
+    """Loads models and ends them. A method that fails to load a model changes nothing.
 
+    Methods that load raise BundleError, SettingsError, ServiceError.
     num_bytes: estimated memory of the models in memory.
     """
 
@@ -41,9 +42,9 @@ class ModelSource(Protocol):
         """Load the models of all bundles. old: the models that serve; None at the start."""
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
-        """Load one bundle again, and return the models with the new one in the place of the old one.
+        """Load the bundle of one model again. Returns the models with the new model in the old one's place.
 
-        is_forced: load it also if the old one is not in memory.
+        is_forced: whether the new model is loaded even if the old one is not in memory.
         """
 
     async def load(self, model: ServedModel) -> None:
@@ -53,7 +54,7 @@ class ModelSource(Protocol):
         """Remove a model from memory until a request needs it. Raises ModelInUse."""
 
     def running(self, model: ServedModel) -> Translator | None:
-        """The model's translator; None while it is not in memory."""
+        """The model's translator; None while the model is not in memory."""
 
     async def retire(self, models: Collection[ServedModel]) -> None:
         """End models that get no more requests."""
@@ -71,7 +72,7 @@ class ModelHost:
         service: Service,
         *,
         executor: Executor,
-        loads: BundleLoads,
+        loader: ModelLoader,
         on_death: Callable[[], None],
     ) -> None:
         """executor: runs text processing. on_death: called when a served engine has died."""
@@ -82,17 +83,17 @@ class ModelHost:
         self._starter = ModelStarter(settings, service, executor=executor, on_death=self._on_engine_death)
         self._source: ModelSource
         if settings.model_memory is None:
-            self._source = EagerModels(settings, loads, self._starter)
+            self._source = EagerModels(settings, loader, self._starter)
         else:
             self._source = PooledModels(
                 settings,
-                loads,
+                loader,
                 self._starter,
                 max_bytes=settings.model_memory,
                 on_changed_bundle=self.reload,
             )
         self._models: Models | None = None
-        self._turn = asyncio.Lock()  # held from the loading of new models until the old ones have ended
+        self._replacing = asyncio.Lock()  # held from the loading of new models until the old ones have ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_reload_due = False
 
@@ -103,7 +104,7 @@ class ModelHost:
         return self._models
 
     async def open(self) -> None:
-        """Load, check and warm up the models of the start. Raises BundleError, SettingsError, ServiceError."""
+        """Load, check and warm up the first models. Raises BundleError, SettingsError, ServiceError."""
         watch = BundleWatch(lambda: find_bundles(self._settings)) if self._settings.watch else None
         self._models = await self._source.load_all(None)
         if watch is not None:
@@ -137,10 +138,10 @@ class ModelHost:
     def reload(self) -> None:
         """Load the bundles again and replace the models, without losing a request.
 
-        A call while a reload is under way starts another one after it. If a bundle cannot be served, the models stay.
+        A call during a reload starts another reload after it. If a bundle cannot be served, the old models stay.
         """
         if self._models is None or self._is_reload_due:
-            return  # the first load is still under way, or a reload that has not begun
+            return  # the first load is under way, or another reload is about to begin
         self._is_reload_due = True
 
         async def build() -> Models:
@@ -152,7 +153,7 @@ class ModelHost:
     async def reload_model(self, name: str, *, is_forced: bool = True) -> ServedModel:
         """Load one bundle again and replace its model, without losing a request. Returns the new model.
 
-        is_forced: load it also if it is not in memory. Raises UnknownModel, ModelRefused, ServiceError.
+        is_forced: as in `ModelSource.load_one`. Raises UnknownModel, ModelRefused, ServiceError.
         """
         replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._named(name)
@@ -194,21 +195,21 @@ class ModelHost:
         task.add_done_callback(self._tasks.discard)
 
     async def _replace(self, build: Build, fields: dict[str, str], replaced: asyncio.Future[None]) -> None:
-        """Replace the models, and end the old ones when the last request that uses them has ended.
+        """Replace the models by those that `build` returns. End the old ones after the last request that uses them.
 
-        fields: for the log. replaced: set when the new models serve; if they cannot, it has the error.
+        fields: for the log. replaced: gets its result when the new models serve, or the error of `build`.
         """
-        async with self._turn:
+        async with self._replacing:
             started = time.monotonic()
             try:
                 models = await build()
-            except Exception as error:  # noqa: BLE001 - whatever keeps the new models from serving, the old ones stay
+            except Exception as error:  # noqa: BLE001 - after any error the old models stay
                 self._metrics.reloads.labels("failed").inc()
                 cause = None if is_expected(error) else error
                 failure = {**fields, "problem": problem_of(error)}
                 log_event(logger, logging.ERROR, "reload_failed", error=cause, fields=dict(failure))
                 replaced.set_exception(error)
-                replaced.exception()  # marks it as retrieved: no task awaits a reload by signal
+                replaced.exception()  # marks the error as retrieved: no task awaits the future of `reload`
                 return
             old, self._models = self.models, models
             self._service.replace_models(models)
@@ -220,7 +221,7 @@ class ModelHost:
             await self._source.retire([model for model in old if model not in serving])
 
     def _on_engine_death(self, engine: Engine) -> None:
-        """Report the death of an engine that serves, or will serve at the start. A load reports its own failure."""
+        """Report the death of an engine, unless its model is only being loaded: that load fails with an error."""
         running = [] if self._models is None else [self._source.running(model) for model in self._models]
         if self._models is None or any(each is not None and each.engine is engine for each in running):
             self._on_death()
@@ -237,13 +238,13 @@ class ModelHost:
             "seconds": f"{time.monotonic() - started:.2f}",
         }
         if self._settings.pivot:
-            ways = [(pair.pair, pair.pivot) for pair in self.models.pivoted.values()]
-            fields["pivoted"] = ", ".join(f"{pair.source}-{pivot}-{pair.target}" for pair, pivot in ways)
+            pivoted = [(pair.pair, pair.pivot) for pair in self.models.pivoted.values()]
+            fields["pivoted"] = ", ".join(f"{pair.source}-{pivot}-{pair.target}" for pair, pivot in pivoted)
         log_event(logger, logging.INFO, event, fields=dict(fields))
 
 
 def _refusal(error: Exception) -> ServiceError:
-    """The error of an administrator's request for an error of loading."""
+    """The error that an administrator's request gets when a model cannot be loaded. error: of the load."""
     if isinstance(error, ServiceError):
         return error
     return ModelRefused(problem_of(error))

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from app.api.service import Service
 from app.engine.engine import Engine
+from app.engine.supervisor import RestartBudget, WorkerRestarts
+from app.engine.worker import Worker
 from app.errors import BundleError, ServiceError, SettingsError
 from app.runtime.memory import return_memory
 from app.settings import Settings
@@ -20,6 +22,7 @@ from app.startup import (
     LoadedModel,
     LoadedModels,
     check_golden,
+    in_daemon_thread,
     load_model,
     load_models,
     model_key,
@@ -34,9 +37,9 @@ from app.workers.fork_server import ForkServer
 
 
 class ModelStarter:
-    """The engines of one server. Every method is called on the event loop.
+    """Starts and closes the engines of one server. Every method is called on the event loop.
 
-    executor: runs text processing. metrics: those of the server.
+    executor: runs text processing. metrics: the server's metrics.
     """
 
     def __init__(
@@ -53,10 +56,11 @@ class ModelStarter:
         self.executor = executor
         self.metrics = service.metrics
         self._on_death = on_death
-        self._engines: dict[Engine, range] = {}  # with the numbers of their workers in the metrics
+        self._engines: dict[Engine, range] = {}  # and the numbers of its workers in the metrics
         self._submitters: dict[Engine, CachingSubmitter] = {}  # of the models that have started
-        self._ended = SubmitterStats()  # the counts of models that have ended
-        self._num_workers = 0  # of all engines so far
+        self._ended = SubmitterStats()  # summed counts of the models that have ended
+        self._num_workers = 0  # of all engines started so far, the next worker's number
+        self._restart_budget = RestartBudget(settings.max_worker_restarts, settings.worker_restart_window_s)
 
     async def start(
         self,
@@ -68,14 +72,15 @@ class ModelStarter:
     ) -> Translator:
         """Start a model's engine, check its golden sentences unless `is_checked`, and warm up.
 
-        cache_bytes: of its sentence cache. If the start fails, the engine is closed. Raises BundleError; NotReady,
-        Overloaded, DeadlineExceeded.
+        cache_bytes: size of the model's sentence cache. If the start fails, the engine is closed. Raises BundleError;
+        NotReady, Overloaded, DeadlineExceeded.
         """
         engine = Engine(
             model.workers,
             settings=engine_limits(self._settings),
             on_steps=self.metrics.record_steps,
             on_death=lambda: self._on_death(engine),
+            restarts=self._restarts(model),
             first_worker=self._num_workers,
         )
         self._engines[engine] = range(self._num_workers, self._num_workers + len(model.workers))
@@ -95,7 +100,7 @@ class ModelStarter:
         return translator
 
     def cache_stats(self) -> SubmitterStats:
-        """Return the counts of all sentence caches together, also of those that are gone."""
+        """Return the summed counts of all sentence caches, including those of ended models."""
         running = [submitter.stats() for submitter in self._submitters.values()]
         return SubmitterStats.joint([self._ended, *running])
 
@@ -107,6 +112,21 @@ class ModelStarter:
     async def close(self) -> None:
         """Close all engines now; pending sentences end with NotReady."""
         await self._close([*self._engines])
+
+    def _restarts(self, model: LoadedModel) -> WorkerRestarts | None:
+        """How the workers of a model are replaced when they die. None for a worker in a thread."""
+        start_worker = model.start_worker
+        if start_worker is None:
+            return None
+
+        def start(dead: Worker) -> asyncio.Future[Worker]:
+            return in_daemon_thread(lambda: start_worker(dead), on_unused=lambda unused: unused.close())
+
+        def on_restart(number: int) -> None:
+            self.metrics.worker_restarts.inc()
+            self.metrics.forget_workers([number])
+
+        return WorkerRestarts(self._restart_budget, start, on_restart)
 
     def _translator(
         self, model: LoadedModel, engine: Engine, detector: LazyDetector | None, cache_bytes: int
@@ -134,13 +154,13 @@ class ModelStarter:
         await asyncio.gather(*(engine.close(drain_timeout_s=0.0) for engine in engines))
         for engine in engines:
             if (submitter := self._submitters.pop(engine, None)) is not None:
-                gone = replace(submitter.stats(), num_entries=0, num_bytes=0, num_in_flight=0)
-                self._ended = SubmitterStats.joint([self._ended, gone])
+                counts = replace(submitter.stats(), num_entries=0, num_bytes=0, num_in_flight=0)
+                self._ended = SubmitterStats.joint([self._ended, counts])
             self.metrics.forget_workers(self._engines.pop(engine, range(0)))
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether the error of a load says itself what is wrong, so that the log needs no traceback."""
+    """Whether the message of a load's error says what is wrong, so that the log needs no traceback."""
     return isinstance(error, BundleError | SettingsError | ServiceError)
 
 
@@ -149,30 +169,30 @@ def problem_of(error: Exception) -> str:
     return str(error) if is_expected(error) else type(error).__name__
 
 
-class BundleLoads(Protocol):
-    """Loads bundles on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
+class ModelLoader(Protocol):
+    """Loads models on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
 
-    def all(self, settings: Settings) -> LoadedModels:
-        """Load all bundles that the settings name."""
+    def load_all(self, settings: Settings) -> LoadedModels:
+        """Load the models of all bundles that the settings name."""
 
-    def one(self, path: Path, settings: Settings) -> LoadedModel:
-        """Load one bundle."""
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        """Load the model of one bundle."""
 
 
 class BundleLoader:
-    """Loads bundles. The first load uses the fork server that runs already; a fork server loads one model only."""
+    """A `ModelLoader` of bundles. Each fork server loads one model. The first load uses the one that runs already."""
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
         self._fork_server = fork_server
-        self._needs_spare = fork_server is not None  # workers are processes, as far as the environment tells
+        self._needs_spare = fork_server is not None  # whether the environment suggests worker processes
         self._lock = threading.Lock()
 
-    def all(self, settings: Settings) -> LoadedModels:
-        """As `BundleLoads.all`."""
+    def load_all(self, settings: Settings) -> LoadedModels:
+        """As `ModelLoader.load_all`."""
         return load_models(settings, self._take_fork_server())
 
-    def one(self, path: Path, settings: Settings) -> LoadedModel:
-        """As `BundleLoads.one`. With a memory budget, a spare fork server imports what the next load needs."""
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        """As `ModelLoader.load_one`. With a memory budget, a spare fork server imports what the next load needs."""
         loaded = load_model(path, settings, self._take_fork_server())
         with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
             if settings.model_memory is not None and self._needs_spare and self._fork_server is None:

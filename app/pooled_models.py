@@ -1,4 +1,4 @@
-"""Models within a memory budget: a pool loads them when requests need them, and unloads them for others."""
+"""Models within a memory budget: a pool loads them when requests need them, and unloads some to make room."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakSet
 from app.bundle import Manifest
 from app.errors import BundleError
 from app.known_models import KnownModel, preloaded, read_model, read_models
-from app.model_starter import BundleLoads, ModelStarter, is_expected, problem_of
+from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings
@@ -27,15 +27,18 @@ class PooledModels:
     def __init__(
         self,
         settings: Settings,
-        loads: BundleLoads,
+        loader: ModelLoader,
         starter: ModelStarter,
         *,
         max_bytes: int,
         on_changed_bundle: Callable[[], None],
     ) -> None:
-        """max_bytes: the memory budget. on_changed_bundle: called when a loaded bundle has a new manifest."""
+        """max_bytes: the memory budget.
+
+        on_changed_bundle: called after a load if the bundle's manifest has changed since it was read.
+        """
         self._settings = settings
-        self._loads = loads
+        self._loader = loader
         self._starter = starter
         self._on_changed_bundle = on_changed_bundle
         self._pool = ModelPool(
@@ -51,11 +54,11 @@ class PooledModels:
         return self._pool.num_bytes
 
     async def load_all(self, old: Models | None) -> Models:
-        """Read all manifests. At the start load the chosen models; later those that are loaded and have changed."""
+        """Read all manifests. At the start load the preloaded models, later the changed ones of those in memory."""
         known = await in_daemon_thread(lambda: read_models(self._settings))
         chosen = preloaded(known, self._settings) if old is None else []
         detector = self._detector_of(known)
-        served, fresh = [], []
+        served, to_load = [], []
         for model in known:
             before = None if old is None else old.named(model.name)
             is_same = before is not None and (before.translator.manifest, before.path) == (
@@ -67,15 +70,15 @@ class PooledModels:
                 continue
             served.append(self._serve(model, detector, num_models=len(known)))
             if model in chosen or (before is not None and before.translator.is_loaded):
-                fresh.append(served[-1])
-        await self._load_beside(fresh)
+                to_load.append(served[-1])
+        await self._load_beside(to_load)
         if detector.has_begun:
             await asyncio.wrap_future(detector.loaded())
         self._detector, self._languages = detector, _languages(model.manifest for model in known)
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
-        """Read one manifest again, load the model if it is loaded or `is_forced`, and return the models with it."""
+        """Read one manifest again, and load the new model if the old one is in memory or `is_forced`."""
         path = model.path
         assert path is not None
         known = await in_daemon_thread(lambda: read_model(path, self._settings))
@@ -89,7 +92,7 @@ class PooledModels:
         return Models(served, self._detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
-        """Load a model if it is not loaded. Waits as long as a request may, while requests use all loaded models."""
+        """Load a model if it is not loaded. Waits at most max_timeout_s until requests leave enough memory unused."""
         await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
 
     async def unload(self, model: ServedModel) -> None:
@@ -109,7 +112,7 @@ class PooledModels:
         await self._pool.close()
 
     async def _load_beside(self, models: Sequence[ServedModel]) -> None:
-        """Load models beside those that serve, beyond the budget if need be. If one fails, none of them stays."""
+        """Load new models while the old ones serve, beyond the budget if necessary. If one fails, unload all."""
         try:
             for model in models:
                 await self._pool.load(_pooled(model), may_exceed=True)
@@ -118,7 +121,7 @@ class PooledModels:
             raise
 
     def _detector_of(self, known: Sequence[KnownModel]) -> LazyDetector:
-        """The detector of all models' languages: the one before, if the languages are the same."""
+        """A detector of all models' languages: the current one if the languages are the same."""
         languages = _languages(model.manifest for model in known)
         if self._detector is not None and languages == self._languages:
             return self._detector
@@ -127,7 +130,7 @@ class PooledModels:
         return detector
 
     def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
-        """A model that is not loaded yet."""
+        """A served model that the pool loads on demand. num_models: they share the bytes of the sentence cache."""
         cache_bytes = self._settings.sentence_cache_bytes // num_models
 
         async def load() -> Translator:
@@ -153,10 +156,10 @@ class PooledModels:
     ) -> Translator:
         """Load, check and warm up one model. Raises BundleError, SettingsError, ServiceError.
 
-        is_checked: its golden sentences were checked at an earlier load.
+        is_checked: whether its golden sentences were checked at an earlier load.
         """
         loaded = await in_daemon_thread(
-            lambda: self._loads.one(known.path, self._settings),
+            lambda: self._loader.load_one(known.path, self._settings),
             on_unused=lambda unused: release_models(LoadedModels([unused])),
         )
         if loaded.manifest.name != known.name:
@@ -184,7 +187,7 @@ def _pooled(model: ServedModel) -> PooledModel:
 
 
 class _Report:
-    """Adds the pool's events to the metrics and the log."""
+    """A `PoolListener` that adds the pool's events to the metrics and the log."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

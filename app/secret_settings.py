@@ -7,7 +7,7 @@ from pathlib import Path
 from app.errors import SettingsError
 from app.settings import PREFIX, SHA256_TEXT, Settings
 
-# A shorter token could be guessed by trying.
+# Characters of the shortest token. A shorter one could be found by trying all tokens.
 MIN_TOKEN_CHARACTERS = 16
 
 
@@ -47,7 +47,7 @@ def read_admin_token(settings: Settings) -> str | None:
 
 
 def _read(path: Path, name: str) -> str:
-    """The text of a file. name: the variable that names the file. Raises SettingsError."""
+    """The text of a file. name: the variable that holds the path. Raises SettingsError."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeError) as error:

@@ -98,6 +98,17 @@ class Settings(BaseSettings):
         description="with TRANSDUCE_MODEL_MEMORY: names of models or of their folders, separated by commas, that are "
         "loaded at the start; none: the first model",
     )
+    traces_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+",
+        description="URL that receives traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; unset: none",
+    )
+    traces_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="share of the requests without a `traceparent` header that are traced",
+    )
     watch: bool = Field(False, description="whether a model is reloaded when its bundle changes")
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
@@ -150,7 +161,17 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="consecutive failed forward passes after which the engine stops and /livez returns 503",
+        description="consecutive failed forward passes after which a worker ends, as if it had died",
+    )
+    max_worker_restarts: int = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="worker processes that are started again after they died, within "
+        "TRANSDUCE_WORKER_RESTART_WINDOW_S; after one more death the server ends with exit code 70",
+    )
+    worker_restart_window_s: float = Field(
+        300.0, gt=0, description="seconds over which TRANSDUCE_MAX_WORKER_RESTARTS counts"
     )
 
     max_items: int = Field(128, ge=1, description="texts in one request")
@@ -266,7 +287,7 @@ class Settings(BaseSettings):
         return values
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_contradictions(self) -> Self:
         """Raise ValueError with one line for each pair of settings that contradict each other, naming both."""
         pairs = (
             ("max_item_characters", "max_request_characters"),
@@ -348,7 +369,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """One line for each variable with our prefix that is not a setting, with the nearest setting's name."""
+    """One line for each variable with our prefix that is not a setting. It suggests a setting with a similar name."""
     known = [name.upper() for name in Settings.model_fields]
     problems = []
     for variable in sorted(environment):
@@ -361,7 +382,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _lines_of(error: ValidationError) -> list[str]:
-    """Pydantic's errors with the names of our variables, without the values."""
+    """Pydantic's errors, one line each, with the variable's name and without its value."""
     lines: list[str] = []
     for finding in error.errors(include_input=False, include_url=False):
         message = finding["msg"].removeprefix("Value error, ")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -50,7 +51,8 @@ NUM_WARM_UP = 3
 class LoadedModel:
     """One loaded variant of a bundle, in one or more workers that share the load.
 
-    name: the bundle folder's name. path: the folder; None if the model is of no bundle.
+    name: the bundle folder's name. path: the folder; None if no bundle holds the model.
+    start_worker: starts a worker in place of one that has died, as `start_again` does; None if the worker is a thread.
     """
 
     name: str
@@ -61,6 +63,7 @@ class LoadedModel:
     target_tokenizer: Tokenizer
     workers: Sequence[Worker]
     path: Path | None = None
+    start_worker: Callable[[Worker], Worker] | None = None
 
     @property
     def limits(self) -> Limits:
@@ -79,7 +82,7 @@ class LoadedModels:
 def load_models(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModels:
     """Load all bundles that the settings name; takes seconds. Raises BundleError, SettingsError.
 
-    fork_server: as in `load_model`, for the first bundle.
+    fork_server: as in `load_model`. Only the first bundle uses it.
     """
     paths = find_bundles(settings)
     manifests = [read_manifest(path) for path in paths]
@@ -111,7 +114,8 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
 def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    fork_server: the fork server of the workers if it is already running; it is closed if no worker process is needed.
+    fork_server: an idle fork server that forks the worker processes; None: start one. It is closed if the model runs in
+    a thread.
     """
     device = find_device(settings)
 
@@ -133,12 +137,20 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
             process.close()
         raise
     return LoadedModel(
-        path.name, bundle.manifest, bundle.golden, spec.precision, source, target, workers, path
+        path.name,
+        bundle.manifest,
+        bundle.golden,
+        spec.precision,
+        source,
+        target,
+        workers,
+        path,
+        partial(start_again, spec, bundle.manifest) if processes else None,
     )
 
 
 def model_spec(path: Path, manifest: Manifest, device: Device, settings: Settings) -> ModelSpec:
-    """Say how the model of a bundle is loaded. Raises BundleError if the bundle has no fitting variant."""
+    """The variant, device, threads and workers to load a bundle with. Raises BundleError if no variant fits."""
     precision = choose_precision(Bundle(path, manifest, ()), device, settings.precision)
     num_threads = settings.num_threads or num_usable_cores()
     return ModelSpec(
@@ -155,8 +167,27 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
 
 
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
-    """Start the workers of a spec in their own processes, which begin to load. fork_server: as in `load_model`."""
+    """Start spec.num_workers worker processes, which begin to load the model. fork_server: as in `load_model`."""
     return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
+
+
+def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
+    """Start a worker process in place of one that has died; takes seconds, on any thread.
+
+    manifest: of the bundle that the other workers have loaded. Raises BundleError or SettingsError if the bundle cannot
+    be loaded or has changed, and OSError or RuntimeError if the process does not start or ends.
+    """
+    assert isinstance(dead, WorkerProxy)
+    worker = dead.successor(start_fork_server(), msgspec.json.encode(spec))
+    try:
+        worker.load()
+        path = Path(spec.folder)
+        if load_bundle(path, choose=lambda _manifest: spec.precision).manifest != manifest:
+            raise BundleError(path.name, ["the bundle has changed since the model was loaded; reload it"])
+    except BaseException:
+        worker.close()
+        raise
+    return worker
 
 
 def find_device(settings: Settings) -> Device:
@@ -199,7 +230,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
-    """A detector of the known languages and of `languages`, the served ones. It loads in a thread on first use."""
+    """A language detector that loads in a thread on first use. languages: codes of the served models."""
 
     def load() -> LanguageDetector:
         started = time.monotonic()
@@ -214,7 +245,8 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
 
 
 def model_key(model: LoadedModel) -> str:
-    """A key that identifies the weights, the processing and the precision: the manifest holds every file's SHA-256."""
+    """A key that is equal only for models with the same files, manifest and precision."""
+    # The manifest holds the SHA-256 of every file.
     return f"{sha256(model.manifest.model_dump_json().encode()).hexdigest()} {model.precision}"
 
 

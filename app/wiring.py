@@ -6,12 +6,14 @@ from app.api.files.document_store import DocumentLimits
 from app.api.http.auth import ApiKeys
 from app.api.http.connections import ConnectionTable, max_per_address
 from app.api.http.protocol import ConnectionLimits
+from app.api.http.request_head import PROBES
 from app.api.http.server import ServeOptions
 from app.api.limits import RequestLimits
 from app.api.page import PageFacts
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError
 from app.file_worker.messages import WorkerLimits
+from app.observability.tracing import Tracing
 from app.settings import Settings
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 
@@ -22,6 +24,13 @@ def glossaries(settings: Settings) -> GlossaryStore:
         return GlossaryStore(settings.glossary_path)
     except GlossaryStoreError as error:
         raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
+
+
+def tracing(settings: Settings) -> Tracing | None:
+    """What traces requests; None if no receiver of traces is set."""
+    if settings.traces_endpoint is None:
+        return None
+    return Tracing(settings.traces_endpoint, share=settings.traces_share, untraced=PROBES)
 
 
 def request_limits(settings: Settings) -> RequestLimits:

@@ -18,6 +18,7 @@ from benchmarks.server_process import HOST, Process
 ATTACKER = "127.0.0.1"
 NUM_IDLE = 2000
 NUM_SLOW = 50
+FLOOD_S = 5
 WAIT_S = 15.0  # longer than every time limit that an attack meets
 SLOW_MARKDOWN = b"![" * 450_000
 JSON = {"Content-Type": "application/json"}
@@ -100,6 +101,21 @@ def idle_connections(server: Process) -> str:
             except OSError:
                 pass
     return f"{num_open} of {NUM_IDLE} stay open, the others are closed"
+
+
+def flood(server: Process) -> str:
+    """Open and close connections as fast as possible, in eight threads."""
+    until = time.monotonic() + FLOOD_S
+
+    def connect(_: int) -> int:
+        number = 0
+        while time.monotonic() < until:
+            with suppress(OSError), _connect(server):
+                number += 1
+        return number
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        return f"{sum(pool.map(connect, range(8))) / FLOOD_S:,.0f} connections a second"
 
 
 def slow_headers(server: Process) -> str:
@@ -246,6 +262,7 @@ ATTACKS = (
         "`MAX_CONNECTIONS`, `MAX_CONNECTIONS_PER_ADDRESS`",
         idle_connections,
     ),
+    Attack(f"a flood of connections for {FLOOD_S} s", "a backlog of 2,048 connections", flood),
     Attack(f"{NUM_SLOW} headers of a byte a second", "`READ_TIMEOUT_S`", slow_headers),
     Attack("an endless header", "`MAX_HEADER_BYTES`", long_header),
     Attack("a body of 50 MB", "`MAX_BODY_BYTES`", long_body),

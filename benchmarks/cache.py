@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shlex
 import statistics
 import sys
 import time
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.load import HOST, Connection, Request, make_request
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
@@ -28,7 +27,7 @@ PAIR = ("en", "de")
 BEAM_SIZES = (4, 1)
 STREAM = "/v1/translate/stream"
 NUM_WARM_UP = 20
-SETTINGS = (
+METRICS = (
     "transduce_sentence_cache_bytes",
     "transduce_sentence_cache_entries",
     "transduce_sentence_cache_evictions_total",
@@ -94,7 +93,7 @@ def measure(bundle: Path | None, sentences: Sequence[str]) -> dict[str, object]:
         served = ServeOptions(sys.executable, bundle, has_cache=True)
         with ServerProcess(served) as server:
             known = asyncio.run(measure_cached(server.port, requests))
-            known |= {name: server.metric(name) for name in SETTINGS}
+            known |= {name: server.metric(name) for name in METRICS}
         with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
             streamed = asyncio.run(measure_stream(server.port, requests))
         found[f"beam_size {beam_size}"] = {"cache": known, "stream": streamed}
@@ -110,13 +109,9 @@ def main() -> None:
         "--num-sentences", type=int, default=200, help="use the first N sentences (default: 200)"
     )
     args = parser.parse_args()
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.cache", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": measure(args.bundle, read_sentences()[: args.num_sentences]),
-    }
+    result = measured(
+        "benchmarks.cache", lambda: measure(args.bundle, read_sentences()[: args.num_sentences])
+    )
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shlex
 import sys
 import time
 import unicodedata
@@ -31,7 +30,7 @@ from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
 from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
 from benchmarks.carried_sentences import SENTENCES
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 
 RESULT = Path(__file__).with_name("results") / "carried.json"
 TIMEOUT_S = 300.0
@@ -156,19 +155,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bundle", type=Path, help="(default: the bundled model)")
+    parser.add_argument("--bundle", type=Path, help="the bundle that is checked (default: the bundled model)")
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.carried", arguments)
     settings = load_settings({"bundle": args.bundle} if args.bundle else None)
     model = load_model(find_bundles(settings)[0], settings)
     counts, mended = asyncio.run(measure(model))
     total = total_of(list(counts.values()))
-    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.carried", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
+        **run,
         "model": {
             "name": model.manifest.name,
             "version": model.manifest.version,

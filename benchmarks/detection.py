@@ -14,7 +14,6 @@ import argparse
 import importlib
 import json
 import lzma
-import shlex
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ from typing import Any
 import psutil
 
 from app.text.detection import LanguageDetector, is_in_target, restrict_to
-from benchmarks.machine import commit, describe_machine
+from benchmarks.machine import describe_run
 
 RESULT = Path(__file__).with_name("results") / "detection.json"
 LANGUAGE_SETS = ("de,en", "de,en,fr")
@@ -190,6 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.one:
         print(json.dumps(measure(args.one[0], args.data, args.one[1].split(","), args.every)))
         return 0
+    run = describe_run("benchmarks.detection", ["--data", "FOLDER", "--every", str(args.every)], python=None)
     found: dict[str, dict[str, object]] = {}
     for name, (_, distribution) in DETECTORS.items():
         version = version_of(distribution)
@@ -202,11 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = json.loads(done.stdout)
             found.setdefault(name, {"version": version})[languages] = result
             print(f"{name:22} {languages:9} {result}", flush=True)
-    command_line = ["--data", "FOLDER", "--every", str(args.every)]
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.detection", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
+        **run,
         "detectors": found,
         "left_alone": {
             languages: left_alone(args.data, languages.split(","), args.every) for languages in LANGUAGE_SETS

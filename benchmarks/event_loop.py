@@ -14,7 +14,6 @@ import asyncio
 import json
 import multiprocessing
 import resource
-import shlex
 import sys
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.cache import summary
 from benchmarks.fairness import Body, items_of
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, Process, serve_command
 from benchmarks.serving import read_sentences
 
@@ -201,19 +200,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     parser.add_argument("--seconds", type=float, default=4.0, help="duration of each case (default: 4)")
     args = parser.parse_args()
+    run = describe_run("benchmarks.event_loop")
     found = []
     with Process(serve_command(sys.executable, None, SETTINGS)) as server:
         for case in CASES:
             found.append(measure(server.port, case, args.seconds))
             print(json.dumps(found[-1]), flush=True)
     print(table(found))
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.event_loop", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": found,
-    }
+    result = {**run, "figures": found}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

@@ -17,7 +17,6 @@ import itertools
 import json
 import random
 import resource
-import shlex
 import sys
 import time
 from collections import Counter
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.cache import summary
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
@@ -275,19 +274,14 @@ def main() -> None:
     )
     args = parser.parse_args()
     chosen = [CASES[number - 1] for number in args.case] if args.case else CASES
+    run = describe_run("benchmarks.fairness")
     found = []
     for case in chosen:
         one = measure(case, seconds=args.seconds, num_turns=args.turns, sentences=read_sentences())
         found.append(one)
         print(json.dumps(one), flush=True)
     print(table(found))
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.fairness", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-        "figures": found,
-    }
+    result = {**run, "figures": found}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 

@@ -14,7 +14,6 @@ import http.client
 import io
 import json
 import os
-import shlex
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, Process, serve_command
 
 RESULT = Path(__file__).with_name("results") / "files.json"
@@ -33,7 +32,8 @@ SIZES = (10_000, 20_000, 40_000, 80_000)
 # After a file above this size, wait SETTLE_S seconds: the server frees its memory within a second after the response.
 SETTLED_BYTES, SETTLE_S = 500_000, 2.0
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-RUNS = {
+# Fragments that are repeated to fill a file, by suffix.
+FRAGMENTS = {
     "html": ("<a ", "&#1;", "<http:", "<", "<!--", "&", "<b>", "<a b='", "<a b=c "),
     "md": (
         "[a](",
@@ -191,22 +191,20 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
+    run = describe_run("benchmarks.files")
     runs, large, small = [], [], []
     with Process(serve_command(sys.executable, None, {"max_files": "10000"})) as server:
         small = [measure(server, "small", "md", b"The house is *small*.\n") for _ in range(6)]
-        for suffix, seeds in RUNS.items():
-            for seed in seeds:
+        for suffix, fragments in FRAGMENTS.items():
+            for fragment in fragments:
                 for size in SIZES:
-                    content = (seed * (size // len(seed))).encode()
-                    runs.append(measure(server, f"{suffix} {seed!r}", suffix, content))
+                    content = (fragment * (size // len(fragment))).encode()
+                    runs.append(measure(server, f"{suffix} {fragment!r}", suffix, content))
         for name, (suffix, make) in LARGE.items():
             large.append(measure(server, name, suffix, make()))
             print(large[-1], flush=True)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.files", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
+        **run,
         "small": small,
         "runs": runs,
         "large": large,

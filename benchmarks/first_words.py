@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from typing import Any
 import httpx
 
 from benchmarks.first_words_score import FILE, Entry, Verdict, judge, read_entries
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
 
 TIMEOUT_S = 60.0
@@ -124,10 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--bundle", type=Path, help="what to serve (default: the bundled model)")
-    where.add_argument("--url", help="of a server that runs already, such as http://127.0.0.1:8000")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is written")
+    where.add_argument("--bundle", type=Path, help="the bundle that is served (default: the bundled model)")
+    where.add_argument("--url", help="root of a running server, such as http://127.0.0.1:8000")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.first_words", arguments)
     entries = read_entries()
     with ExitStack() as stack:
         url = args.url or stack.enter_context(ServerProcess(ServeOptions(sys.executable, args.bundle))).url
@@ -144,12 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     num_left = len(entries) - len(answers)
     print(f"\n{table(groups)}\n\n{num_left} entries are of pairs that the server does not have.")
     if args.json:
-        command_line = sys.argv[1:] if arguments is None else arguments
         result = {
-            "command": shlex.join(["python", "-m", "benchmarks.first_words", *command_line]),
-            "commit": commit(),
-            "machine": describe_machine(),
-            "versions": versions(sys.executable),
+            **run,
             "model": {name: model[name] for name in ("name", "version", "precision", "defaults")},
             "num_entries_of_other_pairs": num_left,
             "groups": {

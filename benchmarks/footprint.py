@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess, compile_sources
 
 RESULT = Path(__file__).with_name("results") / "footprint.json"
@@ -139,6 +138,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of the load (default: 20)")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
+    run = describe_run("benchmarks.footprint", python=args.python)
     compile_sources(args.python)
     one_core, all_cores = (
         ServeOptions(args.python, args.bundle, cores=cores) for cores in (frozenset({0}), None)
@@ -146,10 +146,7 @@ def main() -> int:
     pairs = [(measure_start(one_core), measure_start(all_cores)) for _ in range(args.num_starts)]
     starts, starts_on_all_cores = ([pair[place] for pair in pairs] for place in (0, 1))
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.footprint", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(args.python),
+        **run,
         "starts": starts,
         "medians": medians(starts),
         "starts_on_all_cores": starts_on_all_cores,

@@ -26,7 +26,6 @@ import argparse
 import json
 import lzma
 import re
-import shlex
 import statistics
 import sys
 import time
@@ -40,7 +39,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from app.text.glossary import Glossary, Term
-from benchmarks.machine import commit, describe_machine
+from benchmarks.machine import describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
 
 HERE = Path(__file__).parent
@@ -224,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--limit", type=int, default=100, help="sentences of a test set (default: %(default)s)"
     )
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.glossary", ["--data", "FOLDER", "--limit", str(args.limit)], python=None)
     terms = read_terms()
     sets: dict[str, object] = {}
     with ServerProcess(ServeOptions(sys.executable, None)) as server:
@@ -239,11 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 num_terms = sum(len(sample.terms) for sample in samples)
                 sets[name] = {"num_sentences": len(samples), "num_terms": num_terms, **figures}
                 print(name, json.dumps(sets[name]), flush=True)
-    command = ["python", "-m", "benchmarks.glossary", "--data", "FOLDER", "--limit", str(args.limit)]
     result = {
-        "command": shlex.join(command),
-        "commit": commit(),
-        "machine": describe_machine(),
+        **run,
         "num_entries": len(terms),
         "metrics": "BLEU and chrF of sacrebleu with its defaults",
         "sets": sets,

@@ -16,7 +16,6 @@ import argparse
 import json
 import lzma
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from app.text.glossary import Glossary, Term
 from benchmarks.glossary import MAX_CHARACTERS, has_term, without
-from benchmarks.machine import commit, describe_machine
+from benchmarks.machine import describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
 
 HERE = Path(__file__).parent
@@ -50,7 +49,7 @@ def read_terms() -> list[Term]:
 
 
 def read_samples(paths: Sequence[Path], limit: int) -> list[Sample]:
-    """The first `limit` of each test set that have NUM_TERMS terms."""
+    """The first `limit` sentences of each test set that have at least NUM_TERMS terms."""
     glossary = Glossary(read_terms(), "en")
     found: list[Sample] = []
     for path in paths:
@@ -112,6 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--limit", type=int, default=60, help="sentences of a test set (default: %(default)s)"
     )
     args = parser.parse_args(arguments)
+    run = describe_run(
+        "benchmarks.glossary_many", ["--data", "FOLDER", "--limit", str(args.limit)], python=None
+    )
     samples = read_samples(sorted((args.data / "en-de").glob("test.*.tsv.xz")), args.limit)
     figures: dict[str, dict[str, float]] = {}
     with ServerProcess(ServeOptions(sys.executable, None)) as server:
@@ -121,14 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 translations = [translate(http, sample, num_terms) for sample in samples]
                 figures[str(num_terms)] = measure(samples, translations, num_terms)
                 print(num_terms, json.dumps(figures[str(num_terms)]), flush=True)
-    command = ["python", "-m", "benchmarks.glossary_many", "--data", "FOLDER", "--limit", str(args.limit)]
-    result = {
-        "command": shlex.join(command),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "num_sentences": len(samples),
-        "by_number_of_terms": figures,
-    }
+    result = {**run, "num_sentences": len(samples), "by_number_of_terms": figures}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

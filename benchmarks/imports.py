@@ -1,10 +1,10 @@
 """Measure time and memory of `transduce import` for a model of OPUS-MT's size with random weights.
 
 Each import runs in a fresh process. Its memory is the peak resident memory, mapped files included, above that of the
-process after it has imported all modules. Random weights rarely write the end token. So the golden sentences are as
-long as the model permits, and their caches as large.
+process after it has imported all modules. A model with random weights rarely generates the end token. So the golden
+translations are as long as the model permits, and their caches are full.
 
-python -m benchmarks.imports
+    python -m benchmarks.imports
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import io
 import itertools
 import json
 import re
-import shlex
 import string
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from typing import Any
 import torch
 from sentencepiece import sentencepiece_model_pb2
 
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 from export.ctranslate2_writer import write_ctranslate2
 from export.huggingface_writer import write_huggingface
 from export.portable import PortableModel
@@ -42,7 +41,7 @@ WRITERS: dict[str, Callable[[PortableModel, Path], None]] = {
     "huggingface": write_huggingface,
     "ctranslate2": write_ctranslate2,
 }
-# Imported before memory is measured, as far as an import needs them.
+# The modules that an import of a model needs. They are loaded before memory is measured.
 MODULES = (
     "export.bundle_writer",
     "export.import_cli",
@@ -54,7 +53,7 @@ MARK = "measured:"
 
 
 class StageRecorder(io.StringIO):
-    """Takes the lines that the import writes to stderr, which name its stages, and the peak memory until each."""
+    """Replaces stderr, to which the import writes its stages' names, and records each stage's peak memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +70,7 @@ class StageRecorder(io.StringIO):
         return len(text)
 
     def end(self) -> None:
-        """Note the running stage's peak in 10^6 bytes, and begin anew."""
+        """Record the current stage's peak in 10^6 bytes, and reset the peak."""
         self.peaks[self._name] = round(memory_mb("VmHWM") - self._start, 1)
         reset_peak()
 
@@ -84,7 +83,7 @@ def memory_mb(field: str) -> float:
 
 
 def reset_peak() -> None:
-    """Make the current memory the peak."""
+    """Reset the process's peak memory to its current memory."""
     Path("/proc/self/clear_refs").write_text("5", "ascii")
 
 
@@ -169,12 +168,7 @@ def main() -> int:
         if args.measure is not None:
             print(MARK + json.dumps(measure_here(args.measure, Path(folder) / "bundle", args.precisions)))
             return 0
-        result: dict[str, Any] = {
-            "command": shlex.join(["python", "-m", "benchmarks.imports", *sys.argv[1:]]),
-            "commit": commit(),
-            "machine": describe_machine(),
-            "versions": versions(sys.executable),
-        }
+        result = describe_run("benchmarks.imports")
         size = write_models(Path(folder), preset_name=args.preset, vocab_size=args.vocab_size)
         result["model_mb"] = round(size, 1)
         for name in args.formats.split(","):

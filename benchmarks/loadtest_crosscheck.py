@@ -18,7 +18,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import signal
 import ssl
 import subprocess
@@ -35,7 +34,7 @@ import uvloop
 
 from benchmarks.loadtest_alternation import agrees, beside, control, median_of
 from benchmarks.loadtest_server import percentile_s
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 from transduce.loadtest.connection import ConnectionPool, head
@@ -45,7 +44,6 @@ from transduce.loadtest.runner import run
 from transduce.loadtest.workload import Workload, own_sentences
 
 RESULT = Path(__file__).with_name("results") / "loadtest_crosscheck.json"
-ROOT = Path(__file__).resolve().parents[1]
 # Requests/s of each part.
 RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
 PARTS = (*RATES, "cost")
@@ -314,7 +312,7 @@ def cores() -> tuple[int, int]:
 
 
 def measure(part: str, tools: Tools) -> dict[str, Any]:
-    """One part's result, with the machine and versions."""
+    """Measure one part, and return its figures."""
     all_cores = os.sched_getaffinity(0)
     server_core, own_core = cores()
     try:
@@ -364,21 +362,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command_line += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
     agree = steady = True
     for part in args.part or PARTS:
-        circumstances = {
-            "command": shlex.join(
-                ["python", "-m", "benchmarks.loadtest_crosscheck", "--part", part, *command_line]
-            ),
-            "commit": commit(),
-            "machine": describe_machine(),
-            "versions": versions(sys.executable),
-        }
+        run = describe_run("benchmarks.loadtest_crosscheck", ["--part", part, *command_line])
         found = measure(part, tools)
         print(json.dumps({part: found}, indent=1))
         if not found.get("is_steady", True):
             print(f"{part}: the machine was unsteady, so the part is not written", file=sys.stderr)
             steady = False
             continue
-        document[part] = {**circumstances, **found}
+        document[part] = {**run, **found}
         agree &= found.get("agrees", {}).get("wrk2", True)
     args.output.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     return 3 if not steady else 0 if agree else 1

@@ -8,7 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,19 +39,26 @@ print(json.dumps(found))
 
 
 def measured(module: str, measure: Callable[[], object]) -> dict[str, Any]:
-    """Describe the machine, call `measure`, and return the content of a result file.
+    """Describe the run, call `measure`, and return the content of a result file, with the result as `figures`."""
+    return {**describe_run(module), "figures": measure()}
 
-    module: of the benchmark, as in `python -m MODULE`. The command line is that of this process.
+
+def describe_run(
+    module: str, arguments: Sequence[str] | None = None, *, python: str | None = sys.executable
+) -> dict[str, Any]:
+    """The head of a result file: command, commit, machine and versions. Call it before the measurement.
+
+    A later call would record the load average that the measurement itself causes. module: of the benchmark, as in
+    `python -m MODULE`. arguments: of the recorded command; None for those of this process. python: the interpreter
+    whose package versions are recorded; None for none.
     """
-    machine = describe_machine()
-    figures = measure()
-    return {
-        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+    command_line = sys.argv[1:] if arguments is None else arguments
+    head = {
+        "command": shlex.join(["python", "-m", module, *command_line]),
         "commit": commit(),
-        "machine": machine,
-        "versions": versions(sys.executable),
-        "figures": figures,
+        "machine": describe_machine(),
     }
+    return head if python is None else {**head, "versions": versions(python)}
 
 
 def describe_machine() -> dict[str, object]:

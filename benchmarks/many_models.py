@@ -37,16 +37,17 @@ RESULT = Path(__file__).with_name("results") / "many_models.json"
 BUNDLE = ROOT / "bundles" / "en-de"
 PRECISION = "int8"
 SETTINGS = {**NO_CACHE, "device": "cpu", "precision": PRECISION}
-# Seconds between two readings of the memory. Longer: a short peak is missed. Shorter: reading takes the cores' time.
+# Seconds between two readings of the memory. If longer, a short peak is missed. If shorter, the readings take CPU time
+# from the server.
 SAMPLE_S = 0.25
-SETTLE_S = 3.0  # until the processes of the start need no more memory
-SHARE_OF_A_MODEL = 0.5  # the budget has room for so much of one model more
+SETTLE_S = 3.0  # wait until the server has freed the memory that only its start needs
+SHARE_OF_A_MODEL = 0.5  # room in the budget beside the loaded models, as a share of one model
 SEED = 1
 
 
 @dataclass(frozen=True)
 class Load:
-    """num_clients: each sends its next request after its last answer. exponent: of the Zipf distribution."""
+    """The load of one run: closed-loop clients. exponent: of the Zipf distribution of the models."""
 
     num_clients: int
     seconds: float
@@ -55,7 +56,7 @@ class Load:
 
 @dataclass
 class Outcome:
-    """What the clients saw. errors: the texts of all answers but 200."""
+    """The clients' answers. errors: status and body of each answer other than 200."""
 
     answers: list[TimedAnswer] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -68,7 +69,7 @@ class Outcome:
 def write_copies(folder: Path, num_copies: int) -> list[str]:
     """Write copies of the bundled model, of one precision only, and return their names, the most popular first.
 
-    The manifest permits another name, and fewer variants and files than the bundle had.
+    A bundle is valid with another name and with fewer variants, if the manifest lists no file of the missing ones.
     """
     names = [f"copy-{number:02}" for number in range(num_copies)]
     manifest = json.loads((BUNDLE / "manifest.json").read_text("utf-8"))
@@ -133,7 +134,7 @@ class MemoryPeak:
         self._thread.join()
 
     def now(self) -> int:
-        """The memory now. PSS counts a page that n processes share as an n-th in each."""
+        """The memory now. In PSS, a page that n processes share counts 1/n in each."""
         total = 0
         for process in (self._process, *self._process.children(recursive=True)):
             with contextlib.suppress(psutil.Error, FileNotFoundError):  # it has ended meanwhile

@@ -16,7 +16,6 @@ import argparse
 import json
 import lzma
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ import httpx
 from sacrebleu.metrics.chrf import CHRF
 
 from app.text.number_check import changed_numbers
-from benchmarks.machine import commit, describe_machine
+from benchmarks.machine import describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
 
 RESULT = Path(__file__).parent / "results" / "numbers.json"
@@ -84,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=400, help="sentences (default: %(default)s)")
     args = parser.parse_args(arguments)
     chosen = read_pairs(args.data / "en-de" / "test.newstest2013.tsv.xz", args.limit)
+    run = describe_run("benchmarks.numbers", ["--data", "FOLDER", "--limit", str(args.limit)], python=None)
     figures: dict[str, dict[str, float]] = {}
     with ServerProcess(ServeOptions(sys.executable, None)) as server:
         url = f"http://127.0.0.1:{server.port}"
@@ -91,13 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name, pairs in chosen.items():
                 figures[name] = measure(pairs, translate(http, [source for source, _ in pairs]))
                 print(name, json.dumps(figures[name]), flush=True)
-    command = ["python", "-m", "benchmarks.numbers", "--data", "FOLDER", "--limit", str(args.limit)]
-    result = {
-        "command": shlex.join(command),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "sentences": figures,
-    }
+    result = {**run, "sentences": figures}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

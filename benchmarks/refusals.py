@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from app.text.detection import LanguageDetector, foreign_language
 from benchmarks.detection import read_texts
-from benchmarks.machine import ROOT, commit, describe_machine
+from benchmarks.machine import ROOT, describe_run
 
 RESULT = Path(__file__).with_name("results") / "refusals.json"
 SENTENCES = ROOT / "tests" / "text" / "languages.tsv"
@@ -52,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--every", type=int, default=1, help="take every n-th text (default: %(default)s)")
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.refusals", ["--data", "FOLDER", "--every", str(args.every)], python=None)
     detector = LanguageDetector(SERVED)
     texts = read_texts(args.data)[:: args.every]
     lines = SENTENCES.read_text("utf-8").splitlines()
@@ -63,14 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     found = {name: refusals(detector, group) for name, group in groups.items()}
     print(json.dumps(found, indent=1))
-    command_line = ["--data", "FOLDER", "--every", str(args.every)]
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.refusals", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "languages": len(detector.languages),
-        "refusals": found,
-    }
+    result = {**run, "languages": len(detector.languages), "refusals": found}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

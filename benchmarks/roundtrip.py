@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shlex
 import sys
 import time
 from collections import Counter
@@ -26,7 +25,7 @@ from app.text.number_check import changed_numbers
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.protected_spans import protected_spans
 from app.text.segments import SegmentTranslation, SourceSegment, join_parts, spans_between_placeholders
-from benchmarks.machine import commit, describe_machine
+from benchmarks.machine import describe_run
 from benchmarks.roundtrip_models import MODELS, Model, copied
 
 TEXTS = Path(__file__).with_name("roundtrip_texts.json")
@@ -183,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.roundtrip", arguments, python=None)
     texts = read_texts()
     losses: dict[str, Loss] = {}
     fallbacks: dict[str, Counter[str]] = {}
@@ -198,11 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         losses[name] = count(texts, translate, "en", "de")
         print(f"{name:24} {asdict(losses[name]) | {'texts': len(losses[name].texts)}} {dict(seen)}")
-    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.roundtrip", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
+        **run,
         "num_texts": len(texts),
         "text_layer_median_ms": round(text_layer_milliseconds(texts), 3),
         "models": {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 import httpx
 
 from app.text.parsed_text import TextFormat
-from benchmarks.machine import ROOT, commit, describe_machine
+from benchmarks.machine import ROOT, describe_run
 from benchmarks.roundtrip import Loss, Text, count, read_texts
 from benchmarks.server_process import HOST, ServeOptions, ServerProcess
 
@@ -73,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bundle", type=Path, default=BUNDLE)
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
+    run = describe_run("benchmarks.roundtrip_served", arguments, python=None)
     texts = read_texts()
     found: dict[str, Any] = {}
     with (
@@ -84,11 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured = measure(client, texts, beam_size=beam_size)
             print(f"beam {beam_size}: {measured}")
             found[f"beam {beam_size}"] = {**vars(measured), "loss": asdict(measured.loss)}
-    command_line = sys.argv[1:] if arguments is None else arguments
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.roundtrip_served", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
+        **run,
         "model": {name: model[name] for name in ("name", "version", "precision")},
         "num_texts": len(texts),
         "searches": found,

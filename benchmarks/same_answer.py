@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import random
-import shlex
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from app.workers.thread_worker import ThreadWorker
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
 
 RESULT = Path(__file__).with_name("results") / "same_answer.json"
@@ -54,7 +53,7 @@ Found = tuple[Hypothesis, ...]
 
 @dataclass(frozen=True)
 class BeamRequest:
-    """A source with its end token, and its beam size. It asks for all hypotheses of the beam."""
+    """A source with its end token, and its beam size. The result has all hypotheses of the beam."""
 
     source: Ids
     beam_size: int
@@ -256,13 +255,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--data", nargs="+", required=True, help="TSV files of sentences and translations, plain, .gz or .xz")
-    add("--bundle", type=Path, default=BUNDLE, help="(default: the bundled model)")
-    add("--precisions", nargs="+", default=["int8", "fp32"], choices=["int8", "fp32"], help="(default: both)")
-    add("--kernels", default="auto", choices=get_args(KernelChoice), help="(default: auto)")
-    add("--num-sentences", type=int, default=2000, help="drawn from all of the data (default: 2000)")
-    add("--num-threads", type=int, default=1, help="of an operator (default: 1)")
-    add("--seed", type=int, default=1, help="of beams, order, arrivals and cancelled requests (default: 1)")
-    add("--json", type=Path, default=RESULT, help="where the result goes")
+    add("--bundle", type=Path, default=BUNDLE, help="the bundle that is checked (default: the bundled model)")
+    add(
+        "--precisions",
+        nargs="+",
+        default=["int8", "fp32"],
+        choices=["int8", "fp32"],
+        help="precisions to check (default: both)",
+    )
+    add(
+        "--kernels",
+        default="auto",
+        choices=get_args(KernelChoice),
+        help="operators, as in the server's setting (default: auto)",
+    )
+    add(
+        "--num-sentences",
+        type=int,
+        default=2000,
+        help="sentences, drawn from all of the data (default: 2000)",
+    )
+    add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
+    add(
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of beam sizes, order, arrivals and cancelled requests (default: 1)",
+    )
+    add("--json", type=Path, default=RESULT, help="write the result to this file")
 
 
 def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Comparison:
@@ -290,7 +310,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     args = parser.parse_args(arguments)
     command_line = sys.argv[1:] if arguments is None else list(arguments)
+    # The recorded command has data files without their folder, which differs between machines.
     shown = [Path(word).name if word in args.data else word for word in command_line]
+    run = describe_run("benchmarks.same_answer", shown)
     found = []
     for precision in args.precisions:
         try:
@@ -300,10 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"fp32: {error}")
         print(json.dumps(asdict(found[-1])), flush=True)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.same_answer", *shown]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
+        **run,
         "tie": TIE,
         "by_precision": [asdict(one) | {"has_passed": one.has_passed} for one in found],
     }

@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import random
-import shlex
 import statistics
 import sys
 import tempfile
@@ -31,7 +30,7 @@ from app.errors import BundleError, SettingsError
 from app.settings import load_settings
 from benchmarks.batch_consistency import AnswerLog, compare
 from benchmarks.load import Connection, Request, make_request
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.passes import SEED, Load, measure_arrivals, measure_httpx, measure_load, median_load
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
 from benchmarks.server_process import ServeOptions, ServerProcess
@@ -235,13 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    command_line = sys.argv[1:] if arguments is None else arguments
     started_at = time.perf_counter()
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.serving", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(args.python),
+        **describe_run("benchmarks.serving", arguments, python=args.python),
         **measure(args, bundle),
         "seconds": round(time.perf_counter() - started_at, 1),
     }

@@ -27,7 +27,7 @@ def render(result: dict[str, Any]) -> str:
         f"{machine['load_average_before']}; the run took {result['seconds']} s."
     )
     command = f"```\n{result['command']}\n```"
-    tables = [_start(result), _rates(result), _phases(result), _company(result["company"])]
+    tables = [_start(result), _rates(result), _phases(result), _batch_consistency(result["company"])]
     parts = ["# Serving", served, measured_on, command, *tables]
     return "\n\n".join(parts) + "\n"
 
@@ -101,7 +101,7 @@ def _phases(result: dict[str, Any]) -> str:
     )
 
 
-def _company(company: dict[str, Any]) -> str:
+def _batch_consistency(company: dict[str, Any]) -> str:
     rows, notes = [], []
     for precision, found in company.items():
         if "skipped" in found:

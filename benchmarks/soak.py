@@ -22,7 +22,6 @@ import http.client
 import json
 import os
 import random
-import shlex
 import socket
 import sys
 import threading
@@ -31,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
@@ -179,22 +178,22 @@ def main() -> int:
     )
     parser.add_argument("--python", default=sys.executable, help="the server's Python (default: this one)")
     parser.add_argument("--bundle", type=Path, help="default: the bundled model")
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--interval", type=float, default=30.0, metavar="S")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration of the traffic (default: 10)")
+    parser.add_argument(
+        "--interval", type=float, default=30.0, metavar="S", help="seconds between two samples (default: 30)"
+    )
     parser.add_argument(
         "--niceness", type=int, default=0, help="niceness of the server and the clients (default: 0)"
     )
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     args = parser.parse_args()
     os.nice(args.niceness)
+    run = describe_run("benchmarks.soak", python=args.python)
     print("private memory in MB:", " + ".join(KINDS), flush=True)
     with ServerProcess(ServeOptions(args.python, args.bundle, has_cache=True)) as server:
         found = measure(server, minutes=args.minutes, interval_s=args.interval)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.soak", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(args.python),
+        **run,
         **found,
     }
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

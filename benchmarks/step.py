@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num-candidates", type=int, default=8, help="k of the top-k (default: 8, as for a beam of 4)")
     add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
     add("--num-rounds", type=int, default=20, help="turns of each variant in each case (default: 20)")
-    add("--json", type=Path, help="write the result there")
+    add("--json", type=Path, help="write the result to this file")
 
 
 def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path) -> Bundle:

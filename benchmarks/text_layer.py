@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.segmentation import sentence_spans
 from app.translator import Extras, TranslationRequest, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
-from benchmarks.machine import ROOT, commit, describe_machine
+from benchmarks.machine import ROOT, describe_run
 
 RESULT = Path(__file__).with_name("results") / "text_layer.json"
 BUNDLE = ROOT / "bundles" / "en-de"
@@ -168,17 +167,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-repeats", type=int, default=NUM_REPEATS)
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
-    machine = describe_machine()
+    run = describe_run("benchmarks.text_layer", arguments, python=None)
     found = asyncio.run(measure(args.bundle, args.num_repeats))
     for name, figures in found.items():
         print(f"{name:40} {figures}")
-    command_line = sys.argv[1:] if arguments is None else arguments
-    result = {
-        "command": shlex.join(["python", "-m", "benchmarks.text_layer", *command_line]),
-        "commit": commit(),
-        "machine": machine,
-        "cases": found,
-    }
+    result = {**run, "cases": found}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0

@@ -41,7 +41,7 @@ from export.model_card import Facts, render_card
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
-from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, CheckpointError, load_model
+from model.checkpoint import CONFIG, TARGET_TOKENIZER, WEIGHTS, CheckpointError, load_model, tokenizer_of
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from model.transformer import Transformer, num_parameters
 
@@ -115,7 +115,7 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
-    If the checkpoint has a target.spm, it decodes targets, and it has the same ids as tokenizer.spm.
+    If the checkpoint has a target.spm, this file decodes targets. Its ids are those of tokenizer.spm.
 
     An existing bundle is replaced after the new one is complete and checked. Any other existing folder is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
@@ -229,7 +229,7 @@ def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) ->
 
 @dataclass(frozen=True)
 class _Converted:
-    """What the rest of an export needs of a model whose weights are written and no longer in memory."""
+    """Facts of a model for the rest of the export. The model's weights are written and their memory is freed."""
 
     config: ModelConfig
     num_parameters: int
@@ -241,7 +241,7 @@ def _write_model(
 ) -> _Converted:
     """Write graphs, tokenizers and fp16 weights of a checkpoint to the folder."""
     model = load_model(checkpoint)
-    source_spm, target_spm = checkpoint / TOKENIZER, checkpoint / TARGET_TOKENIZER
+    source_spm, target_spm = tokenizer_of(checkpoint), checkpoint / TARGET_TOKENIZER
     tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
     for path in dict.fromkeys(tokenizers):
         _check_tokenizer(path, model.config, request)
@@ -306,7 +306,7 @@ def _special_ids() -> SpecialIds:
 
 
 def _sync(folder: Path) -> None:
-    """Make all files readable for everyone and write them to disk, before the rename makes the bundle visible."""
+    """Make all files readable for everyone and flush them to the disk, before the rename makes the bundle visible."""
     for path in [*sorted(folder.rglob("*")), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         descriptor = os.open(path, os.O_RDONLY)

@@ -50,8 +50,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="model.safetensors, config.json, tokenizer.spm; "
-        "with --to ctranslate2 or huggingface also the folder weights of a bundle",
+        help="folder with model.safetensors, config.json and tokenizer.spm; "
+        "with --to ctranslate2 or huggingface also the folder `weights` of a bundle",
     )
     model.add_argument(
         "--bundle", type=Path, metavar="DIR", help="with --to ctranslate2 or huggingface: a bundle's weights"
@@ -74,7 +74,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `transduce export` that describe a bundle. Each has a default, which means that it is absent."""
+    """The options of `transduce export` that describe a bundle. An option with its default value counts as absent."""
     add = parser.add_argument
     add("--name", help="the model's name, such as en-de-small")
     add("--version", dest="model_version", metavar="VERSION", help="the weights' version")
@@ -91,7 +91,12 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same for the direction from target to source, if the model has it",
     )
     add_precisions_argument(parser)
-    add("--card", type=Path, metavar="FACTS.toml", help="facts for card and manifest; see docs/bundles.md")
+    add(
+        "--card",
+        type=Path,
+        metavar="FACTS.toml",
+        help="facts for model card and manifest; see docs/bundles.md",
+    )
     add(
         "--max-source-length",
         type=int,
@@ -108,12 +113,12 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--scores",
         type=Path,
         metavar="FILE.json",
-        help="scores for manifest and card, such as verify's report",
+        help="scores for manifest and card: a report of `transduce verify --json`",
     )
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Write a bundle or a foreign format, and return 0.
+    """Write a bundle or another project's format, and return 0.
 
     Raises ValueError and other errors whose message is one clear line.
     """
@@ -148,7 +153,7 @@ def _export_bundle(args: argparse.Namespace) -> int:
     """Write a bundle. Raises ValueError for a missing option."""
     if args.checkpoint is None:
         raise ValueError(
-            "a bundle is made of a checkpoint: --checkpoint is needed, or --to with another format"
+            "a bundle is made from a checkpoint: give --checkpoint, or name another format with --to"
         )
     if missing := [
         option for option, value, _ in _bundle_options(args) if option in NEEDED and value is None
@@ -201,7 +206,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE.tsv",
-        help="test set for int8's BLEU against fp32's",
+        help="test set on which the BLEU of int8 and fp32 is compared; may be repeated",
     )
     add("--limit", type=int, metavar="N", help="use only the first N pairs of each test set")
     add("--beam-size", type=int, default=4, help="beam size for the test sets (default: 4)")

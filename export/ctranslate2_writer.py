@@ -1,7 +1,7 @@
 """Writes a model in CTranslate2's format, without CTranslate2.
 
-The file model.bin holds named variables. Layers with the same input are one layer with concatenated outputs. The table
-of positions is stored, so every table of ours can be expressed.
+The file model.bin holds named variables. Layers with the same input are one layer with concatenated outputs. The file
+stores the table of positions, so it can express sinusoidal and learned positions.
 """
 
 from __future__ import annotations

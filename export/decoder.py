@@ -72,6 +72,7 @@ class _Attention:
         # total_sequence_length is a constant, not the longest row's length. If it equalled the number of queries, 1,
         # the operator would treat the step as a first one without a cache.
         self._capacity = g.constant(np.array(config.max_length, np.int32))
+        # Name of an empty tensor: cross-attention appends no keys and values to its cache.
         self._no_keys = ""
 
     def self_attention(self, x: str, attention: SelfAttention, layer: int) -> str:

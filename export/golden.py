@@ -133,7 +133,7 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
 def _ids_of_variant(
     bundle: Bundle, precision: Precision, sources: Sequence[GoldenSource], *, num_threads: int
 ) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The translations with one variant, by source and beam size. The variant is in memory only meanwhile."""
+    """The translations with one variant, by source and beam size. The variant is in memory only during the call."""
     runner = load_runner(
         bundle,
         precision=precision,

@@ -67,13 +67,13 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
 
 
 def dimension_order(model: Transformer) -> Tensor:
-    """For each dimension of Marian's the number of ours (d_model,). Raises FormatError for learned positions."""
+    """The index of our dimension for each of Marian's, (d_model,). Raises FormatError for learned positions."""
     config = model.config
     own = model.embedding.positions.detach().float()
-    marians = marian_positions(config.max_length, config.d_model)
-    same = torch.arange(config.d_model)
-    for order in (same, torch.cat([same[0::2], same[1::2]])):
-        if torch.allclose(own[:, order], marians, rtol=0.0, atol=MAX_ROUNDING):
+    marian = marian_positions(config.max_length, config.d_model)
+    identity = torch.arange(config.d_model)
+    for order in (identity, torch.cat([identity[0::2], identity[1::2]])):
+        if torch.allclose(own[:, order], marian, rtol=0.0, atol=MAX_ROUNDING):
             return order
     raise FormatError(
         "the model's positions are learned, and Hugging Face's Marian computes its positions as sines and cosines; "
@@ -82,7 +82,7 @@ def dimension_order(model: Transformer) -> Tensor:
 
 
 def _tensors(model: Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The weights by Marian's names, fp32, with their dimensions in this order."""
+    """The weights in fp32, by Marian's names. order: the result of `dimension_order`."""
     state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
     yield "model.shared.weight", state["embedding.weight"][:, order].contiguous()
     bias = state.get("embedding.output_bias", torch.zeros(model.config.vocab_size))

@@ -104,7 +104,7 @@ def _scores(manifest: Manifest) -> str:
 def _training(manifest: Manifest) -> tuple[str, ...]:
     training = manifest.training
     if not training.data:
-        return ("Trained elsewhere: this bundle does not know how, nor on which data.",)
+        return ("Trained elsewhere. The bundle does not record how, or on which data.",)
     return f"{training.num_steps:,} steps, by the code of commit `{training.commit}`.", _data(manifest)
 
 

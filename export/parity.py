@@ -20,26 +20,34 @@ FIRST_RANDOM_ID = EOS_ID + 1
 class ParityPair:
     """A source (the end token last), and the target subwords that its row decodes.
 
-    join: the step in which the row is decoded for the first time.
+    first_step: the step in which the row is decoded for the first time.
     """
 
     source: Int32s
     target: Int32s
-    join: int
+    first_step: int
 
 
 def random_pairs(
-    random_numbers: np.random.Generator, *, num_pairs: int, vocab_size: int, max_length: int, max_join: int
+    random_numbers: np.random.Generator,
+    *,
+    num_pairs: int,
+    vocab_size: int,
+    max_length: int,
+    max_first_step: int,
 ) -> list[ParityPair]:
-    """Pairs of random lengths 1..max_length, including the end or start token, with ascending joins."""
+    """Random pairs in the order of their first steps, 0 to max_first_step.
+
+    A source with its end token, and a target with a start token, has 1 to max_length ids.
+    """
 
     def ids() -> Int32s:
         length = int(random_numbers.integers(0, max_length))
         return random_numbers.integers(FIRST_RANDOM_ID, vocab_size, length).astype(np.int32)
 
-    joins = sorted(random_numbers.integers(0, max_join + 1, num_pairs).tolist())
+    first_steps = sorted(random_numbers.integers(0, max_first_step + 1, num_pairs).tolist())
     end = np.array([EOS_ID], np.int32)
-    return [ParityPair(np.concatenate([ids(), end]), ids(), join) for join in joins]
+    return [ParityPair(np.concatenate([ids(), end]), ids(), first_step) for first_step in first_steps]
 
 
 @torch.no_grad()
@@ -64,15 +72,15 @@ def distributions_of(
 def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> list[Floats]:
     """The runner's log-probabilities of each pair, one cached step at a time: (len(target) + 1, vocab_size) each.
 
-    Rows join at their steps and stay until the longest pair ends. After its target's end a row repeats its last
-    position. This does not change other rows.
+    Rows are added at their first steps and stay until the longest pair ends. After its target's end a row repeats its
+    last position, which does not change other rows.
     """
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     found: list[list[Floats]] = [[] for _ in pairs]
     step = 0
     while any(len(rows) <= len(pair.target) for rows, pair in zip(found, pairs, strict=True)):
-        running = [pair for pair in pairs if pair.join <= step]
-        positions = [min(step - pair.join, len(pair.target)) for pair in running]
+        running = [pair for pair in pairs if pair.first_step <= step]
+        positions = [min(step - pair.first_step, len(pair.target)) for pair in running]
         ids = [
             BOS_ID if position == 0 else int(pair.target[position - 1])
             for pair, position in zip(running, positions, strict=True)
@@ -80,7 +88,7 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> l
         if running:
             distributions = distributions_of(runner, ids, positions)
             for row, pair in enumerate(running):
-                if step - pair.join <= len(pair.target):
+                if step - pair.first_step <= len(pair.target):
                     found[row].append(distributions[row].copy())
         step += 1
     return [np.stack(rows) for rows in found]

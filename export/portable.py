@@ -1,4 +1,4 @@
-"""Gives a model back in the format of another project, from a checkpoint or from the weights of a bundle.
+"""Reads a checkpoint, or the weights of a bundle, for an export to the format of another project.
 
 `export.huggingface_writer` and `export.ctranslate2_writer` write the formats.
 """
@@ -14,7 +14,7 @@ import sentencepiece
 
 from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
 from export.bundle_writer import DEFAULT_DECODING
-from model.checkpoint import TARGET_TOKENIZER, TOKENIZER, CheckpointError, load_model
+from model.checkpoint import TARGET_TOKENIZER, CheckpointError, load_model, tokenizer_of
 from model.imported import FIRST
 from model.transformer import Transformer
 
@@ -25,7 +25,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class PortableModel:
-    """A trained model with what every format stores of it.
+    """A trained model with the facts that every format stores.
 
     pieces: the vocabulary by id. source_spm, target_spm: SentencePiece models. decoding: default decoding options.
     ends_source: whether sources end with the end token. languages: source and target of the first language pair, or
@@ -67,7 +67,7 @@ def read_checkpoint(folder: Path) -> PortableModel:
     if folder.name == WEIGHTS and (folder.parent / MANIFEST).is_file():
         return read_bundle(folder.parent)
     model = load_model(folder)
-    source, target = folder / TOKENIZER, folder / TARGET_TOKENIZER
+    source, target = tokenizer_of(folder), folder / TARGET_TOKENIZER
     pieces = _pieces(source)
     if len(pieces) != model.config.vocab_size:
         raise CheckpointError(
@@ -77,7 +77,7 @@ def read_checkpoint(folder: Path) -> PortableModel:
 
 
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a folder beside `output`, then rename it. All or nothing.
+    """Let `write` make a folder beside `output`, then rename that to `output`. All or nothing.
 
     Raises FormatError if `output` exists and is not an empty folder, or its parent is missing.
     """
@@ -96,8 +96,6 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
 
 def _pieces(path: Path) -> tuple[str, ...]:
     """The pieces of a SentencePiece model by id. Raises FormatError."""
-    if not path.is_file():
-        raise FormatError(f"{path} is missing")
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:

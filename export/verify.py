@@ -30,16 +30,16 @@ from model.evaluate import score
 from model.search import Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
-# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. All subwords
-# after random ones are compared. Random subwords have larger hidden values than a text. fp16 has 11 bits, so hidden
-# values of 50 are 0.016 off. If larger, a graph with a wrong weight may pass.
+# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. The whole
+# distribution after random subwords is compared. Random subwords have larger hidden values than a text. fp16 has 11
+# bits of precision, so a hidden value of 50 can be 0.016 off. If a limit is larger, a wrong graph may pass.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
 # The largest allowed mean difference of int8, over the golden translations' subwords. Graphs of other weights are far
 # beyond it.
 MAX_MEAN_DIFFERENCE = 0.1
-# BLEU points.
+# BLEU points that int8 may lose against fp32.
 MAX_BLEU_LOSS = 0.3
-# Share of golden sentences that the native kernels may decode differently, as at a server's start.
+# Share of golden sentences that the native kernels may decode differently. The server has the same limit at its start.
 MAX_NATIVE_DIFFERENT = 0.2
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 
@@ -50,7 +50,7 @@ class VerifyOptions:
 
     checkpoint: folder; None for the bundle's own fp16 weights. data: TSV test sets, may be empty.
     limit: use only this many first pairs of each test set; None for all. beam_size: the beam size for the test sets.
-    seed: the seed of the random batches.
+    num_threads: of ONNX Runtime and of PyTorch. seed: the seed of the random batches.
     """
 
     checkpoint: Path | None = None
@@ -170,7 +170,7 @@ class _Verification:
                 num_pairs=PAIRS_A_BATCH,
                 vocab_size=config.vocab_size,
                 max_length=min(MAX_RANDOM_LENGTH, config.max_length),
-                max_join=8,
+                max_first_step=8,
             )
             value = float(np.maximum(value, largest_difference(self._model, runner, pairs)))
         limit = TOLERANCES[precision]
@@ -238,7 +238,7 @@ class _Verification:
             ParityPair(
                 np.array(self._ids_of(line), np.int32),
                 np.array(line.ids["int8"], np.int32),
-                join=0,
+                first_step=0,
             )
             for line in lines
         ]

@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 
 class WeightFile:
-    """Writes arrays by name, each at once, so that they take no memory. A context manager.
+    """Writes arrays by name, each as soon as it is stored, so that its memory can be freed. A context manager.
 
     ONNX Runtime maps the file, so the graphs of one variant share its pages.
     """

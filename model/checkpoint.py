@@ -119,6 +119,17 @@ def load_model(path: Path) -> Transformer:
     return build_model(load(path))
 
 
+def tokenizer_of(path: Path) -> Path:
+    """The tokenizer's file in a checkpoint. Raises CheckpointError if it is missing, with the way to supply it."""
+    file = path / TOKENIZER
+    if not file.is_file():
+        raise CheckpointError(
+            f"{file} is missing: copy the model's SentencePiece model there, which is the --tokenizer of its training "
+            "or, for the weights of a bundle, the bundle's source.spm"
+        )
+    return file
+
+
 def step_folders(run: Path) -> list[Path]:
     """The checkpoints of a run, in the order of their steps."""
     folders = [path for path in run.glob("step-*") if path.is_dir()]

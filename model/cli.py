@@ -1,4 +1,4 @@
-"""The subcommands tokenizer, average and evaluate. PyTorch is imported only when one of them runs."""
+"""The subcommands tokenizer, lexicon, average and evaluate. Their libraries are imported only when one of them runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,18 @@ if TYPE_CHECKING:
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce tokenizer`."""
     add_data_arguments(parser, is_required=False)
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE.spm")
-    parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--character-coverage", type=float, default=0.99999)
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE.spm", help="the SentencePiece model to write"
+    )
+    parser.add_argument(
+        "--vocab-size", type=int, default=8000, help="number of subwords (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--character-coverage",
+        type=float,
+        default=0.99999,
+        help="share of the text's characters that are subwords; bytes spell the rest (default: %(default)s)",
+    )
     parser.add_argument(
         "--tag",
         action="append",
@@ -81,7 +90,9 @@ def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pa
 def add_lexicon_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce lexicon`."""
     add_data_arguments(parser)
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE.tsv")
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE.tsv", help="the word translations to write"
+    )
 
 
 def run_lexicon(args: argparse.Namespace) -> int:
@@ -99,11 +110,13 @@ def run_lexicon(args: argparse.Namespace) -> int:
 
 def add_average_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce average`."""
-    parser.add_argument("--run", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--run", required=True, type=Path, metavar="DIR", help="the folder of a training run")
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--last", type=int, metavar="N", help="the N newest checkpoints")
-    group.add_argument("--best", type=int, metavar="N", help="the N with the lowest dev loss")
-    parser.add_argument("--output", required=True, type=Path, metavar="CHECKPOINT")
+    group.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the lowest dev loss")
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="CHECKPOINT", help="the checkpoint to write"
+    )
 
 
 def run_average(args: argparse.Namespace) -> int:
@@ -119,7 +132,7 @@ def run_average(args: argparse.Namespace) -> int:
     newest = checkpoint.load(folders[-1])
     config = {**newest.config, "averaged": [path.name for path in folders]}
     checkpoint.save(
-        args.output, checkpoint.Saved(weights, config, {}, {}), folders[-1] / checkpoint.TOKENIZER
+        args.output, checkpoint.Saved(weights, config, {}, {}), checkpoint.tokenizer_of(folders[-1])
     )
     print(f"averaged {', '.join(path.name for path in folders)}", file=sys.stderr)
     return 0
@@ -130,15 +143,20 @@ def run_average(args: argparse.Namespace) -> int:
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce evaluate`."""
-    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="the model to evaluate")
     parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
     add_direction_arguments(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pairs of each")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pairs of each test set")
     parser.add_argument(
-        "--beam-size", type=int, default=1, help="1: greedy, in batches; more: one by one, slow"
+        "--beam-size",
+        type=int,
+        default=1,
+        help="1: greedy search, in batches; larger: beam search, sentence by sentence, which is slow (default: 1)",
     )
-    parser.add_argument("--threads", type=int, default=0, help="0: all available processors")
-    parser.add_argument("--json", action="store_true", help="one JSON object a test set instead of a line")
+    parser.add_argument("--threads", type=int, default=0, help="0: all available processors (default: 0)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object for each test set instead of text"
+    )
 
 
 def run_evaluate(args: argparse.Namespace) -> int:
@@ -155,7 +173,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
     set_num_threads(args.threads)
     model = checkpoint.load_model(args.checkpoint)
-    tokenizer = Tokenizer(args.checkpoint / checkpoint.TOKENIZER)
+    tokenizer = Tokenizer(checkpoint.tokenizer_of(args.checkpoint))
     for specification, direction in product(args.data, directions_of(args)):
         pairs = [direction.of(pair) for pair in islice(read_data(specification), args.limit)]
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]

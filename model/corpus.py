@@ -63,11 +63,10 @@ def open_text(path: Path) -> TextIO:
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
-    """The pairs of a TSV file with the columns domain, source and target.
+    """The pairs of a TSV file with the columns domain, source and target, or source and target.
 
-    Without the first column the domain is the file's name.
-
-    Raises CorpusError that names the line with another number of columns.
+    Without a domain column, the domain is the file's name up to its first dot. Raises CorpusError that names a line
+    with another number of columns.
     """
     domain = path.name.split(".")[0]
     for number, line in enumerate(read_lines(path), 1):

@@ -39,6 +39,7 @@ class _Reader:
         return self.bytes(self.number("H"))[:-1].decode()
 
     def bytes(self, count: int) -> bytearray:
+        """The next `count` bytes."""
         if count > self._num_left:
             raise ValueError(f"{BINARY} is cut off")
         self._num_left -= count
@@ -83,7 +84,7 @@ def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
 def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
     """A variable in fp32, without a copy if it is in fp32. Raises KeyError.
 
-    A quantised one is divided by its scale, of each row or of all rows.
+    A quantised variable is divided by its scale, which is one number for each row or for all rows.
     """
     values = variables[name].astype(np.float32, copy=False)
     scale = variables.get(f"{name}_scale")

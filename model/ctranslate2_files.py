@@ -1,7 +1,7 @@
 """Reads a CTranslate2 model of a Transformer that was converted from OpenNMT, also in an Argos package.
 
-A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece model. An Argos package has
-metadata.json and sentencepiece.model, and model.bin and the others in `model`. Weights of int8, int16 and half
+A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece model. An Argos package holds
+metadata.json and sentencepiece.model, and in its folder `model` the other files. Weights of int8, int16 and half
 precision become fp32. OpenNMT's sources have no end token.
 """
 
@@ -42,7 +42,7 @@ CONFIG = "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
-# Argos Translate's own search, and the least beam of CTranslate2 that is worth it.
+# The beam size and the length penalty of Argos Translate, and the length penalty of other models.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
 
@@ -145,6 +145,7 @@ class Files:
 
 
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
+    """Convert the files, whose variables are removed. Raises KeyError for a missing one, ConfigError."""
     vocabulary, metadata = files.vocabulary, files.metadata
     source, target = files.sentencepieces
     order = piece_order(vocabulary)
@@ -254,9 +255,10 @@ def _config(variables: Mapping[str, NDArray[Any]], vocab_size: int, max_length: 
 def _state(
     variables: dict[str, NDArray[Any]], config: ModelConfig, rows: list[int], vocabulary: Mapping[str, int]
 ) -> dict[str, Tensor]:
-    """The state dict of our Transformer, whose variables are removed. Raises KeyError for a missing one.
+    """The state dict of `model.transformer.Transformer`. Raises KeyError for a missing variable.
 
-    rows: the foreign row of each of our ids.
+    Removes each variable that it has converted, which frees its memory. rows: for each of our ids, the row of its
+    embedding in model.bin.
     """
 
     def take(name: str) -> Tensor:

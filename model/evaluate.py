@@ -80,7 +80,7 @@ def translate_greedily(
 def translate(
     model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int, tag: str | None = None
 ) -> list[str]:
-    """Translations by the reference search. It is greedy and in batches for beam size 1, else sentence by sentence.
+    """Translations by greedy search in batches if beam_size is 1, otherwise by beam search, sentence by sentence.
 
     tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it.
     """

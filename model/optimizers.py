@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Optimizers:
-    """Adam of section 5.3 for every parameter. With "muon", the matrices inside the layers have Muon instead.
+    """Adam of section 5.3 for every parameter. With "muon", Muon updates the matrices inside the layers instead.
 
     Muon (Jordan et al. 2024, "Muon is Scalable for LLM Training", Liu et al. 2025) makes each update of a matrix
     orthogonal. Its step is scaled to the size of Adam's, so one learning rate serves both. Embeddings, biases and

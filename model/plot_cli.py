@@ -20,7 +20,7 @@ OUTPUT_HELP = "FILE.png or FILE.svg; both if it has neither suffix"
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `transduce plot`: a kind of figure, and what that needs."""
+    """Arguments of `transduce plot`: the kind of figure, and the arguments of each kind."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, title="kinds of figures")
 
     def add(name: str, text: str, draw: Callable[[argparse.Namespace], Picture]) -> argparse.ArgumentParser:
@@ -40,12 +40,16 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     kind = add("alignment", "cross-attention as an alignment of words", _alignment)
     _pair_arguments(kind)
     kind.add_argument(
-        "--layer", type=int, metavar="N", help="of the decoder, from 0 (default: the last but one)"
+        "--layer", type=int, metavar="N", help="the decoder's layer, from 0 (default: the last but one)"
     )
-    kind.add_argument("--heads", type=_numbers, metavar="N,N", help="from 0 (default: all, averaged)")
+    kind.add_argument(
+        "--heads", type=_numbers, metavar="N,N", help="the heads to average, from 0 (default: all)"
+    )
     kind = add("positions", "positional encodings", _positions)
     _checkpoint_argument(kind)
-    kind.add_argument("--length", type=int, default=128, metavar="N", help="positions (default: %(default)s)")
+    kind.add_argument(
+        "--length", type=int, default=128, metavar="N", help="number of positions (default: %(default)s)"
+    )
     kind = add("curves", "losses and BLEU of training runs", _curves)
     kind.add_argument(
         "--run",
@@ -54,7 +58,12 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]DIR",
         help="a run's folder or its train.csv; may be repeated",
     )
-    kind.add_argument("--over", choices=("steps", "hours"), default="steps", help="default: %(default)s")
+    kind.add_argument(
+        "--over",
+        choices=("steps", "hours"),
+        default="steps",
+        help="the horizontal axis: updates of the weights, or hours (default: %(default)s)",
+    )
     kind = add("lengths", "BLEU of a translated test set by length of the source", _lengths)
     kind.add_argument("--data", required=True, metavar="FILES", help=f"the test set: {DATA_HELP}")
     kind.add_argument(
@@ -95,7 +104,11 @@ def _pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="TEXT", help="its translation (default: the model's own, by greedy search)"
     )
-    parser.add_argument("--tag", metavar="SUBWORD", help="before the source, such as '>>de<<'")
+    parser.add_argument(
+        "--tag",
+        metavar="SUBWORD",
+        help="subword before the source that names the target language, such as '>>de<<'",
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -113,9 +126,10 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def load_for_figures(checkpoint: Path, vocabulary: Path | None = None) -> tuple[Transformer, Tokenizer]:
-    """Load a checkpoint's model with its tokenizer, which stands beside a bundle's weights as source.spm.
+    """Load a checkpoint's model and a tokenizer.
 
-    Raises CheckpointError, TokenizerError.
+    vocabulary: the tokenizer's file. None for the checkpoint's own, or for source.spm of the bundle whose weights the
+    checkpoint is. Raises CheckpointError, TokenizerError.
     """
     from app.text.tokenizer import Tokenizer
     from model import checkpoint as checkpoints

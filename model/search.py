@@ -1,8 +1,8 @@
 """Reference search without a cache. It is slow and simple, and every faster search is tested against it.
 
 Beam search is as in section 6.1. `beam_size` hypotheses are live, scores are divided by a length penalty, and a
-sentence is done when `beam_size` hypotheses have ended. The first ones count. A translation has at least one subword,
-so the first one is never the end token.
+sentence is done when `beam_size` hypotheses have ended. A translation has at least one subword, so the first subword is
+never the end token.
 """
 
 from __future__ import annotations

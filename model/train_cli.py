@@ -62,11 +62,14 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--lexicon",
         type=Path,
         metavar="FILE.tsv",
-        help="made by `transduce lexicon`: its words become placeholders in sentences, and pairs of the domain lexicon",
+        help="word translations from `transduce lexicon`: placeholders replace some of these words in sentences, and "
+        "the words are also training pairs, in the domain `lexicon`",
     )
-    parser.add_argument("--dev", action="append", metavar="FILES", help="held-out pairs, as --data")
+    parser.add_argument(
+        "--dev", action="append", metavar="FILES", help="held-out pairs, in the format of --data"
+    )
     parser.add_argument("--tokenizer", type=Path, metavar="FILE.spm", help="made by `transduce tokenizer`")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="where checkpoints and logs go")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="folder for checkpoints and logs")
     parser.add_argument(
         "--resume", action="store_true", help="continue from the run's newest checkpoint, at its exact batch"
     )
@@ -107,7 +110,10 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _option_arguments(loop)
     loop.add_argument(
-        "--bleu-sentences", type=int, default=0, help="dev sentences scored by BLEU at each evaluation"
+        "--bleu-sentences",
+        type=int,
+        default=0,
+        help="number of dev sentences that each evaluation translates for BLEU; 0: none (default: 0)",
     )
 
 
@@ -118,13 +124,13 @@ def _model_arguments(group: Any) -> None:
     add("--d-model", type=int, metavar="N", help="width of the residual stream")
     add("--num-heads", type=int, metavar="N", help="attention heads; they divide d-model")
     add("--d-ff", type=int, metavar="N", help="width of the feed-forward networks")
-    add("--num-encoder-layers", type=int, metavar="N")
-    add("--num-decoder-layers", type=int, metavar="N")
+    add("--num-encoder-layers", type=int, metavar="N", help="layers of the encoder")
+    add("--num-decoder-layers", type=int, metavar="N", help="layers of the decoder")
     add("--max-length", type=int, metavar="N", help="longest source or target, in subwords")
     add("--dropout", type=float, metavar="P", help="of sub-layer outputs and embeddings, 0-1")
-    add("--norm", choices=("post", "pre"), help="post: the paper's; pre: steadier with small batches")
+    add("--norm", choices=("post", "pre"), help="post: the paper's; pre: more stable with small batches")
     add("--activation", choices=("relu", "gelu", "silu"), help="of the feed-forward networks")
-    add("--positions", choices=("sinusoidal", "learned"))
+    add("--positions", choices=("sinusoidal", "learned"), help="positional encoding")
 
 
 def _option_arguments(group: Any) -> None:
@@ -177,7 +183,7 @@ def run_train(args: argparse.Namespace) -> int:
     device = _device(args.device)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
-        print(f"transduce train: {args.run} holds a run already: --resume goes on with it", file=sys.stderr)
+        print(f"transduce train: {args.run} holds a run already: --resume continues it", file=sys.stderr)
         return 1
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
@@ -300,7 +306,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
 
 
 def _domain_counts(batches: Batches) -> dict[str, int]:
-    """Pairs a domain."""
+    """The number of training pairs of each domain."""
     import numpy as np
 
     counts = np.bincount(batches.corpus.domains, minlength=len(batches.corpus.domain_names))

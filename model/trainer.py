@@ -32,7 +32,11 @@ Bleu = Callable[[Transformer], float]
 
 
 class Trainer:
-    """One run: model, optimiser, data position and log, in a folder."""
+    """One run: model, optimiser, data position and log, in a folder.
+
+    best: the best dev loss so far, or with patience_on "bleu" the best dev BLEU with its sign changed.
+    num_worse: evaluations since then without an improvement.
+    """
 
     def __init__(
         self,
@@ -239,7 +243,8 @@ class Trainer:
     def resume(self) -> bool:
         """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError if it was made with other data or another batch size, since the next batch would differ.
+        Raises CheckpointError if the run has another seed or batch size, since its next batch would differ, or another
+        model.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:

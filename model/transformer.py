@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from model.config import PAD_ID, ModelConfig
 from model.dropout import Dropout
 
-# --- 3.1 Encoder and decoder stacks: what masks are made of ---
+# --- 3.1 Encoder and decoder stacks: masks ---
 
 
 def padding_mask(ids: Tensor) -> Tensor:

@@ -45,19 +45,19 @@ def with_placeholders(
         return source, target
     count = random_numbers.choice((1, 1, 2, 2, 3, 4))
     chosen = random_numbers.sample(shared, min(len(shared), count))
-    marks = dict(zip(STRANGE, chosen, strict=False))
-    in_source = {token: mark for mark, (token, _) in marks.items()}
-    in_target = {token: mark for mark, (_, token) in marks.items()}
+    placeholders = dict(zip(STRANGE, chosen, strict=False))
+    in_source = {token: placeholder for placeholder, (token, _) in placeholders.items()}
+    in_target = {token: placeholder for placeholder, (_, token) in placeholders.items()}
     return _replace(source, in_source), _replace(target, in_target)
 
 
 def with_strange_ends(source: str, target: str, random_numbers: random.Random) -> TextPair:
     """Add one or two unknown characters at the start or at the end of both sides, as emoji often are."""
-    glue = random_numbers.choice((" ", " ", ""))
-    mark = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
+    separator = random_numbers.choice((" ", " ", ""))
+    unknown = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
     if random_numbers.random() < 0.25:
-        return f"{mark} {source}", f"{mark} {target}"
-    return source + glue + mark, target + glue + mark
+        return f"{unknown} {source}", f"{unknown} {target}"
+    return source + separator + unknown, target + separator + unknown
 
 
 def as_typed(source: str, target: str, random_numbers: random.Random) -> TextPair:
@@ -86,5 +86,6 @@ def _with_capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _replace(text: str, marks: Mapping[str, str]) -> str:
-    return TOKEN.sub(lambda match: marks.get(match.group(), match.group()), text)
+def _replace(text: str, placeholders: Mapping[str, str]) -> str:
+    """The text with its tokens replaced. placeholders: by token."""
+    return TOKEN.sub(lambda match: placeholders.get(match.group(), match.group()), text)

@@ -293,7 +293,7 @@ def test_a_prefix_applies_to_the_first_sentence_and_suppression_to_all(tokenizer
 
 
 def run_without_answers(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a call that must end without an answer of the engine, which gives none here."""
+    """Run a call that must end without the engine's answer, because the fake engine never answers."""
 
     async def run() -> None:
         await asyncio.wait_for(work, 5)
@@ -315,7 +315,9 @@ def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) 
 def test_contradictory_options_are_refused_before_admission(tokenizer: Tokenizer) -> None:
     setup = FutureTranslator(tokenizer)
     options = replace(setup.translator.default_options, min_target_length=9, max_target_length=8)
-    with pytest.raises(InvalidRequest, match=r"min_target_length asks for 9 .* max_target_length allows 8"):
+    with pytest.raises(
+        InvalidRequest, match=r"min_target_length requires at least 9 .* max_target_length allows 8"
+    ):
         run_without_answers(setup.translator.translate(request(options=options)))
     assert setup.engine.sizes == []
 

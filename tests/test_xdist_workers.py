@@ -104,7 +104,7 @@ def test_slow_tests_run_first_and_alone_tests_run_alone(tmp_path: Path) -> None:
 
 
 def test_no_test_overtakes_an_alone_test(tmp_path: Path) -> None:
-    """Two tests run at once. An `alone` test waits for their end, and a later test waits for the `alone` test."""
+    """Two tests run at once. An `alone` test waits until both end. A later test waits for the `alone` test."""
     entered: list[str] = []
 
     def enter(name: str, *, is_alone: bool) -> None:

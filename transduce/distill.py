@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce distill`."""
-    add = parser.add_argument_group("what is translated").add_argument
+    add = parser.add_argument_group("input").add_argument
     add("--data", action="append", default=[], metavar="FILES", help=f"parallel text: {DATA_HELP}")
     add(
         "--text",
@@ -40,82 +40,105 @@ def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="monolingual text, plain, .gz or .xz: a sentence a line, or domain and sentence",
+        help="monolingual text, plain, .gz or .xz: one sentence per line, or domain, tab and sentence",
     )
-    add("--source", required=True, metavar="LANG", help="language of the sentences that are translated")
-    add("--target", required=True, metavar="LANG", help="language that they are translated into")
+    add("--source", required=True, metavar="LANG", help="language of the sentences to translate")
+    add("--target", required=True, metavar="LANG", help="language to translate into")
     add("--limit", type=positive, metavar="N", help="only the first N sentences")
-    add = parser.add_argument_group("what is written").add_argument
+    add = parser.add_argument_group("output").add_argument
     add(
-        "--output", required=True, type=Path, metavar="FILE", help="FILE.tsv[.gz|.xz]; goes on if interrupted"
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="FILE.tsv[.gz|.xz]; the same command resumes after an interruption",
     )
     add(
         "--back-translation",
         action="store_true",
-        help="the sentence becomes the target, its translation the source; of --data, the target is translated",
+        help="write each sentence as the target and its translation as the source; translate the target side of --data",
     )
-    add("--source-tag", default="", metavar="TEXT", help="put before each written source, such as '<BT>'")
+    add("--source-tag", default="", metavar="TEXT", help="text before each written source, such as '<BT>'")
     add(
         "--domain-tag",
         default="",
         metavar="TEXT",
-        help="put behind each domain with a dash: bt makes news-bt of news",
+        help="text after each domain and a dash: bt turns the domain news into news-bt",
     )
     _add_decoding_arguments(parser)
     _add_server_arguments(parser)
 
 
 def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("how it is translated").add_argument
-    add("--beam-size", type=positive, metavar="N", help="hypotheses kept alive (default: the model's own)")
-    add("--sample", action="store_true", help="draw each subword by its probability instead of a beam search")
+    add = parser.add_argument_group("decoding").add_argument
+    add("--beam-size", type=positive, metavar="N", help="beam size (default: the model's own)")
+    add(
+        "--sample",
+        action="store_true",
+        help="sample each subword by its probability instead of a beam search",
+    )
     add(
         "--temperature",
         type=number,
         metavar="X",
-        help="of --sample; below 1 what is probable becomes more so",
+        help="with --sample: below 1 favours the more probable subwords",
     )
-    add("--top-k", type=positive, metavar="N", help="of --sample: draw from the N most probable")
-    add("--top-p", type=number, metavar="X", help="of --sample: draw from the fewest that reach X together")
-    add("--seed", type=int, default=1, help="of --sample (default: %(default)s)")
+    add("--top-k", type=positive, metavar="N", help="with --sample: sample from the N most probable subwords")
+    add(
+        "--top-p",
+        type=number,
+        metavar="X",
+        help="with --sample: sample from the smallest set of subwords with this total probability",
+    )
+    add("--seed", type=int, default=1, help="with --sample: the seed (default: %(default)s)")
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the teacher")
+    group = parser.add_argument_group("teacher")
     where = group.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="serve this bundle for the length of the command"
+        "--bundle", type=Path, metavar="DIR", help="start a server with this bundle, and stop it at the end"
     )
-    where.add_argument("--url", help="a server that runs already, such as http://127.0.0.1:8000")
+    where.add_argument("--url", help="root of a running server, such as http://127.0.0.1:8000")
     add = group.add_argument
-    add("--api-key-file", type=Path, metavar="FILE", help="of --url: holds the key (else TRANSDUCE_API_KEY)")
+    add(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="with --url: file with the API key (default: TRANSDUCE_API_KEY)",
+    )
     add(
         "--batch-size",
         type=batch_size,
         default=32,
         metavar="N",
-        help="texts in a request (default: %(default)s)",
+        help="texts per request (default: %(default)s)",
     )
     add(
         "--concurrency",
         type=positive,
         default=4,
         metavar="N",
-        help="requests at a time (default: %(default)s)",
+        help="number of concurrent requests (default: %(default)s)",
     )
     add(
         "--timeout",
         type=number,
         default=120.0,
         metavar="S",
-        help="seconds for an answer (default: %(default)g)",
+        help="seconds to wait for one response (default: %(default)g)",
     )
-    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to wait in all if the server is "
-        "overloaded (default: %(default)g)")  # fmt: skip
+    add(
+        "--max-wait",
+        type=number,
+        default=600.0,
+        metavar="S",
+        help="seconds to keep retrying while the server is overloaded or loading (default: %(default)g)",
+    )
 
 
 def run_distill(args: argparse.Namespace) -> int:
-    """Translate and write.
+    """Translate the input sentences and write the pairs.
 
     Raises:
         CommandError: the arguments contradict one another, the server fails, or the output already exists.
@@ -163,7 +186,7 @@ def write_pairs(
     output: ResumableOutput,
     progress: Progress,
 ) -> None:
-    """Translate what the output does not have yet, and append it batch by batch.
+    """Translate the sentences that the output does not have yet, and append the pairs batch by batch.
 
     Raises CommandError, CorpusError, OSError.
     """

@@ -18,7 +18,7 @@ from transduce.errors import CommandError
 
 
 class ResumableOutput:
-    """Lines in order, as a context manager. The first `num_done` sentences need not be translated again."""
+    """The unfinished output of a run, as a context manager. The first `num_done` sentences are already translated."""
 
     def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
         """key: JSON values that determine the lines. batch_size: sentences that are written together.

@@ -17,7 +17,7 @@ HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 
 @dataclass(frozen=True)
 class Listed:
-    """A bundle of the list. languages: pairs such as en-de. num_bytes: of all its files."""
+    """One bundle, as a row of the list. languages: pairs such as en-de. num_bytes: size of all its files."""
 
     bundle: str
     model: str
@@ -65,7 +65,7 @@ def add_models_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="also check every file, as the server does at its start"
     )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each bundle")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each bundle")
 
 
 def run_models(args: argparse.Namespace) -> int:

@@ -100,6 +100,8 @@ def translate_file(client: Client, job: FileTask, params: TranslateParams) -> No
 
 @dataclass(frozen=True)
 class _Progress:
+    """The texts of a request, the journal of finished texts (None without an output file) and the progress bar."""
+
     batch_size: int
     journal: Journal | None
     bar: tqdm[NoReturn]
@@ -108,6 +110,7 @@ class _Progress:
 def _translations(
     client: Client, file: TranslatableFile, params: TranslateParams, progress: _Progress
 ) -> list[str]:
+    """The translation of each unit of the file. Units in the journal are not translated again."""
     units = file.units
     done = dict(progress.journal.done) if progress.journal else {}
     progress.bar.update(sum(len(units[number].text) for number in done))

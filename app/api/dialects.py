@@ -1,4 +1,4 @@
-"""The other APIs whose clients the server understands."""
+"""The dialects: APIs of other translation servers, whose clients this server understands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_dialects(
     usage: UsageCounter,
     jobs: DocumentJobs | None = None,
 ) -> None:
-    """Add the routes of all dialects. Without `jobs`, the routes for files are left out."""
+    """Add the routes of all dialects. jobs: None leaves out the routes for files."""
     suffixes: tuple[str, ...] = ()
     if jobs is not None:
         # A server without file routes does not load the modules that read files.

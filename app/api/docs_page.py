@@ -1,6 +1,6 @@
-"""The OpenAPI document as a page for people, with a form for each route that sends a request to this server.
+"""Renders the OpenAPI document as an HTML page. For each route the page has a form that sends a request to this server.
 
-Style and script are part of the page. The browser loads nothing else.
+Style and script are part of the page. The browser loads no other file.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What the page has to know of a server before its first request.
+    """The settings of the server that the page reads before its first request.
 
     max_characters: the most code points of one text. file_suffixes: the suffixes of the files that the server
     translates; empty if it translates none. max_file_bytes: the most bytes of an uploaded file with its form.

@@ -34,10 +34,10 @@ class NoSuchPair(Exception):
 
 @dataclass(frozen=True)
 class PlainRequest:
-    """A dialect's request. source, target: served languages; source None: detected, text by text.
+    """A dialect's request. source, target: served languages; source is None to detect it for each text.
 
-    num_alternatives: other translations of each text. beam_size None: the model's. timeout_s: counts where it is
-    shorter than the server's. The rest as in `TranslationRequest`.
+    num_alternatives: other translations of each text. beam_size: None for the model's. timeout_s: the time until the
+    deadline, if it is shorter than the server's. The other fields are as in `TranslationRequest`.
     """
 
     source: str | None
@@ -80,11 +80,11 @@ class PlainTranslator:
         return self.service.check_open().pairs
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """The likeliest languages of each text with their probabilities, the likeliest first; empty without letters."""
+        """The most probable languages of each text with probabilities, in descending order; empty without letters."""
         return await self.service.check_open().detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """The language of a text; the target if the text is in it. Raises NoSuchPair."""
+        """The language to translate a text from; the target if the text needs no translation. Raises NoSuchPair."""
         try:
             return await self.service.check_open().source_of(text, target)
         except UnsupportedLanguages as error:
@@ -138,7 +138,7 @@ def to_plain(translation: Translation) -> PlainTranslation:
 
 
 def _options(translator: ModelTranslator, wanted: PlainRequest) -> DecodingOptions | None:
-    """The search's options; None: the model's."""
+    """The decoding options of a request; None for the model's defaults."""
     if not wanted.num_alternatives and wanted.beam_size is None:
         return None
     options, num_hypotheses = translator.default_options, wanted.num_alternatives + 1

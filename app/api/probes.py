@@ -28,10 +28,10 @@ TAG = "server"
 class ProbeAnswer(TypedDict):
     """The answer of a probe."""
 
-    status: Annotated[str, Field(description="ok, or what is wrong")]
+    status: Annotated[str, Field(description="ok, or the reason for status 503")]
 
 
-_NOT_OK = Errors(ProbeAnswer, {NOT_READY_STATUS: "no, with the reason"})
+_NOT_OK = Errors(ProbeAnswer, {NOT_READY_STATUS: "the probe fails; `status` says why"})
 
 
 def add_probes(router: APIRouter, service: Service) -> None:
@@ -55,9 +55,9 @@ def add_probes(router: APIRouter, service: Service) -> None:
 
 
 def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
-    """Add the OpenAPI document, and a page of it that loads nothing.
+    """Add the routes of the OpenAPI document and of its page, which loads no other file.
 
-    describe: makes the document, which takes some 100 ms. It is called once, off the event loop.
+    describe: returns the document. It takes some 100 ms and is called once, off the event loop.
     """
     document = functools.cache(describe)
     page = functools.cache(lambda: docs_page(document()))
@@ -73,7 +73,7 @@ def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
 
 
 def api_routes(router: APIRouter) -> list[tuple[str, str]]:
-    """Method and path of every route except the pages for people and preflight requests."""
+    """Method and path of every route, without the web pages and the preflight routes."""
     pages = {"/docs", *page_paths()}
     return [
         (method, route.path)

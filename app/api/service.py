@@ -1,4 +1,4 @@
-"""The state that all routes share: whether the server takes work, the models, the stores, and the drain."""
+"""The state that all routes share: the server's phase, its models and glossaries, and the requests in progress."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any, TypeVar, cast
 
 from app.errors import NotReady
 from app.observability.metrics import Metrics
+from app.observability.tracing import Tracing
 from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
 from app.translator import Models
 
 T = TypeVar("T")
-# Seconds without a request before garbage is collected. Shorter, and a collection delays the next request more often.
+# Seconds without a request before garbage is collected. If shorter, a collection delays the next request more often. If
+# longer, a busy server collects garbage less often.
 IDLE_S = 0.5
 
 
@@ -31,16 +33,18 @@ class Phase(StrEnum):
 class Service:
     """The state shared by all requests. Every method is called on the event loop."""
 
-    def __init__(self, metrics: Metrics, glossaries: GlossaryStore) -> None:
+    def __init__(self, metrics: Metrics, glossaries: GlossaryStore, tracing: Tracing | None = None) -> None:
+        """tracing: None if requests are not traced."""
         self.metrics = metrics
+        self.tracing = tracing
         self.glossaries = glossaries
         self.phase = Phase.LOADING
         self._models: Models | None = None
         self.num_inflight = 0
         metrics.inflight.set_function(lambda: self.num_inflight)
-        self._is_taking = True
+        self._accepts_work = True
         self._collection: asyncio.TimerHandle | None = None
-        self._emptied = asyncio.Event()
+        self._no_inflight = asyncio.Event()
         self._on_close: set[Callable[[], None]] = set()
 
     @property
@@ -49,7 +53,7 @@ class Service:
         return self._models
 
     def become_ready(self, models: Models) -> None:
-        """Take requests: loading, golden check and warm-up are done. It has no effect once the server drains."""
+        """Accept requests, because loading, golden check and warm-up are done. A drain that has begun goes on."""
         self._models = models
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
@@ -60,21 +64,21 @@ class Service:
         self._models = models
 
     def become_failed(self) -> None:
-        """Note that the bundle cannot be served."""
+        """Enter the phase FAILED: the bundle cannot be served."""
         self.phase = Phase.FAILED
 
-    def start_draining(self, *, is_taking: bool) -> None:
-        """End readiness at once. is_taking: whether new work is still accepted."""
+    def start_draining(self, *, accepts_work: bool) -> None:
+        """End readiness at once. accepts_work: whether new requests are still accepted."""
         self.phase = Phase.DRAINING
-        self._is_taking = is_taking
+        self._accepts_work = accepts_work
         self.metrics.ready.set(0)
-        if not is_taking:
+        if not accepts_work:
             for close in list(self._on_close):
                 close()
 
     def check_open(self) -> Models:
         """The models. Raises NotReady while no request is accepted."""
-        is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._is_taking)
+        is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._accepts_work)
         if self._models is None or not is_open:
             raise NotReady(f"the server takes no requests: {self.phase}")
         return self._models
@@ -92,10 +96,16 @@ class Service:
         """Why this server should get no traffic; None while it is ready."""
         if self.phase is not Phase.READY:
             return str(self.phase)
-        return self.why_not_live()
+        problem = self.why_not_live()
+        if problem is None and self._models is not None and not self._models.health().has_worker:
+            return "all workers of a model are being started again"
+        return problem
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that no drain waits for, such as reading a body. Raises NotReady when the drain begins."""
+        """The result of work that a drain cancels, such as reading a body.
+
+        Raises NotReady as soon as the server accepts no more requests.
+        """
         task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
         is_closed = False
 
@@ -125,11 +135,11 @@ class Service:
         finally:
             self.num_inflight -= 1
             if not self.num_inflight:
-                self._emptied.set()
+                self._no_inflight.set()
                 self._collect_when_idle()
 
     def _collect_when_idle(self) -> None:
-        """Collect garbage once no request has been in work for IDLE_S."""
+        """Collect garbage once no request has been in progress for IDLE_S."""
         if self._collection is not None:
             self._collection.cancel()
         self._collection = asyncio.get_running_loop().call_later(IDLE_S, self._collect)
@@ -140,10 +150,10 @@ class Service:
             collect_if_grown()
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is in work. Returns False if timeout_s passes first."""
+        """Wait until no request is in progress. Returns False if timeout_s passes first."""
         if not self.num_inflight:
             return True
-        self._emptied.clear()
+        self._no_inflight.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._emptied.wait(), timeout_s)
+            await asyncio.wait_for(self._no_inflight.wait(), timeout_s)
         return not self.num_inflight

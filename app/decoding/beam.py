@@ -9,12 +9,12 @@ A continuation with log-probability of negative infinity is impossible and never
 search ends. The search also ends after max_target_length subwords. A hypothesis whose next token is not the end token
 is then scored as it is.
 
-Before the first step one hypothesis is live, so the beam uses one row until then. Only the best beam_size + 1
-candidates of a row are needed. The sums of a row differ from its log-probabilities by a constant. At most one candidate
-is the end token, and beam_size others fill the beam.
+Before the first step one hypothesis is live, so the beam uses one row until then. A step needs only the best
+beam_size + 1 candidates of each row: adding the hypothesis' sum does not change their order, at most one of them is the
+end token, and the other beam_size can fill the beam.
 
-Subwords are not copied from step to step. A step records which hypothesis each new one continues. Only the hypotheses
-of the result are traced back from their end.
+Subwords are not copied from step to step. A step records which hypothesis each new hypothesis continues. Only the
+hypotheses of the result are traced back from their end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypot
 from app.decoding.scoring import best_reachable, score
 from app.decoding.token_details import TokenDetails
 
-# The most candidates that are ranked in Python lists. For few candidates lists are faster than numpy. One sentence with
-# a beam of 4 has fewer, with a beam of 8 more. If larger, many candidates are sorted slowly. If smaller, few candidates
-# have the overhead of arrays.
+# The most candidates that are ranked in Python lists, which are faster than numpy for few candidates. A single sentence
+# with a beam of 4 has fewer candidates, with a beam of 8 more. If larger, many candidates are sorted slowly. If
+# smaller, few candidates have the overhead of arrays.
 FEW_CANDIDATES = 40
 
 
@@ -109,14 +109,13 @@ class BeamSearch:
 
     @property
     def last_plain_length(self) -> int:
-        """The number of leading steps that only follow the best continuations and count complete hypotheses.
+        """The number of leading steps that only rank continuations and count complete hypotheses.
 
-        The step after them may need a loop check or end the search at max_target_length. The number is 0 if any step
-        may need more, or if fewer than beam_size hypotheses were live after a step. Recording token details does not
-        count.
+        The step after them may need a loop check or end the search at max_target_length. 0 if the stopping rule is not
+        FIRST, or if fewer than beam_size hypotheses were live after a step.
         """
-        is_plain = self.options.early_stop is EarlyStop.FIRST
-        if not is_plain or len(self._tokens) != self.options.beam_size * len(self._starts):
+        was_always_full = len(self._tokens) == self.options.beam_size * len(self._starts)
+        if self.options.early_stop is not EarlyStop.FIRST or not was_always_full:
             return 0
         return min(self._max_length, self._next_check - 1) if self._next_check > 0 else self._max_length
 
@@ -134,8 +133,9 @@ class BeamSearch:
     ) -> None:
         """Adopt the state after plain steps that a runner took by the same rules.
 
-        history: all steps, beam_size hypotheses each. ended: hypotheses that ended since then, each with its sum, the
-        steps before the end token and its rank after these steps. is_done: whether they end the search.
+        history: all steps, beam_size hypotheses each. ended: hypotheses that ended in the runner's steps, each with its
+        sum, the number of steps before the end token, and its index among the hypotheses live after these steps.
+        is_done: whether enough hypotheses are complete.
         """
         beam_size = self.options.beam_size
         self._tokens, self._parents, self._sums = history
@@ -156,8 +156,9 @@ class BeamSearch:
     ) -> None:
         """Advance by one step to the best beam_size continuations without end tokens, best first.
 
-        totals, tokens, parents: their sums, subwords and the index of the live hypothesis that each continues.
-        ended: the end tokens among the best beam_size continuations, best first. Each is a live hypothesis and a sum.
+        totals, tokens, parents: the continuations' sums, subwords and the index of the live hypothesis that each
+            continues.
+        ended: the live hypotheses with an end token among the best beam_size continuations, best first: index and sum.
         """
         for parent, total in ended:
             self._complete_one(parent, total, FinishReason.STOP, len(self._starts))
@@ -181,7 +182,7 @@ class BeamSearch:
             self._check_loop()
 
     def end_unfinished(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
-        """End every live hypothesis without another token, except those in `but`, which have ended."""
+        """End every live hypothesis without another token. but: indices of those that have ended already."""
         for parent, total in enumerate(self.totals):
             if parent not in but:
                 self._complete_one(parent, total, reason, len(self._starts))
@@ -200,6 +201,7 @@ class BeamSearch:
         return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
     def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
+        """Add a complete hypothesis. parent: its index after `length` steps. total: its sum with the end token."""
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
         if self.details is not None and self.options.coverage_penalty:

@@ -14,8 +14,8 @@ from app.decoding.scoring import score
 from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# Size of the buffer of recent steps, in multiples of the longest hypothesis; at least 2. If smaller, the last steps are
-# moved more often. If larger, the buffer takes more memory.
+# Steps in the buffer of recent steps, as a multiple of the longest hypothesis; at least 2. If smaller, the last steps
+# are moved more often. If larger, the buffer takes more memory.
 MAX_LENGTHS_KEPT = 4
 # More subwords than any hypothesis has.
 NEVER = 1 << 30
@@ -65,7 +65,10 @@ class GreedySearch:
         return [Hypothesis(ids, total, worth, self._reason, scores)]
 
     def append(self, token: int, log_probability: float) -> None:
-        """Append the best candidate. At max_target_length any other token than the end token ends the search unused."""
+        """Append the best candidate of a step.
+
+        After max_target_length subwords, any token except the end token ends the search and is not appended.
+        """
         if token == self.eos_id:
             self._scores.append(log_probability)
             self.is_done = True
@@ -81,8 +84,8 @@ class GreedySearch:
             self._check_loop()
 
     def append_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
-        """Append tokens one after another, as `append` does, until done. Returns how many were used."""
-        # These tokens need no check except for the end token.
+        """Append tokens as `append` does, until the search is done. Returns how many tokens it took."""
+        # The leading tokens before the next decision. They are checked only for the end token.
         num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))
         plain = tokens[:num_plain]
         if self.eos_id in plain:
@@ -104,7 +107,7 @@ class GreedySearch:
 
     @property
     def next_decision(self) -> int:
-        """The length at which the search must decide more than the next token: a loop check, or too many subwords."""
+        """The length at which the search must do more than append: check for a loop, or end with too many subwords."""
         return min(self._max_length + 1, self._next_check) if self._next_check > 0 else self._max_length + 1
 
     def end_unfinished(self, reason: FinishReason) -> None:
@@ -128,7 +131,8 @@ class FinishedRow(NamedTuple):
 class GreedyRows:
     """Greedy searches in the rows of a runner. A few array operations take one step of all searches.
 
-    A row's subwords are passed to its search only when the search has something to decide, and on `sync`.
+    The arrays hold a row's new subwords. Its search gets them only at a length where it must decide
+    (`GreedySearch.next_decision`), at its end token, and on `sync`.
 
     last_ids, lengths: (num_rows,) the last subword and the number of subwords of each row. A row without a search has
     free_id and 0.
@@ -148,7 +152,7 @@ class GreedyRows:
         self._is_held = np.zeros(num_rows, bool)
         self._next_decisions = np.full(num_rows, NEVER, np.int32)
         self._most_steps = np.full(num_rows, NEVER, np.int32)
-        # Steps before the next one in which a search decides more than its next token, or fewer.
+        # A lower bound of the steps before the one in which a search must decide.
         self._num_plain_steps = NEVER
         self._searches: dict[int, GreedySearch] = {}
 
@@ -194,7 +198,7 @@ class GreedyRows:
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
     def num_steps_ahead(self, most: int) -> int:
-        """The fewest steps that a search may still take, including its last one; at most `most`."""
+        """The number of steps that every search may still take, including its last one; at most `most`."""
         if most <= self._num_plain_steps:
             return most
         return min(most, int((self._most_steps - self.lengths).min()))
@@ -202,8 +206,8 @@ class GreedyRows:
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.
 
-        log_probabilities, ids: (num_steps, num_rows), the best candidates of the first rows. Only end tokens follow an
-        end token.
+        log_probabilities, ids: (num_steps, num_rows), the best candidate of each of the first rows. Only end tokens
+        follow an end token.
         """
         num_new, num_rows = ids.shape
         begin, end = self._make_room(num_new)
@@ -236,14 +240,14 @@ class GreedyRows:
         return done
 
     def sync(self, row: int) -> int:
-        """Pass a row's new subwords to its search, which is not done. Returns the steps of the search so far."""
+        """Pass a row's new subwords to its search, which must not be done. Returns the steps of the search so far."""
         search = self._searches[row]
         num_known = search.num_tokens
         own = slice(self._end - int(self.lengths[row]) + num_known, self._end)
         return num_known + search.append_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
-        """The begin and end of the next steps in the arrays. Keeps the last max_length steps, which `sync` may read."""
+        """Make room for steps in the arrays, and return their begin and end. Keeps the last max_length steps."""
         if self._end + num_steps > len(self._ids):
             for recent in (self._ids, self._scores):
                 recent[: self._max_length] = recent[self._end - self._max_length : self._end]

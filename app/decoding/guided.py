@@ -30,7 +30,7 @@ def is_guided(options: DecodingOptions) -> bool:
 
 
 def _changes_candidates(options: DecodingOptions) -> bool:
-    """Whether a search with these options may follow other candidates than a step's best."""
+    """Whether the options may change the candidates or scores of a plain search, or record alternatives."""
     return bool(
         is_constrained(options, length=0)
         or options.target_prefix
@@ -80,7 +80,7 @@ class GuidedSearch:
 
     @property
     def last_plain_length(self) -> int:
-        """As `BeamSearch.last_plain_length` if the search adds only recorded attention to a plain one; otherwise 0."""
+        """As `BeamSearch.last_plain_length` for a beam search that only records attention; otherwise 0."""
         if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
         return self._plain.last_plain_length
@@ -102,7 +102,10 @@ class GuidedSearch:
         is_done: bool,
         attention: Callable[[int, int], Floats],
     ) -> None:
-        """As `BeamSearch.sync_from`. attention: that of steps first..end-1, (steps, beam_size, source length)."""
+        """As `BeamSearch.sync_from`.
+
+        attention: returns the attention of steps first..end-1, (steps, beam_size, source length).
+        """
         beam, beam_size = self._beam, self.options.beam_size
         beam.sync_from(history, ended, is_done=is_done)
         length = len(history.tokens) // beam_size
@@ -122,7 +125,7 @@ class GuidedSearch:
         return self._plain
 
     def _continue(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """Set the prefixes after a step. parents, tokens: one of each live hypothesis."""
+        """Set the prefixes after a step. parents, tokens: (live,) the parent and the new token of each hypothesis."""
         continued = zip(parents, tokens, strict=True)
         self._prefixes = [(*self._prefixes[parent], token) for parent, token in continued]
 
@@ -180,17 +183,17 @@ class GuidedSearch:
     def _candidates(self, distributions: Floats) -> tuple[Floats, Int64s]:
         """Scores and ids that may follow each live hypothesis, best first, each (live, candidates)."""
         if self._length < len(self._forced):
-            return _only(self._forced[self._length], distributions)
+            return _single_candidate(self._forced[self._length], distributions)
         scores = distributions
         if not self._length or is_constrained(self.options, self._length):
             scores = constrained(scores, self._prefixes, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling
         if sampling is None or self._generator is None or scores.max() == -math.inf:
             return best_candidates(scores, self._plain.num_candidates)
-        return _only(draw(scores[0], sampling, self._generator), scores)
+        return _single_candidate(draw(scores[0], sampling, self._generator), scores)
 
 
-def _only(token: int, scores: Floats) -> tuple[Floats, Int64s]:
+def _single_candidate(token: int, scores: Floats) -> tuple[Floats, Int64s]:
     """Scores and ids with one subword as every row's only candidate, each (rows, 1)."""
     return scores[:, [token]], np.full((len(scores), 1), token, np.int64)
 

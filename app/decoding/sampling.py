@@ -24,14 +24,14 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
 def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
     """The ids to draw from, ascending.
 
-    They are the fewest best ones of the top_k whose weights reach top_p of the sum over the top_k.
+    Of the top_k ids with the largest weights, they are the fewest whose weights reach top_p of the sum over these ids.
     weights: (vocab_size,). Of equal weights the smaller id is kept first.
     """
     descending = np.sort(weights)[::-1]
     num_kept = sampling.top_k or weights.size
     if sampling.top_p < 1.0:
-        reached = np.cumsum(descending[:num_kept], dtype=np.float64)
-        num_kept = int(np.searchsorted(reached, sampling.top_p * reached[-1])) + 1
+        sums = np.cumsum(descending[:num_kept], dtype=np.float64)
+        num_kept = int(np.searchsorted(sums, sampling.top_p * sums[-1])) + 1
     least = descending[num_kept - 1]
     above, equal = np.flatnonzero(weights > least), np.flatnonzero(weights == least)
     return np.sort(np.concatenate([above, equal[: num_kept - above.size]]))
@@ -39,6 +39,6 @@ def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[n
 
 def _pick(weights: NDArray[np.float32], generator: np.random.Generator) -> int:
     """Draw an index with a probability proportional to its weight."""
-    reached = np.cumsum(weights, dtype=np.float64)
-    aim = generator.random() * reached[-1]  # below the sum even if rounded: random() is at most 1 - 2^-53
-    return int(np.searchsorted(reached, aim, side="right"))
+    sums = np.cumsum(weights, dtype=np.float64)
+    drawn = generator.random() * sums[-1]  # below the sum even if rounded: random() is at most 1 - 2^-53
+    return int(np.searchsorted(sums, drawn, side="right"))

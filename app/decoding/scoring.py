@@ -42,7 +42,7 @@ def best_reachable(log_probability: float, options: DecodingOptions) -> float:
 
 
 def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int]:
-    """Rows of (rows, candidates) with a NaN or an infinite best score.
+    """Rows with a NaN or with an infinite best score. log_probabilities: (rows, candidates), descending.
 
     Negative infinity after the best candidate is valid, because a subword may have probability 0.
     """
@@ -53,7 +53,7 @@ def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int
 
 
 def rows_without_best_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int]:
-    """Rows of (steps, rows), the best scores of several steps, with a NaN or infinite one."""
+    """Rows with a NaN or infinite best score in any step. log_probabilities: (steps, rows), the best scores."""
     if math.isfinite(np.add.reduce(log_probabilities, axis=None)):
         return frozenset()
     return frozenset(np.flatnonzero(~np.isfinite(log_probabilities).all(axis=0)).tolist())

@@ -1,15 +1,15 @@
-"""The interface of a search. There is one object for each sentence, and the engine does not know its strategy.
+"""The interface of a search. Each sentence has its own search object, whatever the strategy.
 
 A step of a search takes the best candidates of each live hypothesis. It makes the next live hypotheses or ends the
-search. A search knows nothing of caches or other sentences. The engine reads these members:
+search. A search does not handle caches or other sentences. The engine reads these members:
 
 num_candidates: how many candidates the search needs from each row.
 wants_distributions, wants_alignment: whether the next step needs the rows' whole distributions, and their attention to
     the source. Never set by plain searches (greedy and beam).
 last_ids: the last subword of each live hypothesis; the start token before the first step.
-parents: for each live hypothesis, the index of the one before the step that it continues.
-is_done: no hypothesis is live.
-has_looped: the search ended because its hypothesis repeats itself. The engine then runs `guarded_search`.
+parents: for each live hypothesis, the index of the hypothesis that it continues among those live before the step.
+is_done: whether the search has ended, so no hypothesis is live.
+has_looped: whether the search ended because its hypothesis repeats itself. The engine then runs `guarded_search`.
 prefixes(): the subwords of each live hypothesis.
 hypotheses(): the result, at most num_hypotheses, best first; empty until done, and if it looped.
 fresh(): a search with the same options before its first step.
@@ -38,8 +38,8 @@ def new_search(
 ) -> Search:
     """A new search with the strategy that the options need. Only this function chooses a strategy.
 
-    options: length ratios are already converted to lengths (`bounded_by_source`). source_ids: the end token last. They
-    are used for attention and by the loop guard.
+    options: with length ratios already converted to lengths (`bounded_by_source`). source_ids: the end token last.
+    Attention and the loop guard use them.
     """
     strategy = GreedySearch if options.beam_size == 1 else BeamSearch
     plain = strategy(options, bos_id=bos_id, eos_id=eos_id, source_ids=source_ids)

@@ -15,7 +15,7 @@ MAX_ALPHA = 10.0
 MAX_PENALTY = 10.0
 MAX_RATIO = 100.0
 MAX_SEED = 2**63 - 1
-# The most tokens of all suppressed runs together. Every step compares all of them, so steps are slower if larger.
+# The most tokens of all suppressed runs together. If larger, steps are slower, because each step compares all of them.
 MAX_SUPPRESSED_TOKENS = 1024
 
 # Options that have no meaning with forced_target.
@@ -30,6 +30,7 @@ SEARCH_FIELDS = (
     "repetition_penalty",
     "loop_guard",
 )
+# The default of each option. For SEARCH_FIELDS, patience and early_stop it is the value that turns the option off.
 OFF = {field.name: field.default for field in fields(DecodingOptions)}
 
 
@@ -51,7 +52,7 @@ class Bounds:
 
 @functools.lru_cache(maxsize=64)
 def check_options(options: DecodingOptions, bounds: Bounds) -> None:
-    """Raise InvalidRequest for a value out of range or for two values that contradict each other. It names them.
+    """Raise InvalidRequest for a value out of range or for two values that contradict each other. Errors name them.
 
     `bounded_by_source` checks the options that depend on the source's length.
     """
@@ -63,7 +64,7 @@ def check_options(options: DecodingOptions, bounds: Bounds) -> None:
         _check_forced(options)
     if not bounds.has_alignment and (options.coverage_penalty or options.alignment):
         field = "coverage_penalty" if options.coverage_penalty else "alignment"
-        _refuse(field, "needs the model's alignment, which this model does not give")
+        _refuse(field, "needs a model that returns attention, and this model does not")
 
 
 def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingOptions:
@@ -159,8 +160,9 @@ def _check_search(options: DecodingOptions) -> None:
     if options.early_stop is not EarlyStop.FIRST and options.patience != OFF["patience"]:
         _refuse("patience", f"must be 1 where early_stop is {options.early_stop}, and is {options.patience}")
     if options.sampling is None and options.num_hypotheses > options.num_to_complete:
-        text = f"must be at most {options.num_to_complete}, what patience {options.patience} completes of beam_size"
-        _refuse("num_hypotheses", f"{text} {options.beam_size}, and is {options.num_hypotheses}")
+        factors = f"beam_size {options.beam_size} times patience {options.patience}"
+        text = f"must be at most {options.num_to_complete} ({factors}), and is {options.num_hypotheses}"
+        _refuse("num_hypotheses", text)
 
 
 def _check_lengths(
@@ -169,8 +171,7 @@ def _check_lengths(
     """Check lengths against each other and against forced ids. minimum, maximum: the fields that set the lengths."""
     shortest, longest = options.min_target_length, options.max_target_length
     if shortest > longest:
-        text = f"asks for {shortest} subwords at least, and {maximum} allows {longest}"
-        _refuse(minimum, text)
+        _refuse(minimum, f"requires at least {shortest} subwords, and {maximum} allows {longest}")
     for field, ids in (
         ("target_prefix", options.target_prefix),
         ("forced_target", options.forced_target or ()),

@@ -1,13 +1,15 @@
 """Admission control: the bounds on accepted work, the expected wait of a request, and its Retry-After.
 
-While several callers have work here, each has an equal share of the bounds, so one caller's queue does not refuse
-another. A caller that is alone has all.
+While several callers have work here, each has an equal share of the bounds, so one caller's queue causes no refusal of
+another caller's requests. A caller that is alone has all.
 
-The expected wait of a request of n sentences counts, with all accepted work taken as not begun:
+The expected wait of a request of n sentences is the time of this work, as if no accepted work had begun yet:
 
+- the request's own work;
 - of each other request of its caller, at most n sentences, since requests take turns;
-- of each other caller, at most as much work as of its own caller, since callers take turns;
-- the decoding time of its longest sentence, twice if a second decoding is likely.
+- of each other caller, at most as much work as of its own caller, since callers take turns.
+
+To this time it adds the decoding time of the longest sentence, twice if a second decoding is likely.
 
 The number of sentences and subwords is known only after segmentation and tokenisation. So a request is checked twice:
 on arrival with estimates (from its length, beam size and minimum length), and again with the true numbers.
@@ -26,10 +28,11 @@ from app.errors import Overloaded
 # Bounds of Retry-After, in seconds.
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# Source subwords that most English and German sentences do not exceed; stands for a longest sentence not known yet.
+# Source subwords that most English and German sentences do not exceed. The assumed length of a request's longest
+# sentence until the text is segmented.
 USUAL_SENTENCE_TOKENS = 30
-# A request is refused when its expected wait times this passes its deadline. Smaller: more accepted requests expire.
-# Larger: requests are refused that would have been in time.
+# A request is refused if this many times its expected wait exceeds the time to its deadline. Smaller: more accepted
+# requests expire. Larger: requests are refused that would have been in time.
 DEADLINE_MARGIN = 1.5
 # A caller without work here is admitted while the total stays within this many times the bounds, or within the number
 # of callers times the bounds if that is less.
@@ -92,7 +95,7 @@ class Admission:
             if other is not reservation and other.cost.num_sentences:
                 share = min(1.0, num_sentences / other.cost.num_sentences)
                 row_steps += share * self.speed.row_steps(other.cost)
-        wait_s = self._shared_s(reservation.caller, row_steps)
+        wait_s = self._time_in_turns_s(reservation.caller, row_steps)
         return None if wait_s is None else wait_s + self.speed.decode_time_s(reservation.longest)
 
     def drain_time_s(self) -> float | None:
@@ -100,17 +103,17 @@ class Admission:
         speed = self.speed.row_steps_per_s
         return None if speed is None else self.speed.row_steps(self._total) / speed
 
-    def _shared_s(self, caller: str, row_steps: float) -> float | None:
-        """Return the seconds that row-steps of one caller take while the others take turns; None while unknown."""
+    def _time_in_turns_s(self, caller: str, row_steps: float) -> float | None:
+        """Return the seconds that row-steps of a caller take if callers take turns; None while the speed is unknown."""
         speed = self.speed.row_steps_per_s
         if speed is None:
             return None
         others = [self.speed.row_steps(total) for name, total in self._totals.items() if name != caller]
         return (row_steps + sum(min(row_steps, other) for other in others)) / speed
 
-    def _drain_of_s(self, caller: str) -> float:
+    def _caller_drain_s(self, caller: str) -> float:
         """Return the seconds until all accepted work of a caller is done; 0 while the speed is unknown."""
-        return self._shared_s(caller, self.speed.row_steps(self._totals.get(caller, Cost()))) or 0.0
+        return self._time_in_turns_s(caller, self.speed.row_steps(self._totals.get(caller, Cost()))) or 0.0
 
     def _check_bounds(self, reservation: Reservation) -> None:
         caller, bounds = reservation.caller, self._settings
@@ -124,7 +127,8 @@ class Admission:
             or wanted.num_tokens > bounds.max_pending_tokens * share
         ):
             raise Overloaded(
-                "too much work is waiting; come back later", retry_after_s=_bounded(self._drain_of_s(caller))
+                "too much work is waiting; come back later",
+                retry_after_s=_bounded(self._caller_drain_s(caller)),
             )
 
     def check_deadline(self, reservation: Reservation) -> None:
@@ -139,7 +143,7 @@ class Admission:
             return
         wait_s = self.expected_wait_s(reservation)
         if wait_s is not None and wait_s * DEADLINE_MARGIN > left_s:
-            drain_s = self._drain_of_s(reservation.caller)
+            drain_s = self._caller_drain_s(reservation.caller)
             raise Overloaded(
                 "the answer would come after the request's deadline; come back later, or allow it more time",
                 retry_after_s=_bounded(max(wait_s * DEADLINE_MARGIN - left_s, drain_s)),
@@ -151,8 +155,8 @@ class Reservation:
     """A context manager that counts a request's work as accepted from entry to exit.
 
     deadline: seconds of time.monotonic; None: no deadline.
-    longest: source subwords decoded one after another: those of its longest sentence, twice if that is likely to be
-        decoded twice; USUAL_SENTENCE_TOKENS at most while the sentences are not known.
+    longest: source subwords of its longest sentence, twice as many if that sentence is likely to be decoded twice. At
+        most USUAL_SENTENCE_TOKENS until `resize`.
     """
 
     def __init__(
@@ -165,7 +169,7 @@ class Reservation:
         self.deadline = deadline
 
     def __enter__(self) -> Reservation:
-        """Raises Overloaded."""
+        """Count the work as accepted. Raises Overloaded, as `Admission.admit`."""
         self._admission.admit(self)
         return self
 
@@ -177,8 +181,8 @@ class Reservation:
     def resize(self, cost: Cost, *, longest: int) -> None:
         """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded when the expected wait now passes its deadline and other work is there; it stays counted
-        until its scope ends. The bounds are not checked again.
+        Raises Overloaded if other work is there and the expected wait passes the deadline. The work counts until the
+        context ends. The bounds are not checked again.
         """
         others = self._admission.num_sentences - self.cost.num_sentences
         self._admission.add(self.caller, self.cost, -1)

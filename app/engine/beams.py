@@ -1,10 +1,10 @@
-"""When a beam is offloaded to the runner and reclaimed. The rules of beam search are those of `app/decoding/beam.py`.
+"""Decides when a beam is offloaded to the runner and reclaimed. `app/decoding/beam.py` defines the rules of the search.
 
-A plain beam can take several steps inside one call of the runner (C++): those in which the search only ranks
-continuations. It is offloaded with all its rows, usually from its first step. It is reclaimed when it is done, and for
-the steps that the search itself must take: the last one, one followed by a check for loops, one with too few
-continuations or without scores. `app/runtime/beams.py` is the memory that both sides share; `native/beams.cpp` repeats
-the rules of `app/decoding/beam.py`, and tests hold the two to the same answers.
+A plain beam can take several steps inside one call of the runner (C++), as long as a step only ranks continuations.
+The beam is offloaded with all its rows, usually before its first step. It is reclaimed when it is done, and before each
+step that the search itself must take: the last one, one followed by a check for loops, one with too few continuations,
+or one without scores. `app/runtime/beams.py` is the memory that both sides share. `native/beams.cpp` repeats the rules
+of `app/decoding/beam.py`, and tests compare their answers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.runtime.beams import BeamOutcome, SharedBeam
 
-CONTINUES = int(BeamOutcome.CONTINUES)  # looked at once a sentence and step
+CONTINUES = int(BeamOutcome.CONTINUES)  # an int is compared faster, once for each beam and call
 
 
 def can_offload(sequence: Sequence) -> bool:
-    """Whether the next step of its search is one that a runner may take."""
+    """Whether a runner may take the next step of a sequence's search."""
     search = sequence.search
     return not isinstance(search, GreedySearch) and sequence.length < search.last_plain_length
 
 
 def offload(sequence: Sequence) -> None:
-    """Give the runner its beam, which must satisfy `can_offload`. All its rows hold their hypotheses' caches."""
+    """Copy the state of a sequence's search to a beam for the runner. Requires `can_offload`.
+
+    Each of its rows holds the cache of its hypothesis.
+    """
     search = sequence.search
     assert not isinstance(search, GreedySearch)
     sequence.beam = SharedBeam(
@@ -52,7 +55,10 @@ def offload_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
 
 
 def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
-    """Bring the search up to the beam's state, and the rows into the order of its hypotheses."""
+    """Copy an offloaded beam's state to its search, and order the sequence's rows like the hypotheses.
+
+    is_done: whether the beam has enough complete hypotheses.
+    """
     beam, search = sequence.beam, sequence.search
     assert beam is not None
     history, ended = BeamHistory(*beam.history()), beam.ended()
@@ -71,10 +77,10 @@ def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
 def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
 ) -> list[tuple[Sequence, int]]:
-    """Apply what a forward did to offloaded beams. Returns the sequences that are done, each with its steps in it.
+    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, with their steps in it.
 
-    sequences: those whose beams the forward advanced; some may have ended meanwhile. A sequence whose search must take
-    the last step itself is reclaimed and stands before that step.
+    sequences: those whose beams the forward advanced; some may have ended meanwhile. A beam that is UNDECIDED is
+    reclaimed, and its search must still take the forward's last step.
     """
     done = []
     for sequence, outcome in zip(sequences, outcomes, strict=True):

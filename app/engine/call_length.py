@@ -1,4 +1,4 @@
-"""How many decoder steps one call of the runner takes, and what ends it earlier.
+"""Decides how many decoder steps one call of the runner takes, and what ends it earlier.
 
 More steps in a call mean less work around calls. But new sequences are admitted, and ended ones answered, only between
 calls.
@@ -10,12 +10,13 @@ import math
 
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
-# A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. It runs
-# this long at most after a sequence has ended, and from its start if no row is free or sequences wait. Smaller: calls
-# become so short that the work around them counts. Larger: new and ended sequences wait longer.
+# A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. Smaller:
+# calls become so short that the work around them counts. Larger: new and ended sequences wait longer.
 MIN_CALL_S = 0.003
-# Steps of many rows take longer than that. Where "at most" is said above, a call runs up to FEW_STEPS steps if they
-# take at most MAX_FEW_S seconds, which lowers the work around calls from a tenth of the time to a thirtieth.
+# A call is short if it takes at most MIN_CALL_S, or at most FEW_STEPS steps of together at most MAX_FEW_S seconds,
+# whichever is longer. The steps from the end of the first sequence on are a short call. The whole call is short if no
+# row is free or sequences wait. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time
+# instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
 # Seconds of a call at most. Cancelled and expired sequences stop it early too. Larger: reports come later.
 MAX_CALL_S = 0.2
@@ -25,7 +26,7 @@ MAX_STEPS_STREAMED = 2
 
 
 class CallLength:
-    """The length of calls of one runner, by the time that its last steps took. Belongs to the engine thread."""
+    """Chooses the length of each call of one runner by the time of its last steps. Belongs to the engine thread."""
 
     def __init__(self, max_steps: int, wake_flag: WakeFlag) -> None:
         """max_steps: of the runner. wake_flag: set when a message arrives."""
@@ -50,7 +51,7 @@ class CallLength:
     ) -> tuple[int, StopCondition]:
         """Return how many steps the next call may take, and what stops it earlier.
 
-        num_rows: rows to decode. A step of more rows than the last one's is assumed to take longer in proportion.
+        num_rows: rows to decode. A step of more rows than in the last call is assumed to take longer in proportion.
         admits_next: whether the encoding budget left sequences that the next step admits. has_waiting: whether
         sequences wait. is_full: whether no row is free. is_streaming: whether a sequence is streamed. pause_s: seconds
         for which the paused sequences may wait; None if none is paused.
@@ -62,10 +63,10 @@ class CallLength:
             most = min(most, MAX_STEPS_STREAMED)
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
         min_steps = int(MIN_CALL_S / step_s)
-        few = max(1, min_steps, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
+        short = max(1, min_steps, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
         if pause_s is not None:
             most = max(1, min(most, int(pause_s / step_s)))
         if is_full:
-            return min(most, few), NO_EARLY_STOP
-        longest = few if has_waiting else int(MAX_CALL_S / step_s)
-        return max(1, min(most, longest)), StopCondition(few - 1, self._wake_flag, min_steps)
+            return min(most, short), NO_EARLY_STOP
+        longest = short if has_waiting else int(MAX_CALL_S / step_s)
+        return max(1, min(most, longest)), StopCondition(short - 1, self._wake_flag, min_steps)

@@ -1,9 +1,9 @@
 """Fair shares of a worker's time: which callers' sequences are in the next step.
 
-A step of many rows takes many times as long as a step of few. A single line whose steps are shared with a hundred rows
-of another caller would be slow although it never waits. So while one caller has used more of the worker's time lately,
-its rows pause and the other callers' rows are stepped alone. Used time decays within seconds. No caller starves: every
-so often all are stepped together. A paused sequence keeps its rows and continues where it stopped.
+A step of many rows takes many times as long as a step of few. A single line that shares its steps with a hundred rows
+of another caller would be slow although it never waits. So the rows of a caller that has lately used more of the
+worker's time pause, and the other callers' rows are stepped alone. Used time decays within seconds. No caller starves:
+after MAX_PAUSE_RATIO all are stepped together. A paused sequence keeps its rows and continues where it stopped.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DECAY_S = 2.0
 # Callers whose used time differs by at most these seconds are stepped together. Smaller: more, smaller batches, and
 # every batch reads all weights.
 TOLERANCE_S = 0.05
-# All callers are stepped together after steps of some took this many times as long as a step of all. Larger: paused
-# callers get less; at 7 they get an eighth of the time.
+# All callers are stepped together once the steps of some callers took this many times as long as a step of all. Larger:
+# paused callers get less time; at 7 they get an eighth.
 MAX_PAUSE_RATIO = 7.0
 # Used seconds below which a caller is forgotten.
 MIN_USED_S = 1e-4
@@ -33,11 +33,14 @@ class CallerFairness:
     def __init__(self) -> None:
         self._used_s: dict[str, float] = {}
         self._recorded_at: float | None = None
-        self._apart_s = 0.0  # of steps without all callers, since the last step of all
-        self._together_s = 0.0  # of one step of all
+        self._apart_s = 0.0  # time of the steps of some callers since the last step of all callers
+        self._together_s = 0.0  # time of one step of all callers
 
     def choose(self, callers: Collection[str]) -> frozenset[str] | None:
-        """Return the callers whose sequences the next step takes, of those that have any here; None: all."""
+        """Return the callers whose sequences the next step takes; None: all.
+
+        callers: those that have a sequence in this worker, running or waiting.
+        """
         if len(callers) < 2 or self.alone_s <= 0:
             return None
         used_s = {caller: self._used_s.get(caller, 0.0) for caller in callers}
@@ -47,11 +50,11 @@ class CallerFairness:
 
     @property
     def alone_s(self) -> float:
-        """Seconds for which some callers may be stepped alone until all are."""
+        """Seconds for which some callers may still be stepped alone before a step of all callers is due."""
         return MAX_PAUSE_RATIO * self._together_s - self._apart_s
 
     def record(self, rows: Mapping[str, int], stats: StepStats, now: float) -> None:
-        """Record the time of a call. rows: by caller, of those in it, at least one. now: its end, in seconds."""
+        """Record the time of a call. rows: reserved rows of each caller in the call. now: its end, in seconds."""
         time_s = stats.step_time_s
         if stats.num_paused:
             self._apart_s += time_s
@@ -71,7 +74,10 @@ class CallerFairness:
 
 
 def rows_by_caller(present: Collection[Sequence], scheduler: Scheduler) -> dict[str, int]:
-    """Return the rows reserved for some of the running sequences, by caller."""
+    """Return the rows reserved for running sequences, by caller, of all callers in `present`.
+
+    present: all running sequences of some callers.
+    """
     if len(present) == len(scheduler.running):
         return dict(scheduler.num_held_rows)
     callers = {one.caller for one in present}

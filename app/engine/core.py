@@ -1,8 +1,8 @@
 """The engine's loop: step(), again and again. Read this file first.
 
-One thread owns the scheduler, the sequences and the runner, so there are no locks. Messages come in through `inbox`.
-They are read before scheduling, and again after the forward, before its results are used. With nothing to do the
-thread blocks on the empty inbox; it never polls.
+One thread owns the scheduler, the sequences and the runner, so there are no locks. Messages arrive in the inbox. The
+thread reads them before it schedules, and again between a forward and the use of its results. With nothing to do, it
+blocks on the empty inbox; it never polls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EngineCore:
     """The engine's loop. Everything but `inbox` and `step_started_at` belongs to the thread that calls run().
 
     report: called on that thread with each report. clock: seconds, as time.monotonic.
-    incoming: the source of messages instead of `inbox`.
+    incoming: the inbox to read; None: `inbox`, which threads of this process write to.
     on_step: called on that thread with the time at which a step begins, and with None when there is nothing to do.
     step_started_at: when the current step began; None when idle. Read by other threads.
     """
@@ -59,14 +59,14 @@ class EngineCore:
         self._reporter = Reporter(report)
         self._clock = clock
         self._is_stopped = False
-        self._has_failed = False  # a forward or a sequence, since the rows were compacted
-        self._num_failures = 0  # forwards in a row without a result for any sequence
+        self._has_failed = False  # whether a forward or a sequence has failed since the rows were compacted
+        self._num_failures = 0  # consecutive forwards without a result for any sequence
         self._batch = DecodingBatch(runner, self.scheduler.slots)
         self._call_length = CallLength(limits.max_steps, self._incoming.wake_flag)
         self._tokens = TokenStreams(self._batch.greedy)
 
     def run(self) -> None:
-        """Step until a Stop arrives. Raises EngineFailure after too many failed forwards in a row."""
+        """Step until a Stop arrives. Raises EngineFailure after max_consecutive_failures failed forwards in a row."""
         while not self._is_stopped:
             if self.scheduler.has_work:
                 self.step()
@@ -114,7 +114,7 @@ class EngineCore:
         stats.num_expired += len(sequences)
 
     def _schedule(self, now: float, stats: StepStats) -> None:
-        """End what has expired, begin the sequences that fit, and choose those that the next forward takes."""
+        """End expired sequences, admit and encode those that fit, and choose those that the next forward decodes."""
         self._expire(self.scheduler.expired(now), stats)
         callers = self._fairness.choose(self.scheduler.callers)
         admitted, expired = self.scheduler.schedule(now, callers)
@@ -142,7 +142,7 @@ class EngineCore:
         stats.encode_time_s = time_s
 
     def _forward(self, stats: StepStats) -> StepOutput | None:
-        """Run one forward; return None when it failed. Then all running sequences restart, or the only one fails."""
+        """Run one forward. Returns None if it failed; then all running sequences restart, or a single one fails."""
         running, batch = self.scheduler.running, self._batch
         batch.count_rows(stats)
         max_steps, stop = self._call_length.choose(
@@ -172,12 +172,12 @@ class EngineCore:
     def _apply(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's output, and end those that are done or have no scores."""
         stats.num_wasted_rows = stats.num_rows - self._batch.num_held_rows
-        broken = self._batch.without_scores(output)
-        for sequence in broken:
+        invalid = self._batch.without_scores(output)
+        for sequence in invalid:
             self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
         if self.scheduler.running:
             self._num_failures = 0
-        elif broken:
+        elif invalid:
             self._count_failed_forward()
         for sequence in self._batch.advance(output, stats):
             self._end(sequence, sequence.result(self._clock()))

@@ -1,7 +1,7 @@
 """The sequences that hold rows: their searches, their rows, and the calls of the runner that advance them.
 
-The engine decides which sequences are decoded, for how long, and what follows a failure. It knows no rows. A sequence
-is decoded in one of three ways, and all share each call of the runner:
+`EngineCore` decides which sequences are decoded, for how long, and what follows a failure. It does not handle rows. A
+sequence is decoded in one of three ways, and all share each call of the runner:
 
 - plain greedy searches run as rows of arrays (`GreedyRows`);
 - plain beams are offloaded to the runner if it can advance them (`app.engine.beams`);
@@ -28,14 +28,14 @@ from app.runtime.stop_condition import StopCondition
 
 
 class DecodingBatch:
-    """Belongs to the engine thread.
+    """The running sequences of one runner. Belongs to the engine thread.
 
     present: the sequences that the next forward takes, or the last one took.
     greedy: the plain greedy searches.
     """
 
     def __init__(self, runner: Runner, slots: Slots) -> None:
-        """slots: the runner's rows. Whoever admits and ends sequences reserves and frees them there."""
+        """slots: the runner's rows. The scheduler reserves them for sequences and frees them."""
         limits = self._limits = runner.limits
         self._runner, self._slots = runner, slots
         free_id = FREE_ROW_ID if limits.skips_free_rows else 0
@@ -48,7 +48,7 @@ class DecodingBatch:
         self._on_host: list[Sequence] = []
         self._paused: dict[Sequence, None] = {}
         self._num_paused = 0
-        self._returns_one_step = True  # the last forward's output is that of one step
+        self._returns_one_step = True  # whether the last forward's output has the shape of one step's
 
     def encode(self, sequences: list[Sequence], stats: StepStats) -> Iterator[tuple[Sequence, EngineFailure]]:
         """Encode new sequences, each of which holds its first row: together, or one by one if that fails.
@@ -85,7 +85,7 @@ class DecodingBatch:
                 self._runner.copy_rows(*copies.arrays())
 
     def remove(self, sequence: Sequence) -> None:
-        """Stop a sequence's search. It keeps its rows until they are freed."""
+        """Stop a sequence's search. The sequence keeps its rows until the scheduler frees them."""
         self._paused.pop(sequence, None)
         for row in sequence.rows[:1]:
             self.greedy.remove(row)
@@ -97,7 +97,7 @@ class DecodingBatch:
         them once costs less than copying rows.
         """
         if self._limits.skips_free_rows:
-            self._slots.compact(self._slots.num_rows)
+            self._slots.compact(self._slots.num_rows)  # copies nothing, but lowers the slots' end
             return
         num_soon_used = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
         for sequence in running:
@@ -112,8 +112,8 @@ class DecodingBatch:
     def select(self, running: dict[Sequence, None], callers: Collection[str] | None) -> None:
         """Choose the running sequences that the next forward takes, and pause the others.
 
-        callers: those whose sequences are taken; None: all. All are taken also when none of these callers has a
-        running sequence, and when the runner cannot skip the other rows.
+        callers: those whose sequences are taken; None: all. All sequences are taken if none of these callers has a
+        running one, or if the runner cannot skip rows.
         """
         present: Collection[Sequence] = running
         if callers is not None and self._limits.skips_free_rows:
@@ -140,7 +140,7 @@ class DecodingBatch:
             self.greedy.add(sequence.rows[0], sequence.search)
 
     def count_rows(self, stats: StepStats) -> None:
-        """Record how many rows the next forward decodes, and how many beams do not use yet."""
+        """Record how many rows the next forward decodes, and how many reserved rows beams do not use yet."""
         slots = self._slots
         num_reserved = slots.num_reserved
         stats.num_rows = slots.num_occupied if self._limits.skips_free_rows else slots.end
@@ -152,7 +152,7 @@ class DecodingBatch:
 
     @property
     def num_held_rows(self) -> int:
-        """Rows that the forward's sequences hold; fewer than before it if some were cancelled meanwhile."""
+        """Rows that the forward's sequences still hold. Cancelled sequences hold none."""
         if self._num_paused:
             return sum(len(one.rows) for one in self.present)
         return self._slots.num_occupied
@@ -181,7 +181,7 @@ class DecodingBatch:
         return [one for one in self.present if not broken.isdisjoint(one.rows)] if broken else []
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
-        """Return the rows with a NaN, of those whose search reads distributions."""
+        """Return the rows that have a NaN and whose search reads distributions."""
         rows = [row for one in self.present if one.search.wants_distributions for row in one.rows]
         is_broken = np.isnan(distributions[rows]).any(axis=1)
         return frozenset(np.array(rows)[is_broken].tolist())
@@ -189,8 +189,8 @@ class DecodingBatch:
     def advance(self, output: StepOutput, stats: StepStats) -> Iterator[Sequence]:
         """Advance every search by a forward's output, and yield each sequence whose search is done.
 
-        The caller ends a sequence before it takes the next one: other beams spread into the rows that this frees. A
-        search that has looped is started again here.
+        The caller must end each sequence before it takes the next one, because other beams spread into the freed rows.
+        A search that has looped is restarted and not yielded.
         """
         stats.num_steps = output.num_steps
         if self._on_runner:
@@ -206,7 +206,7 @@ class DecodingBatch:
         return sequence.status is Status.RUNNING and sequence.beam is None
 
     def _apply_beam_outcomes(self, output: StepOutput, stats: StepStats) -> Iterator[Sequence]:
-        """Yield sequences whose beams are done. Reclaimed ones must still take the forward's last step on the host."""
+        """Yield sequences whose beams are done. Reclaimed beams that are not done take the last step on the host."""
         for sequence, own_steps in apply_outcomes(
             self._on_runner, output.num_steps, output.outcomes, self._slots
         ):
@@ -225,13 +225,13 @@ class DecodingBatch:
             stats.num_spared_row_steps += stats.num_steps - one.num_last_steps
             sequence = self._slots.owner(one.row)
             sequence.num_steps += one.num_steps
-            if not self._restarts(sequence, stats):
+            if not self._restart_if_looped(sequence, stats):
                 yield sequence
 
     def _advance_on_host(
         self, sequences: list[Sequence], output: StepOutput, stats: StepStats
     ) -> Iterator[Sequence]:
-        """Advance the searches on the host by one step, yield those that are done, and move the others' rows."""
+        """Advance searches on the host by one step, yield the sequences that are done, and move the others' rows."""
         advance(
             [cast(SteppedSearch, sequence.search) for sequence in sequences],
             [sequence.rows for sequence in sequences],
@@ -244,7 +244,7 @@ class DecodingBatch:
         for sequence in sequences:
             sequence.num_steps += 1
             sequence.length += 1
-            if sequence.search.is_done and not self._restarts(sequence, stats):
+            if sequence.search.is_done and not self._restart_if_looped(sequence, stats):
                 yield sequence
             search = sequence.search
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
@@ -252,8 +252,8 @@ class DecodingBatch:
         if branching:
             self._move_rows(branching)
 
-    def _restarts(self, sequence: Sequence, stats: StepStats) -> bool:
-        """Start a search that has looped again, and return whether it has."""
+    def _restart_if_looped(self, sequence: Sequence, stats: StepStats) -> bool:
+        """Restart a search if it has looped. Returns whether it has."""
         if not sequence.search.has_looped:
             return False
         self.remove(sequence)
@@ -262,7 +262,10 @@ class DecodingBatch:
         return True
 
     def _move_rows(self, branching: list[Sequence]) -> None:
-        """Give each hypothesis' row its parent's cache, then offload the beams that can be. Ended ones hold no rows."""
+        """Give each hypothesis' row its parent's cache, then offload beams where possible.
+
+        branching: sequences with several rows. Ended sequences among them have no rows.
+        """
         reorders, spreads = RowCopies(), RowCopies()
         for sequence in branching:
             self._slots.follow_parents(sequence, reorders=reorders, spreads=spreads)

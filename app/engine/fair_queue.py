@@ -20,7 +20,7 @@ class FairQueue:
     i * r * c - 1 others: after a turn, a caller or request goes to the end of its queue, as a new one does.
 
     A sequence that several requests wait for is in the queue of each, and is taken once. A request that decodes
-    sentences a second time is moved to the front for one sequence; each such move adds one to the bound.
+    sentences a second time is moved to the front until one of them is taken; each such move adds one to the bound.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,10 @@ class FairQueue:
             self._insert(sequence, caller, request_id)
 
     def prioritize(self, sequence: Sequence) -> None:
-        """Move its request and its caller to the front, for one sequence. Does nothing when it is not queued."""
+        """Move a sequence's request and caller to the front until one sequence is taken.
+
+        Does nothing when the sequence is not queued.
+        """
         if self._contains(sequence, sequence.caller, sequence.request_id):
             self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)
             self._callers.move_to_end(sequence.caller, last=False)
@@ -52,17 +55,17 @@ class FairQueue:
         """Callers that have a sequence queued."""
         return self._callers.keys()
 
-    def peek(self, but: Collection[str] = ()) -> tuple[str, Sequence] | None:
-        """Return the caller whose turn it is, and its sequence; None if there is none. but: callers to skip."""
+    def peek(self, skipped: Collection[str] = ()) -> tuple[str, Sequence] | None:
+        """Return the caller whose turn it is and its next sequence; None if there is none. skipped: callers to skip."""
         for key, caller in self._callers.items():
-            if key not in but:
+            if key not in skipped:
                 return key, next(iter(next(iter(caller.values()))))
         return None
 
     def pop(self, caller_key: str | None = None) -> Sequence:
-        """Remove and return a caller's next sequence, by default of the caller whose turn it is. There must be one.
+        """Remove and return a caller's next sequence. Its request and caller go to the end of their queues.
 
-        Its request and caller go to the end of their queues.
+        caller_key: a caller with a queued sequence; None: the caller whose turn it is. The queue must not be empty.
         """
         if caller_key is None:
             caller_key = next(iter(self._callers))

@@ -20,7 +20,7 @@ class EngineLimits:
     max_pending_sentences, max_pending_tokens: sentences and source subwords (end tokens included)
         accepted and not yet answered. The encoder never pads, so the subwords counted are those computed.
     max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
-        Larger: running rows wait longer for new sentences in one step.
+        Larger: running rows wait longer for the encoder.
     stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
     max_consecutive_failures: failed forwards in a row, without a result for any sentence, after which the
         engine stops. Failures that are retried in halves do not count.

@@ -16,8 +16,8 @@ from app.runtime.stop_condition import WakeFlag
 class Submit:
     """Decode a sequence.
 
-    streams: report its tokens as they come; only of greedy searches.
-    wakes: it may be admitted at once, so a call of several steps stops early for it.
+    streams: whether its tokens are reported as they come; only of greedy searches.
+    wakes: whether a call of several steps stops early for it, because it may be admitted at once.
     """
 
     sequence: Sequence
@@ -27,7 +27,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Join:
-    """Another request waits for a sequence too. streams: as of Submit, from its first token on."""
+    """Make another request wait for a sequence too. streams: as in `Submit`, from the sequence's first token on."""
 
     sequence: Sequence
     caller: str
@@ -38,14 +38,14 @@ class Join:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Drop a sequence, whether it runs or waits."""
+    """Drop a sequence, running or waiting."""
 
     sequence: Sequence
 
 
 @dataclass(frozen=True)
 class Prioritize:
-    """Move a sequence's request to the front of the queue, for one sequence."""
+    """Move a sequence's request to the front of the queue until one of its sequences is admitted."""
 
     sequence: Sequence
 
@@ -77,10 +77,10 @@ class Inbox(Protocol):
 
     @property
     def wake_flag(self) -> WakeFlag:
-        """Rung after each message has come."""
+        """Set after a message has arrived for which a call of several steps stops early."""
 
     def empty(self) -> bool:
-        """Whether no message has come."""
+        """Whether no message waits."""
 
     def get(self) -> Message:
         """Wait for the next message and return it."""
@@ -93,7 +93,7 @@ class LocalInbox(SimpleQueue[Message]):
         self.wake_flag = WakeFlag()
 
     def put(self, item: Message, block: bool = True, timeout: float | None = None) -> None:
-        """Never waits."""
+        """Add a message without waiting, and set the wake flag if a call stops early for the message."""
         super().put(item)
         if wakes(item):
             self.wake_flag.set()

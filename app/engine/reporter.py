@@ -1,4 +1,7 @@
-"""When the engine's thread reports to the event loop. A report wakes the loop, so steps without news are held back."""
+"""Decides when the engine's thread reports to the event loop.
+
+A report wakes the event loop. So the statistics of steps without a result or new token are held back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MAX_UNREPORTED_STEPS = 32
 
 
 class Reporter:
-    """What has not been reported yet. Belongs to the engine thread."""
+    """Collects ended sequences and statistics until the next report. Belongs to the engine thread."""
 
     def __init__(self, report: Callable[[Report], None]) -> None:
         """report: called with each report."""
@@ -23,11 +26,14 @@ class Reporter:
         self._steps: list[StepStats] = []
 
     def add_ended(self, sequence: Sequence) -> None:
-        """Report a sequence that has ended, with the next step."""
+        """Add a sequence that has ended. `add_step` reports it."""
         self._ended.append(sequence)
 
     def add_step(self, stats: StepStats, deltas: list[TokenDelta], *, is_last: bool) -> None:
-        """Report a step: at once if a sequence has ended, tokens are new, steps are enough, or it is the last."""
+        """Add a step. Report if a sequence has ended, tokens are new, enough steps wait, or the step is the last.
+
+        is_last: whether the engine has no work after this step.
+        """
         self._steps.append(stats)
         if self._ended or deltas or is_last or len(self._steps) >= MAX_UNREPORTED_STEPS:
             report = Report(self._ended, self._steps, deltas)

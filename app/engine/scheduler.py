@@ -1,23 +1,24 @@
-"""Which sequences run: admission of waiting ones to cache rows, their end, and the retries after a failed forward.
+"""Decides which sequences run: their admission to cache rows, their end, and their retries after a failed forward.
 
-No preemption: a sequence reserves its beam's rows and its target length at admission, so it always finishes. A step
-admits sequences of at most max_encode_tokens source subwords, so running rows wait at most that long for new ones.
+No preemption: a sequence reserves its beam's rows and its target length at admission, so it always finishes. The
+sequences that a step admits have at most max_encode_tokens source subwords together. This limits how long the running
+rows wait for the encoder.
 
-Rows for later callers. Of R rows, K are kept for callers that come later. A caller that holds rows is admitted more
-only while it then holds at most (R - K) / K times as many rows as stay free. So a caller alone holds up to R - K rows,
-two callers up to some 4 R / 9 each if K is a fifth of R, and a few rows stay free for the next caller. A caller that
+Rows for later callers. Of R rows, K are reserved for callers that come later. A caller that holds rows gets more only
+if it then holds at most (R - K) / K times as many rows as stay free. So a single caller holds up to R - K rows. If K is
+a fifth of R, two callers hold up to about 4 R / 9 each, and a few rows stay free for the next caller. A caller that
 holds no rows may take any free ones. A caller at its limit is skipped. If the first sequence of a caller without rows
 does not fit, no other sequence is admitted before it, so narrow beams cannot starve a wide one. A sequence holds its
 rows for at most as many steps as its target is long, and not past its deadline.
 
-Bound on waiting, failed forwards aside. With R rows, beams of at most B rows and targets of at most T subwords, at
+Bound on waiting, if no forward fails. With R rows, beams of at most B rows and targets of at most T subwords, at
 least floor(R / B) sequences are admitted in every T + 1 steps (or all that wait), or one a step if the encoding budget
 allows no more. A sequence that the loop guard restarts counts its steps twice. `FairQueue` bounds the number W of
 sequences admitted before a given one, which is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
-from their sources, half of them at a time; a half that fails is halved again, until a sequence that fails alone is
-failed. The others lose time, never their answer. While a half runs no other sequence is admitted.
+from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and
+is failed. The others lose time, but no answer. While a half runs, no other sequence is admitted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Scheduler:
     """
 
     def __init__(self, num_rows: int, max_encode_tokens: int, *, num_kept_rows: int = 0) -> None:
-        """num_kept_rows: of num_rows, those kept for callers that come later."""
+        """num_kept_rows: how many of num_rows are reserved for callers that come later."""
         self.slots = Slots(num_rows)
         self.num_held_rows: dict[str, int] = {}
         self.stopped_at_budget = False
@@ -51,7 +52,7 @@ class Scheduler:
         self._queue = FairQueue()
         self._retries: deque[list[Sequence]] = deque()
         self._is_retrying = False
-        self._next_deadline = math.inf  # no running or retried sequence has an earlier one
+        self._next_deadline = math.inf  # no running or retried sequence has an earlier deadline
 
     @property
     def num_waiting(self) -> int:
@@ -71,40 +72,41 @@ class Scheduler:
         self._queue.push(sequence)
 
     def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
-        """Queue a sequence for another request as well; it has the later of the deadlines."""
+        """Queue a sequence for another request as well. Its deadline becomes the later one of both."""
         sequence.deadline = max(sequence.deadline, deadline)
         self._queue.add_request(sequence, caller, request_id)
         if sequence.status is Status.RUNNING:
             held = self.num_held_rows
             if held.get(caller, 0) < held[sequence.caller]:  # its rows count for the caller that holds fewer
-                self._count(sequence, -1)
+                self._count_rows(sequence, -1)
                 sequence.caller = caller
-                self._count(sequence, 1)
+                self._count_rows(sequence, 1)
 
     def prioritize(self, sequence: Sequence) -> None:
-        """Move a sequence's request to the front of the queue, for one sequence."""
+        """Move a sequence's request to the front of the queue until one of its sequences is admitted."""
         self._queue.prioritize(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """End a sequence: its rows are freed at once, and it leaves the queue."""
         if sequence.status is Status.RUNNING:
             del self.running[sequence]
-            self._count(sequence, -1)
+            self._count_rows(sequence, -1)
             self.slots.release(sequence)
         elif sequence.status is Status.WAITING:
-            self._queue.remove(sequence)  # a retried one is in no queue; its status is enough
+            # Has no effect on a retried sequence. `_next_half` drops that by its status.
+            self._queue.remove(sequence)
         sequence.status = Status.ENDED
 
     def expired(self, now: float) -> list[Sequence]:
         """Return running and retried sequences whose deadline has passed; `schedule` finds those in the queue."""
         if now < self._next_deadline:
             return []
-        begun = list(self.running)
+        admitted = list(self.running)
         for half in self._retries:
-            begun += [sequence for sequence in half if sequence.status is Status.WAITING]
-        deadlines = [sequence.deadline for sequence in begun]
+            admitted += [sequence for sequence in half if sequence.status is Status.WAITING]
+        deadlines = [sequence.deadline for sequence in admitted]
         self._next_deadline = min((at for at in deadlines if at > now), default=math.inf)
-        return [sequence for sequence, at in zip(begun, deadlines, strict=True) if at <= now]
+        return [sequence for sequence, at in zip(admitted, deadlines, strict=True) if at <= now]
 
     @property
     def callers(self) -> Collection[str]:
@@ -144,25 +146,25 @@ class Scheduler:
             else:
                 budget -= len(sequence.source_ids)
                 self._queue.pop(caller)
-                sequence.caller = caller  # one of the callers that wait for it
+                sequence.caller = caller  # whose turn it is, of the callers that wait for the sequence
                 self._admit(sequence)
                 admitted.append(sequence)
         return admitted, expired
 
     def _is_within_share(self, caller: str, num_rows: int) -> bool:
-        """Return whether a caller may hold num_rows more; see the module's docstring."""
+        """Return whether a caller may hold num_rows more, by the rule for later callers in the module's docstring."""
         held = self.num_held_rows.get(caller, 0)
         if not held or not self._num_kept_rows:
             return True
-        most = self.slots.num_rows
-        num_free = most - self.slots.num_reserved - num_rows
-        return (held + num_rows) * self._num_kept_rows <= (most - self._num_kept_rows) * num_free
+        num_all, num_kept = self.slots.num_rows, self._num_kept_rows
+        num_free = num_all - self.slots.num_reserved - num_rows
+        return (held + num_rows) * num_kept <= (num_all - num_kept) * num_free
 
     def split_running(self) -> list[Sequence]:
         """Restart all running sequences after a failed forward, half of them at a time. Returns them."""
         sequences = list(self.running)
         for sequence in sequences:
-            self._count(sequence, -1)
+            self._count_rows(sequence, -1)
             self.slots.release(sequence)
             sequence.restart()
         self.running.clear()
@@ -172,7 +174,7 @@ class Scheduler:
         return sequences
 
     def _next_half(self) -> list[Sequence]:
-        """Admit the next half to retry, once the running one has ended. Returns it."""
+        """Admit the next half to retry if the running half has ended. Returns its sequences, or none."""
         half: list[Sequence] = []
         while not self.running and not half and self._retries:
             half = [sequence for sequence in self._retries.popleft() if sequence.status is Status.WAITING]
@@ -184,11 +186,11 @@ class Scheduler:
         self.slots.admit(sequence)
         sequence.status = Status.RUNNING
         self.running[sequence] = None
-        self._count(sequence, 1)
+        self._count_rows(sequence, 1)
         self._next_deadline = min(self._next_deadline, sequence.deadline)
 
-    def _count(self, sequence: Sequence, sign: int) -> None:
-        """Add its rows to its caller's, or with sign -1 subtract them."""
+    def _count_rows(self, sequence: Sequence, sign: int) -> None:
+        """Add a sequence's reserved rows to its caller's; with sign -1 subtract them."""
         held = self.num_held_rows
         held[sequence.caller] = held.get(sequence.caller, 0) + sign * sequence.num_reserved_rows
         if not held[sequence.caller]:

@@ -18,9 +18,9 @@ class SequenceResult:
 
     hypotheses: best first, num_hypotheses of them (fewer only if the search found fewer).
     queue_time_s: from submission to the first encoding. encode_time_s: of the encoder's runs that it was in.
-    decode_time_s: from there to its end. num_steps: decoder steps that it was in.
-    has_looped: the loop guard ended a first attempt and this is the second (`DecodingOptions.loop_guard`).
-    is_cached: it was decoded for an earlier request; its times and steps are 0.
+    decode_time_s: from the first encoding to its end, without encode_time_s. num_steps: decoder steps that it was in.
+    has_looped: whether the loop guard ended a first attempt, so this is the second (`DecodingOptions.loop_guard`).
+    is_cached: whether it was decoded for an earlier request; its times and steps are then 0.
     """
 
     hypotheses: list[Hypothesis]
@@ -42,19 +42,19 @@ class Status(Enum):
 
 @dataclass(eq=False)
 class Sequence:
-    """One sentence being decoded. Fields above the line are set at submission, those below by the engine thread.
+    """One sentence being decoded. After its submission only the engine thread changes it, except `is_retry`.
 
     request_id, caller: the queue that it waits in, and the caller that its rows count for.
     other_queues: (caller, request_id) of other requests that wait for it.
-    deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline, on the engine thread.
+    deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
         advanced and `rows` are in no order.
     length: columns that the self-attention cache of each of its rows holds.
     ancestry: for each step since its beam has spread, the parent of each hypothesis.
     admitted_at: when it first got rows, in seconds. encode_time_s: of the encoder's runs that it was in.
-    has_looped: the loop guard ended its first attempt.
-    is_retry: it decodes a second time what was decoded before. Belongs to the event loop.
+    has_looped: whether the loop guard ended its first attempt.
+    is_retry: whether it decodes a sentence again because of a bad first result. Belongs to the event loop.
     outcome: its result or error once it has ENDED; None when it was cancelled.
     """
 
@@ -64,7 +64,6 @@ class Sequence:
     caller: str
     deadline: float
     submitted_at: float
-    # ----
     search: Search
     other_queues: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
@@ -97,7 +96,7 @@ class Sequence:
         )
 
     def restart(self) -> None:
-        """Discard all progress and rows: it waits, and starts from its source again."""
+        """Discard all progress and rows. The sequence waits again and will start from its source."""
         self.search = self.search.fresh()
         self.status = Status.WAITING
         self.rows = []
@@ -105,16 +104,16 @@ class Sequence:
         self.ancestry = []
 
     def move_row(self, source: int, target: int) -> None:
-        """Replace one of its rows by another, to which its cache was copied."""
+        """Replace the row `source` by the row `target`, which gets a copy of its cache."""
         self.rows[self.rows.index(source)] = target
         if self.beam is not None:
             self.beam.move_row(source, target)
 
     def num_shared_columns(self, one: int, other: int) -> int:
-        """Return how many first columns two hypotheses' rows share: those of their last common ancestor.
+        """Return how many leading columns two hypotheses' rows share: those of their last common ancestor.
 
-        The hypotheses are those before the step whose parents are not in `ancestry` yet. Takes time in proportion to
-        the columns that they do not share, which are those to be copied.
+        one, other: indices of hypotheses before the current step, whose parents are not in `ancestry` yet. Takes time
+        in proportion to the columns that they do not share, which have to be copied.
         """
         length = self.length
         for parents in reversed(self.ancestry):
@@ -125,7 +124,7 @@ class Sequence:
         return 0
 
     def restart_guarded(self) -> None:
-        """Start the second attempt after a loop, in its first row, which still holds its source."""
+        """Start the second attempt after a loop, without encoding again: the first row still holds the source."""
         self.search = guarded_search(self.search)
         self.has_looped = True
         self.length = 0

@@ -18,7 +18,8 @@ import numpy as np
 from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
 
-# Entries of the cache of row assignments. A beam of 4 has 256; those of a beam of 8 seldom repeat.
+# Entries of the cache of row assignments. Smaller: more assignments are computed again. Larger: it takes more memory. A
+# beam of 4 has 256 assignments. Those of a beam of 8 seldom repeat.
 MAX_ASSIGNMENTS = 1024
 
 
@@ -26,7 +27,7 @@ MAX_ASSIGNMENTS = 1024
 class RowCopies:
     """Copies of cache rows that the runner makes together. No target is a source, and no row is a target twice.
 
-    moves: for each copy source, target, length and shared columns, one after another, as in `add`.
+    moves: the four arguments of `add` for each copy, one after another.
     """
 
     moves: list[int] = field(default_factory=list)
@@ -34,8 +35,8 @@ class RowCopies:
     def add(self, source: int, target: int, length: int, shared: int = 0) -> None:
         """Add a copy of a row.
 
-        length: columns of the self-attention cache that the source row holds. shared: first columns that the target
-        row already has in common with it.
+        length: columns of the self-attention cache that the source row holds. shared: leading columns that are equal
+        in both rows already.
         """
         self.moves += (source, target, length, shared)
 
@@ -53,11 +54,13 @@ class RowCopies:
 
 
 class _RowAssignment(NamedTuple):
-    """Which rows the hypotheses after a step (children) take from those before it (parents). All are indices.
+    """The rows of the hypotheses after a step (children), by those before it (parents). All numbers are indices.
 
-    parents: the parent of each child. inherited: the parent whose row each child takes; any for a spread child.
-    overwritten: (parent, dead parent) for each row of a dead hypothesis that gets another one's cache.
-    spread: (child, parent) for each child that needs a new row. vacated: parents whose rows become free.
+    parents: the parent of each child. inherited: the parent whose row each child takes; without meaning for a child in
+        `spread`.
+    overwritten: (parent, dead parent) for each child that takes the row of a parent without children.
+    spread: (child, parent) for each child that needs a new row.
+    vacated: parents whose rows become free.
     """
 
     parents: tuple[int, ...]
@@ -69,14 +72,14 @@ class _RowAssignment(NamedTuple):
 
 @lru_cache(MAX_ASSIGNMENTS)
 def _assign_rows(parents: tuple[int, ...], num_before: int) -> _RowAssignment:
-    """Assign a parent's row to its first child, then rows of parents without children, then new rows."""
+    """Give each parent's row to its first child. The other children take rows of dead parents, then new rows."""
     dead = sorted(set(range(num_before)).difference(parents), reverse=True)
     inherited = list(parents)
     overwritten, spread = [], []
-    served: set[int] = set()
+    continued: set[int] = set()
     for child, parent in enumerate(parents):
-        if parent not in served:
-            served.add(parent)
+        if parent not in continued:
+            continued.add(parent)
         elif dead:
             inherited[child] = dead.pop()
             overwritten.append((parent, inherited[child]))
@@ -116,18 +119,18 @@ class Slots:
         return found
 
     def can_admit(self, sequence: Sequence) -> bool:
-        """Whether its whole beam fits beside the rows reserved already."""
+        """Whether a sequence's whole beam fits into the rows that are not reserved."""
         return self.num_reserved + sequence.num_reserved_rows <= self.num_rows
 
     def admit(self, sequence: Sequence) -> None:
-        """Reserve its beam's rows and occupy the first of them."""
+        """Reserve the rows of a sequence's beam and occupy the first of them."""
         self.num_reserved += sequence.num_reserved_rows
         sequence.rows = [self._occupy(sequence)]
 
     def occupy_all(self, sequence: Sequence, copies: RowCopies) -> None:
         """Occupy all rows reserved for a sequence before its first step.
 
-        copies: gets those that give the rows its source's cache.
+        copies: gets the copies of the source's cache from the first row to the others.
         """
         first = sequence.rows[0]
         for _ in range(sequence.num_reserved_rows - 1):
@@ -136,23 +139,23 @@ class Slots:
             copies.add(first, row, 0)
 
     def keep_first(self, sequence: Sequence) -> None:
-        """Free all its rows but the first."""
+        """Free all rows of a sequence except the first."""
         for row in sequence.rows[1:]:
             self._vacate(row)
         del sequence.rows[1:]
 
     def release(self, sequence: Sequence) -> None:
-        """Free its rows and its reservation."""
+        """Free a sequence's rows and its reservation."""
         self.num_reserved -= sequence.num_reserved_rows
         for row in sequence.rows:
             self._vacate(row)
         sequence.rows, sequence.beam = [], None
 
     def follow_parents(self, sequence: Sequence, *, reorders: RowCopies, spreads: RowCopies) -> None:
-        """Give each live hypothesis of its search a row that holds its parent's cache after the copies.
+        """Give each live hypothesis of a search a row that holds its parent's cache after the copies.
 
-        A parent's first child stays in the parent's row. The others overwrite rows of dead hypotheses (`reorders`:
-        their cross-attention cache is right already) or take new rows (`spreads`).
+        A parent's first child stays in the parent's row. Another child overwrites the row of a dead hypothesis, whose
+        cross-attention cache is the same already (`reorders`), or takes a new row (`spreads`).
         """
         before, length = sequence.rows, sequence.length
         assignment = _assign_rows(tuple(sequence.search.parents), len(before))
@@ -171,7 +174,7 @@ class Slots:
     def compact(self, num_left: int = 0) -> RowCopies:
         """Close the holes, so that rows 0..end-1 are all occupied. Returns the copies to make.
 
-        num_left: up to this many holes are left open, and nothing is copied.
+        num_left: with at most this many holes, all stay open and nothing is copied.
         """
         moves = RowCopies()
         self._trim()

@@ -1,9 +1,9 @@
-"""The cost of a request and the speed of the engine, from which admission estimates waits. Both in row-steps.
+"""The cost of a request in row-steps and the engine's speed in row-steps a second, for the estimate of waits.
 
 A row-step is one row decoded for one step. A sentence costs the rows of its beam times its steps. Two quantities are
-measured, each valid at any load:
+measured:
 
-- steps a source subword: from every sequence that ends;
+- decoder steps for each source subword: from every sequence that ends;
 - row-steps a second: from steps after which sequences still wait, since only then are the rows full.
 
 A sequence that is decoded a second time adds steps but no subwords: these were counted with its request.
@@ -21,9 +21,9 @@ from app.engine.messages import Report
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 
-# Time constants with which measurements decay: seconds of stepping with full rows, and row-steps of ended sequences.
-# Refusing a flood of requests takes a third of the engine's speed within a second. Larger: the estimate follows too
-# late and too much is admitted. Smaller: it is noisier.
+# Time constants with which measurements decay: seconds of steps with full rows, and row-steps of ended sequences. The
+# speed can change fast: while the server refuses a flood of requests, the engine loses a third of its speed within a
+# second. Larger: the estimate follows too late and too much is admitted. Smaller: the estimate is noisier.
 DECAY_S = 2.0
 DECAY_ROW_STEPS = 50_000
 # Steps with full rows before their speed is used.
@@ -31,7 +31,7 @@ MIN_FULL_STEPS = 16
 # Seconds without such a step after which their speed is dropped. Otherwise a slow minute could refuse all requests,
 # and the rows would never fill again to show that it is over.
 MAX_FULL_AGE_S = 3.0
-# Rows of a step from which on it counts for the first estimate. Steps of fewer rows are slower a row.
+# Fewest rows of a step that counts for the first estimate. A step of fewer rows takes more time for each row.
 MIN_GUESS_ROWS = 8
 
 
@@ -68,9 +68,9 @@ class Speed:
     """The measured speed of the engine with all rows busy."""
 
     def __init__(self, clock: Callable[[], float], *, num_workers: int = 1) -> None:
-        """clock: seconds. num_workers: that share the work; each step measures one while the others work too."""
+        """clock: seconds. num_workers: workers that share the work. A step measures one of them while all work."""
         self._clock = clock
-        self._num_workers = num_workers
+        self.num_workers = num_workers
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sequences that ended
         self._row_tokens = 0.0  # source subwords of these, times their rows
@@ -103,9 +103,9 @@ class Speed:
 
     @property
     def row_steps_per_s(self) -> float | None:
-        """Row-steps a second of all workers; None while unknown."""
+        """Row-steps that all workers together take in a second; None while unknown."""
         steps = self._known
-        return None if steps is None else self._num_workers * steps.num_rows / steps.time_s
+        return None if steps is None else self.num_workers * steps.num_row_steps / steps.time_s
 
     def row_steps(self, cost: Cost) -> float:
         """Return the expected row-steps of some work."""
@@ -122,29 +122,34 @@ class Speed:
 
     @property
     def _known(self) -> _Steps | None:
+        """The steps to use: those with full rows, else those of the warm-up, else None."""
         if self._full.num_seen >= MIN_FULL_STEPS and self._is_fresh and self._full.is_known:
             return self._full
         return self._guessed if self._guessed.is_known and not self.is_guessing else None
 
     @property
     def _is_fresh(self) -> bool:
+        """Whether the last step with full rows is recent."""
         return self._clock() - self._last_full_at <= MAX_FULL_AGE_S
 
 
 class _Steps:
-    """Decaying sums of row-steps, time and steps. num_seen: calls, without decay."""
+    """Decaying sums of row-steps, seconds and steps. num_seen: the number of added calls, without decay."""
 
     def __init__(self) -> None:
-        self.num_rows = self.time_s = self.num_steps = 0.0
+        self.num_row_steps = self.time_s = self.num_steps = 0.0
         self.num_seen = 0
 
     @property
     def is_known(self) -> bool:
-        return bool(self.num_rows and self.time_s)
+        return bool(self.num_row_steps and self.time_s)
 
     def add(self, step: StepStats) -> None:
         kept = math.exp(-step.step_time_s / DECAY_S)
-        self.num_rows = self.num_rows * kept + step.num_row_steps + step.num_idle_rows * step.num_steps
+        # Rows that a beam does not use yet count as used.
+        self.num_row_steps = (
+            self.num_row_steps * kept + step.num_row_steps + step.num_idle_rows * step.num_steps
+        )
         self.time_s = self.time_s * kept + step.step_time_s
         self.num_steps = self.num_steps * kept + step.num_steps
         self.num_seen += 1

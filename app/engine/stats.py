@@ -11,17 +11,17 @@ class StepStats:
     """Statistics of one iteration. The engine thread fills it in; it is not changed after it is reported.
 
     num_rows: rows decoded; 0 when nothing ran. num_steps: decoder steps of the call.
-    num_spared_row_steps: of num_rows * num_steps, those behind a row's end and those of a beam's other rows in its
-        first step.
+    num_spared_row_steps: how many of num_rows * num_steps were not decoded: those after a row's end, and those of a
+        beam's further rows in its first step.
     num_idle_rows: rows reserved for beams that have not spread yet, so not decoded.
-    num_wasted_rows: rows decoded that are holes for a new beam, or whose sequence was cancelled meanwhile.
+    num_wasted_rows: rows decoded without use: holes kept for a new beam, and rows of sequences cancelled meanwhile.
     num_waiting: sequences that wait after the step.
-    num_paused: sequences that hold rows and were not stepped while another caller's were.
+    num_paused: sequences that hold rows and were not decoded, because another caller's were decoded alone.
     num_admitted: sequences encoded, of num_encode_tokens subwords; no padding is computed.
     num_finished, num_failed, num_expired: sequences that ended in this step.
     num_retried: sequences that restart because a forward that they were in has failed.
     num_looped: sequences that restart because their search repeats itself.
-    encode_time_s, decode_time_s: in the runner. step_time_s: of the whole step.
+    encode_time_s, decode_time_s: seconds in the runner. step_time_s: seconds of the whole step.
     worker: number of the worker.
     """
 
@@ -54,11 +54,13 @@ class StepStats:
 class Health:
     """Whether the engine can take work.
 
-    is_alive: every worker of the engine runs.
-    is_stalled: a current step has taken longer than the limit. An idle engine is never stalled.
+    is_alive: the engine runs. It also does while a worker that has died is replaced.
+    is_stalled: whether a worker's current step has taken longer than the limit. An idle engine is never stalled.
     step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
+    has_worker: a worker of the engine runs. Otherwise sentences wait for one that is being started.
+    num_workers: workers of the engine.
     """
 
     is_alive: bool
@@ -67,10 +69,12 @@ class Health:
     num_pending_sentences: int
     num_pending_tokens: int
     drain_time_s: float | None = None
+    has_worker: bool = True
+    num_workers: int = 0
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
-        """Return the health of several engines as one: sums, and the worst of each. No engine is in good health."""
+        """Return the health of several engines as one: sums, and the worst of each. Of no engines it is good."""
         waits = [part.drain_time_s for part in parts if part.drain_time_s is not None]
         return cls(
             is_alive=all(part.is_alive for part in parts),
@@ -79,6 +83,8 @@ class Health:
             num_pending_sentences=sum(part.num_pending_sentences for part in parts),
             num_pending_tokens=sum(part.num_pending_tokens for part in parts),
             drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
+            has_worker=all(part.has_worker for part in parts),
+            num_workers=sum(part.num_workers for part in parts),
         )
 
     @property

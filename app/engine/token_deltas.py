@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.sequence import Sequence, Status
 
+# Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
+OnTokens = Callable[[int, tuple[int, ...]], None]
+
 
 class TokenDelta(NamedTuple):
-    """From `position` on, a sequence's target is now `ids`; tokens sent before from there on are void.
+    """New tokens of a sequence's target. They replace all tokens from `position` on.
 
-    position: the number of tokens sent before, or 0 when decoding has restarted.
+    position: the number of tokens sent before, or 0 if decoding has restarted.
     """
 
     sequence: Sequence
@@ -20,7 +24,7 @@ class TokenDelta(NamedTuple):
 
 
 class TokenStreams:
-    """What was sent of each streamed sequence. Belongs to the engine thread.
+    """Tracks how many tokens of each streamed sequence were sent. Belongs to the engine thread.
 
     Only greedy searches are streamed: a beam's best hypothesis is known at its end only.
     """
@@ -40,7 +44,7 @@ class TokenStreams:
         self._num_sent[sequence] = 0
 
     def take_deltas(self) -> list[TokenDelta]:
-        """Return what is new since the last call. Ended sequences are dropped: their results hold all tokens."""
+        """Return the new tokens since the last call. Ended sequences are dropped: their results hold all tokens."""
         found: list[TokenDelta] = []
         for sequence, num_sent in list(self._num_sent.items()):
             if sequence.status is Status.ENDED:
@@ -49,8 +53,39 @@ class TokenStreams:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
-                position = num_sent if len(tokens) >= num_sent else 0  # fewer than before: it has restarted
+                position = num_sent if len(tokens) >= num_sent else 0  # fewer than sent: it has restarted
                 if len(tokens) != num_sent:
                     found.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)
         return found
+
+
+class SentTokens:
+    """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
+
+    Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that the caller
+    has, and the stream goes on behind them. If it finds others, they replace all tokens sent.
+    """
+
+    def __init__(self, on_tokens: OnTokens) -> None:
+        self._on_tokens = on_tokens
+        self._sent: list[int] = []
+        self._again: list[int] | None = None  # the second decoding's tokens, until they go beyond those sent
+
+    def decode_again(self) -> None:
+        """Expect the tokens from the first on again."""
+        self._again = []
+
+    def add(self, position: int, ids: tuple[int, ...]) -> None:
+        """Pass on what is new in a `TokenDelta`."""
+        if self._again is not None:
+            again = self._again
+            again[position:] = ids
+            if again == self._sent[: len(again)]:
+                return
+            num_same = len(self._sent)
+            position = num_same if again[:num_same] == self._sent else 0
+            ids = tuple(again[position:])
+            self._again = None
+        self._sent[position:] = ids
+        self._on_tokens(position, ids)

@@ -24,7 +24,7 @@ from app.files.reading import read_file
 
 # Added to the process's niceness, so that the event loop and the engine's processes have priority.
 NICENESS = 5
-# More than a worker needs; a reader that opens further files fails.
+# The most open files, more than a worker needs. A reader that opens many files fails.
 MAX_OPEN_FILES = 16
 # A worker whose peak memory exceeds this ends after its response, so that the memory returns to the system.
 MAX_REUSED_KIB = 64 * 1024
@@ -120,7 +120,7 @@ def _write(message: messages.WriteRequest, limits: messages.WorkerLimits) -> mes
 
 
 def _read_frame(source: BinaryIO) -> bytes | None:
-    """The next message; None at the end of the input."""
+    """The next message from the server; None at the end of the input."""
     header = source.read(messages.LENGTH_BYTES)
     length = int.from_bytes(header, "little")
     data = source.read(length) if len(header) == messages.LENGTH_BYTES else b""

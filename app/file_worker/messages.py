@@ -1,4 +1,4 @@
-"""The messages between the server and a file worker. Each is preceded by its length on the worker's pipes."""
+"""The messages between the server and a file worker. On the worker's pipes, each follows its length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from app.files import FileFormat, UnitFormat
 
-# Length in bytes of the length prefix, a little-endian integer.
+# Bytes of the length before a message, a little-endian integer.
 LENGTH_BYTES = 4
 
 

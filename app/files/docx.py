@@ -20,13 +20,14 @@ from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xml_tree import Node, read_tree
 
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
-# Bytes per step when an entry is copied.
+# Bytes per step when an entry is copied or its checksum is verified.
 _COPIED_BYTES = 1 << 16
 _BODY = "word/document.xml"
 # The exceptions of a damaged or encrypted archive.
 _BROKEN = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
 
 
+# A paragraph with its translated pieces.
 _Changed = tuple[Paragraph, list[Piece[Raw]]]
 
 
@@ -165,7 +166,10 @@ def _elements(root: Node) -> Iterator[Node]:
 
 
 def _rendered(node: Node, changed: Mapping[int, _Changed]) -> str:
-    """A node's XML with the changed paragraphs replaced at any depth. `read_tree` bounds the depth."""
+    """A node's XML with the changed paragraphs replaced at any depth. `read_tree` bounds the depth.
+
+    changed: by the id() of the paragraph's node.
+    """
     if id(node) in changed:
         paragraph, pieces = changed[id(node)]
         return paragraph.written(pieces, lambda inner: _rendered(inner, changed))

@@ -1,8 +1,8 @@
 """One paragraph of a Word document as running text with marks, and back.
 
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
-in the paragraph's commonest style has no mark. Another style, a link or a field is a pair of marks. An inline object,
-such as a picture, a footnote reference or a bookmark, is one mark.
+in the paragraph's commonest style has no marks. Text in another style, in a link or in a field is between a pair of
+marks. An inline object, such as a picture, a footnote reference or a bookmark, is one mark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIELD = re.compile(r'w:fldCharType="(\w+)"')
 
 @dataclass(frozen=True, slots=True)
 class RunStyle:
-    """properties: the XML of the run's properties; empty for none."""
+    """The style of a run. properties: the XML of its properties; empty for none."""
 
     properties: str
 
@@ -46,7 +46,7 @@ class Wrapper:
 
 @dataclass(frozen=True, slots=True)
 class InlineObject:
-    """Content that is not text. nodes: may hold paragraphs, as a text box does. style: of the enclosing run."""
+    """Content that is not text. nodes: its XML, which may contain paragraphs. style: of the enclosing run, if any."""
 
     nodes: tuple[Node, ...]
     style: RunStyle | None = None
@@ -57,6 +57,8 @@ Raw = RunStyle | Wrapper | InlineObject
 
 @dataclass(frozen=True, slots=True)
 class _Text:
+    """Text of one run."""
+
     text: str
     style: RunStyle
 
@@ -76,7 +78,7 @@ class Paragraph:
         return self.tagged.unit(is_wrapped=False)
 
     def written(self, pieces: Sequence[Piece[Raw]], render: Callable[[Node], str]) -> str:
-        """The paragraph's XML with other pieces. render: makes the XML of an object's nodes."""
+        """The paragraph's XML with translated pieces. render: returns the XML of an object's node."""
         styles = [self.base]
         parts: list[str] = []
         for piece in pieces:
@@ -112,12 +114,12 @@ class _ParagraphReader:
 
     def __init__(self) -> None:
         self._items: list[_Text | Mark[Raw]] = []
-        self._code: list[str] | None = None
-        self._num_fields = 0
+        self._code: list[str] | None = None  # XML of a field's code so far; None outside of a code
+        self._num_fields = 0  # fields whose code has begun and not ended
 
     @property
     def base(self) -> RunStyle:
-        """The style of most characters."""
+        """The style that most characters have."""
         sizes: Counter[str] = Counter()
         styles: dict[str, RunStyle] = {}
         for item in self._items:
@@ -171,6 +173,7 @@ class _ParagraphReader:
                 self._items.append(Mark(MarkKind.POINT, InlineObject((node,))))
 
     def _wrapper(self, opening: str, nodes: Sequence[Node], closing: str, name: str) -> None:
+        """Read an element that encloses runs."""
         if not nodes:
             self._items.append(Mark(MarkKind.POINT, Wrapper(opening + closing)))
             return
@@ -190,6 +193,7 @@ class _ParagraphReader:
         self._wrapper(opening, content.nodes, content.closing + node.closing, node.name)
 
     def _run(self, run: Node) -> None:
+        """Read a run: its text, breaks and objects, or a part of a field."""
         properties = "".join(child.raw for child in run.nodes if child.name == "w:rPr")
         style = RunStyle(properties)
         fields = [_FIELD.search(child.opening) for child in run.nodes if child.name == "w:fldChar"]
@@ -208,7 +212,10 @@ class _ParagraphReader:
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, run: Node, kinds: list[str]) -> None:
-        """Read a field: its code, result and end. The code and nested fields belong to the opening mark."""
+        """Read a run that belongs to a field. The opening mark has the field's code and the fields nested in it.
+
+        kinds: the field characters in the run: begin, separate (before the result) and end.
+        """
         code = self._code if self._code is not None else []
         is_code = self._code is not None
         for kind in kinds:
@@ -235,13 +242,14 @@ class _ParagraphReader:
             self._items.append(Mark(MarkKind.POINT, Wrapper(run.raw)))
 
     def finish(self) -> None:
-        """Store a field whose code continues in the next paragraph."""
+        """Store the begun code of a field that continues in the next paragraph."""
         if self._code is not None:
             self._items.append(Mark(MarkKind.POINT, Wrapper("".join(self._code))))
             self._code = None
 
 
 def _key(style: RunStyle) -> str:
+    """Return a key that is equal for styles of the same appearance."""
     stripped = _IGNORED_PROPERTIES.sub("", style.properties)
     return "" if stripped in {"<w:rPr></w:rPr>", "<w:rPr/>"} else stripped
 

@@ -37,7 +37,7 @@ class Decoded:
     mark: bytes = b""
 
     def encoder(self, errors: str = "strict") -> Callable[[str], bytes]:
-        """A function that encodes text like the file. It raises FileError for a character the encoding lacks.
+        """A function that encodes a text in the file's encoding. It raises FileError if that lacks a character.
 
         errors: the codec's error handler.
         """

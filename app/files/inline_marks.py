@@ -1,7 +1,7 @@
-"""Locates inline markup in Markdown. Wraps the rules of markdown-it and records the range that each one consumes.
+"""Locates inline markup in Markdown. Wraps the inline rules of markdown-it.
 
-The parser's tokens have no positions, so each inline rule is wrapped and the range it matched is recorded, with its
-tokens. Emphasis is resolved after all rules have run, in the same tokens.
+The parser's tokens have no positions. So each rule is wrapped by a function that records the range of the match. The
+parser resolves emphasis in the tokens after all rules have run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 class InlineMark(NamedTuple):
-    """content[start:end] of a block is markup. name: a closing mark closes an opening one of the same name."""
+    """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name."""
 
     start: int
     end: int
@@ -78,12 +78,13 @@ class InlineParser:
             label_end = state.md.helpers.parseLinkLabel(state, start) if is_label else -1
             found = rule(state, silent)
             if found:
-                self._note(name, state, start, label_end)
+                self._record(name, state, start, label_end)
             return found
 
         return recorded
 
-    def _note(self, name: str, state: StateInline, start: int, label_end: int) -> None:
+    def _record(self, name: str, state: StateInline, start: int, label_end: int) -> None:
+        """Record the marks of a match of the rule `name`. label_end: the end of a link's label."""
         end = state.pos
         raw = state.src[start:end]
         if name in {"emphasis", "strikethrough"}:
@@ -154,7 +155,7 @@ def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Tok
 
 
 def _delimiter_marks(position: int, token: Token) -> list[InlineMark]:
-    """The marks of a delimiter. A strong one has two tokens; the inner one decides."""
+    """The marks of a delimiter. A strong delimiter has two tokens; the mark comes from the inner one."""
     kind, _, side = token.type.rpartition("_")
     if kind not in {"em", "strong", "s"}:
         return []

@@ -59,7 +59,10 @@ def text_unit(value: str) -> Unit:
 
 
 class _StringStyle:
-    """The file's style of strings. is_ascii: escapes other characters. escapes_slash: writes `/` with a backslash."""
+    """Writes a string in the style of the file.
+
+    is_ascii: whether characters beyond ASCII are escaped. escapes_slash: whether `/` has a backslash.
+    """
 
     def __init__(self, is_ascii: bool, escapes_slash: bool) -> None:
         self._is_ascii = is_ascii

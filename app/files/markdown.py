@@ -1,7 +1,7 @@
 """Markdown (CommonMark with tables and strikethrough): one unit per paragraph, heading or table cell.
 
 Front matter, code, URLs, image texts, link definitions, bullets and indentation are kept. HTML blocks are read as HTML.
-A block whose text cannot be located in the file is also kept.
+A block is also kept if its text, as the parser returns it, is not found in the file.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def read_markdown(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 class _Reader:
+    """Finds the slots of a document."""
+
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self._start = start
@@ -52,7 +54,7 @@ class _Reader:
         for match in _LINE.finditer(text, start):
             self._lines.append(match[1])
             self._starts.append(match.start())
-        self._cells: dict[int, int] = {}
+        self._cells: dict[int, int] = {}  # the end of the last found cell in each table row, by line number
 
     def slots(self) -> Iterator[Slot]:
         environment: dict[str, Any] = {}
@@ -95,7 +97,7 @@ class _Reader:
         return self._starts[number] + len(line) - len(content) if line.endswith(content) else None
 
     def _cell(self, content: str, number: int) -> list[int] | None:
-        """The offset of a cell's content; the cells of a row are requested in order."""
+        """The offset of a cell's content. The cells of a row must be requested in order."""
         start = self._cells.get(number, 0)
         place = self._lines[number].find(content, start)
         if place < 0 or not content:
@@ -106,6 +108,7 @@ class _Reader:
     def _running(
         self, content: str, places: list[int], environment: dict[str, Any], kind: str
     ) -> Iterator[Slot]:
+        """Yield the slot of a block of running text, if it has text to translate. places: the offset of each line."""
         lines = content.split("\n")
         ends = [place + len(line) for place, line in zip(places, lines, strict=True)]
         breaks = [self._text[end:place] for end, place in zip(ends, places[1:], strict=False)]
@@ -200,7 +203,7 @@ def _as_text(line: str) -> str:
 
 
 def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
-    """The text with the file's own line breaks, from number `num_done` on. Further ones are like the last."""
+    """The text with the file's own line breaks, from breaks[num_done] on. Further line breaks are like the last one."""
     lines = text.split("\n")
     found = [lines[0]]
     for index, line in enumerate(lines[1:], start=num_done):

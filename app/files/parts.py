@@ -14,7 +14,8 @@ _BOUNDARY = re.compile(
     r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
-# A part inside one element cannot be split; it may be this many times as long as the limit.
+# A text inside one element is not split. It may have this many times the limit's characters. If larger, a request may
+# be refused as too large. If smaller, more files are refused.
 _MAX_UNCUT = 10
 
 
@@ -36,6 +37,7 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
 
 
 def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
+    """Yield the parts of a text. size: the most characters of a part. is_text: whether the text has no markup."""
     start = sentence = space = 0
     for place, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
         while place - start > size:
@@ -66,7 +68,7 @@ def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
 
 
 def join_parts(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
-    """Join the translations of the units' parts. Raises ValueError for another number of translations."""
+    """Join the translations of the parts of each unit. Raises ValueError if their number is not that of the parts."""
     remaining = iter(translations)
     counts = [len(split_unit(unit, max_characters)) for unit in units]
     if sum(counts) != len(translations):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from app.files.encoding import decode
 from app.files.json_strings import INSIDE_QUOTES, text_unit
-from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
@@ -27,7 +27,7 @@ _CHARSET = re.compile(rb"Content-Type:[^\\\n]*charset=([A-Za-z0-9_.:-]{1,40})")
 
 @dataclass
 class _String:
-    """text[start:end] is the string with its quotes, possibly over several lines. parts: the values of its lines."""
+    """A quoted string, perhaps over several lines: text[start:end], with its quotes. parts: the values of its lines."""
 
     start: int
     end: int
@@ -41,6 +41,8 @@ class _String:
 
 @dataclass
 class _Entry:
+    """One message. source: msgid. plural: msgid_plural. targets: each msgstr by its index; 0 if it has none."""
+
     source: _String | None = None
     plural: _String | None = None
     targets: dict[int, _String] = field(default_factory=dict)
@@ -63,7 +65,7 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
         return []
     found = []
     for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
-        # A language with a single form for all numbers uses the plural.
+        # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
         is_plural = entry.plural is not None and (index > 0 or len(entry.targets) == 1)
         source = entry.plural if is_plural and entry.plural is not None else entry.source
         if is_translatable(source.value):
@@ -71,20 +73,15 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
                 Slot(
                     target.start,
                     target.end,
-                    po_unit(source.value),
+                    text_unit(source.value),
                     lambda translation: spelled(translation, end),
                 )
             )
     return found
 
 
-def po_unit(value: str) -> Unit:
-    """The unit of a message."""
-    return text_unit(value)
-
-
 def spelled(text: str, end: str) -> str:
-    r"""The string in quotes, with a line break after each \n as gettext's tools write it."""
+    r"""The text as a quoted string. A new line follows each \n, as gettext's tools write it. end: the line ending."""
     lines = text.split("\n")
     lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     quoted = [

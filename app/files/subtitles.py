@@ -1,7 +1,7 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-The tags of a cue are marks. A cue of several lines is one running text. If the translation has fewer lines, it is
-broken into as many lines of similar length as the cue has.
+The tags of a cue are marks. A cue of several lines is one running text. A translation with fewer lines than the cue is
+broken into as many lines as the cue has, of similar length.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """A line. start: its offset in the file. end: its line ending."""
+
     start: int
     text: str
     end: str
@@ -51,12 +53,12 @@ def read_srt(data: bytes, limits: FileLimits) -> SlottedText:
 
 def _srt_slots(text: str) -> Iterator[Slot]:
     for number, block in _blocks(text):
-        head = 0 if _SRT_TIME.match(block[0].text) else 1
-        if len(block) <= head or not _SRT_TIME.match(block[head].text):
+        time_line = 0 if _SRT_TIME.match(block[0].text) else 1
+        if len(block) <= time_line or not _SRT_TIME.match(block[time_line].text):
             raise FileError(
-                f"line {number + head}: expected the times of a cue, such as 00:00:01,000 --> 00:00:02,000"
+                f"line {number + time_line}: expected the times of a cue, such as 00:00:01,000 --> 00:00:02,000"
             )
-        yield from _cue(block[head + 1 :], is_escaped=False)
+        yield from _cue(block[time_line + 1 :], is_escaped=False)
 
 
 def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
@@ -71,12 +73,12 @@ def _vtt_slots(text: str) -> Iterator[Slot]:
     for number, block in islice(_blocks(text), 1, None):
         if re.match(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)", block[0].text):
             continue
-        head = 0 if "-->" in block[0].text else 1
-        if len(block) <= head or not _VTT_TIME.match(block[head].text):
+        time_line = 0 if "-->" in block[0].text else 1
+        if len(block) <= time_line or not _VTT_TIME.match(block[time_line].text):
             raise FileError(
-                f"line {number + head}: expected the times of a cue, such as 00:01.000 --> 00:02.000"
+                f"line {number + time_line}: expected the times of a cue, such as 00:01.000 --> 00:02.000"
             )
-        yield from _cue(block[head + 1 :], is_escaped=True)
+        yield from _cue(block[time_line + 1 :], is_escaped=True)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
@@ -95,7 +97,7 @@ def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
 
 
 def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
-    """The slot of a cue, if it has text. is_escaped: whether it uses character references."""
+    """The slot of a cue, if it has text to translate. is_escaped: whether the format has character references."""
     if not lines:
         return []
     text = "\n".join(line.text for line in lines)
@@ -123,7 +125,7 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
 
 @dataclass(frozen=True)
 class _CueWriter:
-    """Writes a cue. ends: the line endings of the cue except the last."""
+    """Writes a cue. ends: the line endings of the cue except the last. is_escaped: as for `_cue`."""
 
     tagged: TaggedText[str]
     ends: tuple[str, ...]
@@ -139,6 +141,7 @@ class _CueWriter:
         wanted = len(self.ends) + 1
         if len(lines) < wanted:
             lines = balanced(" ".join(lines), wanted)
+        # Further lines have the cue's last line ending. A cue of one line stays on one line.
         ends = [*self.ends, *[self.ends[-1] if self.ends else " "] * len(lines)]
         return "".join(line + end for line, end in zip(lines, [*ends[: len(lines) - 1], ""], strict=True))
 
@@ -153,8 +156,8 @@ def balanced(text: str, num_lines: int) -> list[str]:
     start = first = 0
     while num_lines > 1 and first < len(spaces):
         wanted = start + (len(text) - start) / num_lines
-        behind = bisect_left(spaces, wanted, first)
-        near = range(max(first, behind - 1), min(behind + 1, len(spaces)))
+        after = bisect_left(spaces, wanted, first)
+        near = range(max(first, after - 1), min(after + 1, len(spaces)))
         cut = min(near, key=lambda place: abs(spaces[place] - wanted))
         lines.append(text[start : spaces[cut]])
         start, first = spaces[cut] + 1, cut + 1

@@ -31,7 +31,7 @@ class MarkKind(Enum):
 
 @dataclass(frozen=True)
 class Mark(Generic[T]):
-    """One piece of markup. raw: as in the file. name: a closing mark closes the last opening one of the same name."""
+    """One piece of markup. raw: as in the file. name: a closing mark closes the last open mark with the same name."""
 
     kind: MarkKind
     raw: T
@@ -43,13 +43,13 @@ Piece = str | Mark[T]
 
 @dataclass(frozen=True)
 class TaggedText(Generic[T]):
-    """The pieces of one unit. Marks without a partner are points."""
+    """The pieces of one unit. Every opening mark has a closing mark."""
 
     pieces: tuple[Piece[T], ...]
 
     @classmethod
     def of(cls, pieces: Sequence[Piece[T]]) -> TaggedText[T]:
-        """Convert opening marks without a closing one, and the reverse, to points."""
+        """Return the pieces with marks that have no partner converted to points."""
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
         paired = {MarkKind.OPEN, MarkKind.CLOSE}
@@ -114,7 +114,7 @@ class TaggedText(Generic[T]):
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
-    """The index of each opening mark's closing one, and the reverse; elements do not overlap."""
+    """Map the index of each opening mark to that of its closing mark, and the reverse. Pairs do not overlap."""
     found: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
     num_opened: Counter[str] = Counter()

@@ -34,10 +34,10 @@ class UnitFormat(StrEnum):
 class Unit:
     """One text to translate.
 
-    is_wrapped: whether a line break in the text is a soft wrap, which counts as a space.
+    is_wrapped: whether line breaks in the text are soft wraps, which count as spaces.
 
-    In the format XML, `g` and `x` are inline elements, and `br` ends a sentence. Every element of the text must occur
-    exactly once in the translation.
+    In the format XML, `g` and `x` are inline elements, and a sentence ends at `br`. The translation must have every
+    element of the text exactly once.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class FileLimits:
-    """The limits of one file. A file above a limit is rejected before it is read completely.
+    """The limits of one file. Reading stops as soon as a limit is exceeded.
 
     max_units: texts to translate. max_characters: characters of these texts together.
 

@@ -1,4 +1,4 @@
-"""XML as a tree that keeps the exact characters of every tag, so that unchanged parts stay byte for byte.
+"""XML as a tree with the exact characters of every tag, so that unchanged parts are written byte for byte.
 
 Document types are rejected, and with them all entities. Depth, elements, attributes and tag length are bounded and are
 checked while the XML is read.
@@ -12,11 +12,12 @@ from xml.parsers import expat
 
 from app.files.unit import FileError
 
-# Deeper nesting could exhaust the stack of recursive writers.
+# The most nested elements. Deeper nesting could exhaust the stack of recursive writers.
 MAX_DEPTH = 500
+# The most attributes of one element. If larger, one tag takes more memory.
 MAX_ATTRIBUTES = 1_000
-# Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. One chunk more may be
-# read before the length is known.
+# Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. The parser may read one
+# more chunk before the length is known.
 MAX_TAG_BYTES = 1_000_000
 # Bytes per call of the parser.
 _CHUNK_BYTES = 1 << 16
@@ -70,7 +71,7 @@ def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, st
 
 
 class _Reader:
-    """Builds nodes from expat's events. An event's raw text is known when the next event begins."""
+    """Builds nodes from expat's events. An event's characters end where the next event begins."""
 
     def __init__(self, part: str, body: bytes, max_elements: int) -> None:
         self._part = part
@@ -83,7 +84,7 @@ class _Reader:
         self._start, self._kind, self._name = 0, "other", ""
 
     def read(self) -> Node:
-        """Raises FileError."""
+        """Parse the XML. Returns the root node. Raises FileError."""
         parser = self._parser = expat.ParserCreate("utf-8")
         parser.StartElementHandler = self._open
         parser.EndElementHandler = lambda _name: self._begin("close", "")
@@ -109,12 +110,13 @@ class _Reader:
         return self._root
 
     def _begin(self, kind: str, name: str) -> None:
+        """End the current event, and begin one of this kind."""
         start = self._parser.CurrentByteIndex
         self._end(start)
         self._start, self._kind, self._name = start, kind, name
 
     def _end(self, end: int) -> None:
-        """End the current event at this offset."""
+        """End the current event at this offset, and add its characters to the tree."""
         raw = self._body[self._start : end].decode()
         if len(raw) < _SHARED_CHARACTERS:
             raw = sys.intern(raw)

@@ -1,4 +1,4 @@
-"""What the metrics need of the engine's and the cache's figures, which are defined in layers above this one."""
+"""Protocols of the figures that the metrics read. The engine and the sentence cache, in higher layers, satisfy them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ class StepFigures(Protocol):
     def encode_time_s(self) -> float: ...  # noqa: D102
     @property
     def decode_time_s(self) -> float: ...  # noqa: D102
+    @property
+    def step_time_s(self) -> float: ...  # noqa: D102
 
 
 class QueueFigures(Protocol):
-    """The engine's figures of its queue; `app.engine.stats.Health` describes the fields."""
+    """The engine's figures of its queue and workers; `app.engine.stats.Health` describes the fields."""
 
     @property
     def num_pending_sentences(self) -> int: ...  # noqa: D102
@@ -49,6 +51,10 @@ class QueueFigures(Protocol):
     def num_pending_tokens(self) -> int: ...  # noqa: D102
     @property
     def drain_time_s(self) -> float | None: ...  # noqa: D102
+    @property
+    def step_age_s(self) -> float: ...  # noqa: D102
+    @property
+    def num_workers(self) -> int: ...  # noqa: D102
 
 
 class CacheFigures(Protocol):

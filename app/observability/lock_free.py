@@ -1,4 +1,4 @@
-"""Counters and histograms without locks, for a single writing thread: cheap enough for the path of a request."""
+"""Counters and histograms without locks, for a single writing thread. They are cheaper than the library's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class HistogramSeries:
-    """One series of a histogram. One thread observes; another thread may read and misses at most the latest value."""
+    """One series of a histogram. One thread adds values. Another thread may read, and misses at most the last value."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """bounds: the upper bound of each bucket, ascending; a further bucket takes larger values."""
@@ -35,7 +35,7 @@ class HistogramSeries:
 
 
 class LockFreeCounter(Collector):
-    """A counter without labels. One thread counts; another thread may read and misses at most the latest value."""
+    """A counter without labels. One thread counts. Another thread may read, and misses at most the last count."""
 
     def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
         self._name = name

@@ -14,17 +14,19 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-# Bytes of waiting lines, which are some thousands of lines. If smaller, lines are dropped although the reader keeps up.
+# The most bytes of waiting lines, some thousands of lines. If smaller, bursts of lines are dropped although the reader
+# keeps up. If larger, they take more memory.
 MAX_WAITING_BYTES = 2_000_000
 # Seconds between writes. If smaller, the thread wakes up thousands of times a second. If larger, lines are delayed.
 BATCH_S = 0.02
 # Seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
+# The most bytes of one write.
 _WRITE_BYTES = 65_536
 
 
 class LogWriter:
-    """A queue of lines and the thread that writes them. Any thread may call `put`, which never blocks on the reader.
+    """A queue of lines and the thread that writes them. Any thread may call `put`, which never waits for the reader.
 
     num_dropped: lines that were dropped.
     """
@@ -45,8 +47,8 @@ class LogWriter:
     def start(self) -> None:
         """Start the thread. Lines wait until then, because a process that forks must not have threads yet."""
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        # A thread inherits the blocked signals. With a signal unblocked here, an early SIGTERM would end the process
-        # although the main thread has blocked it until the event loop handles it.
+        # The new thread inherits the blocked signals. If it did not block SIGTERM, an early SIGTERM would end the
+        # process, although the main thread blocks SIGTERM until the event loop can handle it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
@@ -107,7 +109,7 @@ class LogWriter:
             self._num_bytes -= len(data)
 
     def _write_all(self, data: bytes) -> None:
-        """Raises OSError."""
+        """Write all bytes, and wait while the descriptor accepts none. Raises OSError."""
         rest = memoryview(data)
         while rest:
             with contextlib.suppress(BlockingIOError):

@@ -21,9 +21,10 @@ from typing import TextIO
 
 from app.observability.log_writer import LogWriter
 
-# Longer values are cut.
+# Characters of a field's value. Longer values are cut.
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
+# Loggers of libraries, which get our handler and level.
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
 Field = str | int | float | bool | None
 
@@ -57,7 +58,7 @@ def _json_value(value: Field) -> str:
 
 
 class _Event(logging.LogRecord):
-    """A log record with only the fields of a line; the caller's frame is not looked up."""
+    """A log record with only the attributes that a line needs. It is cheap: it does not look up the caller's frame."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ _EMPTY_RECORD = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """A stream handler without the parent's second lock for flushing."""
+    """A stream handler that does not take a second lock to flush, as its parent does."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; a logging error never fails a request."""
@@ -137,7 +138,7 @@ def log_event(
 
 
 def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
-    """Send all loggers of the process to stdout at `level` and above, through a queue and a thread.
+    """Write the lines of all loggers of the process, at `level` and above, to stdout through a queue and a thread.
 
     A line that cannot be written, or does not fit into the queue, is dropped, so that a full disk or an unread log
     neither fails nor delays a request. stream: a stream to write to directly instead. starts_thread: False if the

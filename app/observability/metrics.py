@@ -1,7 +1,7 @@
 """All metrics of the server and their buckets. Other modules report figures; only this one counts them.
 
-Names begin with `transduce_`, units are base units, and events are counted when they end. Label values are never chosen
-by callers: routes are templates, methods and reasons are fixed words.
+Names begin with `transduce_`, units are base units, and events are counted when they end. A caller cannot choose a
+label value: routes are templates, methods and reasons are fixed words.
 """
 
 from __future__ import annotations
@@ -35,33 +35,43 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Steps that are collected before they are counted. If larger, the next scrape is slower.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
+# Values of labels that are shown as 0 before they are counted: otherwise `rate()` would miss the first count of each.
+REASONS = (
+    "invalid", "unauthorized", "too_large", "queue_full", "would_be_late", "unread", "deadline", "cancelled",
+    "not_ready", "engine",
+)  # fmt: skip
+STREAM_EVENTS = ("start", "delta", "replace", "segment", "done", "error")
+OUTCOMES = ("done", "failed")
 
 
 class CacheCollector(Collector):
     """Reads the sentence cache's counts at each scrape."""
 
-    def __init__(self, facts: Callable[[], CacheFigures]) -> None:
-        self._facts = facts
+    def __init__(self, read: Callable[[], CacheFigures]) -> None:
+        """read: returns the current counts."""
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
         """One sample per count."""
-        facts = self._facts()
+        figures = self._read()
         name = "transduce_sentence_cache"
         lookups = CounterMetricFamily(
             f"{name}_lookups", "Sentences looked up in the cache", labels=["result"]
         )
-        lookups.add_metric(["hit"], facts.num_hits)
-        lookups.add_metric(["miss"], facts.num_misses)
+        lookups.add_metric(["hit"], figures.num_hits)
+        lookups.add_metric(["miss"], figures.num_misses)
         yield lookups
         yield CounterMetricFamily(
-            f"{name}_evictions", "Sentences evicted from the cache", value=facts.num_evicted
+            f"{name}_evictions", "Sentences evicted from the cache", value=figures.num_evicted
         )
-        yield GaugeMetricFamily(f"{name}_bytes", "Bytes of the sentences in the cache", value=facts.num_bytes)
-        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=facts.num_entries)
+        yield GaugeMetricFamily(
+            f"{name}_bytes", "Bytes of the sentences in the cache", value=figures.num_bytes
+        )
+        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=figures.num_entries)
         yield CounterMetricFamily(
             "transduce_coalesced_sentences",
             "Sentences that shared the decoding of an equal sentence",
-            value=facts.num_coalesced,
+            value=figures.num_coalesced,
         )
 
 
@@ -80,7 +90,7 @@ class _DroppedLines(Collector):
 
 
 class _BeforeScrape(Collector):
-    """Calls a function at each scrape; it has no samples."""
+    """Calls a function at each scrape. Has no samples."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -98,10 +108,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFigures] = []
         self._num_waiting: dict[int, int] = {}  # by worker, after its last step
-        self._last_noted_at = 0.0  # seconds since 1970
-        self.registry.register(
-            _BeforeScrape(self.count_steps)
-        )  # registered first, so that the others see the counted steps
+        self._last_step_at = 0.0  # seconds since 1970
+        # Registered first, so that the collectors after it see the counted steps.
+        self.registry.register(_BeforeScrape(self.count_steps))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -109,13 +118,17 @@ class Metrics:
         self._define_translation()
         self._define_streams()
         self._define_engine()
+        _show_zeros(self.rejected, REASONS)
+        _show_zeros(self.stream_events, STREAM_EVENTS)
+        _show_zeros(self.reloads, OUTCOMES)
+        _show_zeros(self.model_loads, OUTCOMES)
 
     def _define_http(self) -> None:
         labels = ("route", "method")
         self.requests = Counter(
             "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
         )
-        # By route, method and code, because a look-up in the library costs more than counting.
+        # The counters of `requests` by route, method and code. The library's look-up costs more than counting.
         self._requests: dict[tuple[str, str, int], Counter] = {}
         self.request_seconds = LockFreeHistogram(
             "transduce_http_request_duration_seconds",
@@ -241,8 +254,14 @@ class Metrics:
             ("outcome",),
             registry=registry,
         )
+        self.worker_restarts = Counter(
+            "transduce_worker_restarts", "Starts of worker processes in place of dead ones", registry=registry
+        )
         self.last_step = Gauge(
             "transduce_last_step_timestamp_seconds", "Unix time of the last step", registry=registry
+        )
+        self.busy_seconds = Counter(
+            "transduce_worker_busy_seconds", "Time of the workers' steps, summed", registry=registry
         )
         uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
         outcomes = ("finished", "failed", "expired", "retried", "looped")
@@ -250,15 +269,20 @@ class Metrics:
             self.encoded_tokens,
             *(self.rows.labels(use) for use in uses),
             *(self.ended.labels(outcome) for outcome in outcomes),
+            self.busy_seconds,
         ]
-        self._facts = attrgetter(
-            "num_encode_tokens", *uses.values(), *(f"num_{outcome}" for outcome in outcomes)
+        # The figures of a step in the order of `_counted`.
+        self._figures = attrgetter(
+            "num_encode_tokens",
+            *uses.values(),
+            *(f"num_{outcome}" for outcome in outcomes),
+            "step_time_s",
         )
 
     def record_steps(self, steps: Sequence[StepFigures]) -> None:
-        """Collect the engine's steps, which are counted at the next scrape: responses wait for this call."""
+        """Collect the engine's steps. The next scrape counts them, because responses wait for this call."""
         self._uncounted += steps
-        self._last_noted_at = time.time()
+        self._last_step_at = time.time()
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
@@ -267,7 +291,7 @@ class Metrics:
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
-        self.last_step.set(self._last_noted_at)
+        self.last_step.set(self._last_step_at)
         num_steps = 0
         for step in steps:
             if step.num_rows:
@@ -277,7 +301,7 @@ class Metrics:
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
         self.steps.inc(num_steps)
-        sums = map(sum, zip(*map(self._facts, steps), strict=True))
+        sums = map(sum, zip(*map(self._figures, steps), strict=True))
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
@@ -303,7 +327,7 @@ class Metrics:
         memory.set_function(num_bytes)
 
     def track_queue(self, health: Callable[[], QueueFigures]) -> None:
-        """Read the queue's depth at each scrape. Call once."""
+        """Read the queue's depth and the state of the workers at each scrape. Call once."""
         depth = Gauge(
             "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
         )
@@ -318,10 +342,33 @@ class Metrics:
             registry=self.registry,
         )
         wait.set_function(lambda: _known(health().drain_time_s))
+        workers = Gauge("transduce_workers", "Engine workers of the loaded models", registry=self.registry)
+        workers.set_function(lambda: health().num_workers)
+        age = Gauge(
+            "transduce_step_age_seconds",
+            "Seconds since the oldest current step began; 0 while no step runs",
+            registry=self.registry,
+        )
+        age.set_function(lambda: health().step_age_s)
 
-    def track_cache(self, facts: Callable[[], CacheFigures]) -> None:
+    def track_memory(self, num_used: Callable[[], float], limit: Callable[[], float]) -> None:
+        """Read the bytes in use and their limit at each scrape. Call once."""
+        used = Gauge(
+            "transduce_memory_bytes",
+            "Memory of the server and its processes by their control group; NaN if unknown",
+            registry=self.registry,
+        )
+        used.set_function(num_used)
+        most = Gauge(
+            "transduce_memory_limit_bytes",
+            "The control group's limit; +Inf without one, NaN if unknown",
+            registry=self.registry,
+        )
+        most.set_function(limit)
+
+    def track_cache(self, read: Callable[[], CacheFigures]) -> None:
         """Read the sentence cache's counts at each scrape. Call once."""
-        self.registry.register(CacheCollector(facts))
+        self.registry.register(CacheCollector(read))
 
     def track_log(self, num_dropped: Callable[[], int]) -> None:
         """Read the number of dropped log lines at each scrape. Call once."""
@@ -340,6 +387,11 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
+
+
+def _show_zeros(counter: Counter, values: Iterable[str]) -> None:
+    for value in values:
+        counter.labels(value)
 
 
 def _known(seconds: float | None) -> float:

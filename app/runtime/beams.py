@@ -1,4 +1,4 @@
-"""Memory that holds one beam, shared by the engine and the runner that advances it. Decides nothing.
+"""The memory of one beam, which the engine shares with the runner that advances the beam. Decides nothing.
 
 The rules of beam search are those of `app.decoding.beam`. `native/beams.cpp` applies them to this memory.
 `app.engine.beams` decides which steps the runner takes.
@@ -113,15 +113,15 @@ class SharedBeam:
         return tokens, parents, self._floats[self._sums : self._sums + num_entries].tolist()
 
     def ended(self) -> list[EndedHypothesis]:
-        """Hypotheses that ended since this object was made, oldest first."""
+        """Hypotheses that the runner has completed with the end token, oldest first."""
         count = 3 * int(self._numbers[NUM_COMPLETE])
         found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
         return [EndedHypothesis(total, int(length), int(rank)) for total, length, rank in found]
 
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
-        """Attention of steps first..end-1: (steps, hypotheses live before the step, num_columns).
+        """Attention of steps first..end-1: (steps, beam_size, num_columns), by the hypothesis live before the step.
 
-        Steps before this object was made are undefined.
+        Only the first row of the first step has a value. Steps before this object was made are undefined.
         """
         width = self.beam_size * self._num_columns
         kept = self._numbers[self._attention :].view(np.float32)[first * width : end * width]

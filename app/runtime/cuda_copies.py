@@ -1,7 +1,7 @@
 """Copies the valid columns of cache rows on a GPU, all rows in one kernel or each with cudaMemcpy3DAsync.
 
-CUDA's compiler library (NVRTC) compiles the kernel for the GPU at the server's start. The kernel compiles, and its
-arithmetic is tested on a CPU. It has not run on a GPU.
+CUDA's compiler library (NVRTC) compiles the kernel for the GPU at the server's start. Tests compile the kernel, and
+check its arithmetic on a CPU. It has not run on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPILER, DRIVER = "libnvrtc.so.13", "libcuda.so.1"
 DEVICE_TO_DEVICE = 3
 # Bytes that a thread copies at a time: the size of CUDA's int4.
 VECTOR_BYTES = 16
-# Threads of a block. A head's columns are copied by one block.
+# Threads of a block. One block copies the columns of one head.
 NUM_THREADS = 128
 # A block copies one head in one plane of one move: source row, target row, number of columns.
 KERNEL = r"""

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 # The graph id of a run that is neither captured nor replayed.
 EAGER = -1
 # Allowed attention kernels of ONNX Runtime, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. cuDNN's
-# kernel, the first choice on Hopper, is left out. It is compiled for every shape, and the encoder's shape changes with
-# every call.
+# kernel, ONNX Runtime's first choice on Hopper, is not allowed: it is compiled for every shape, and the encoder's shape
+# changes with every call.
 ATTENTION = 1 + 2 + 16 + 512
 
 

@@ -1,4 +1,4 @@
-"""Chooses the device and the bundle's variant without loading ONNX Runtime. A possible GPU is left to session.py."""
+"""Chooses the device and the bundle's variant without loading ONNX Runtime. session.py probes a possible GPU."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Device = Literal["cpu", "cuda"]
+# The variants that `auto` may choose on each device, best first.
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
 NO_PROVIDER = (
     "the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime, then pip install -e '.[gpu]' "
@@ -37,11 +38,11 @@ def log_device(device: Device, wanted: str, problem: str) -> None:
 
 def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
     """The variant to load. Raises BundleError, naming the variants that exist, if none fits."""
-    there_are = bundle.manifest.variants
+    variants = bundle.manifest.variants
     candidates = PREFERRED[device] if wanted == "auto" else (wanted,)
     for precision in candidates:
-        if precision in there_are:
+        if precision in variants:
             return precision
     names = " or ".join(candidates)
-    problem = f"no {names} variant for device {device}: the bundle has {', '.join(sorted(there_are))}"
+    problem = f"no {names} variant for device {device}: the bundle has {', '.join(sorted(variants))}"
     raise BundleError(bundle.path.name, [problem])

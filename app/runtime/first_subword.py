@@ -1,4 +1,4 @@
-"""Removes the end token from a row's first step, so that no translation is empty."""
+"""Removes the end token from the candidates of a row's first step, so that no translation is empty."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 
 
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
-    """An array (num_rows,) that tells whether each row is in its first step."""
+    """Whether each row is in its first step, (num_rows,)."""
     is_first: NDArray[np.bool_] = (step.positions == 0) & (step.ids == limits.bos_id)
     return is_first
 

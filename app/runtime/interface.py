@@ -30,13 +30,13 @@ class Limits:
     """The limits and abilities of a loaded model.
 
     num_rows: cache rows, which is the most hypotheses that run at once.
-    num_kept_rows: how many of these rows are reserved, so that one caller cannot use all rows.
+    num_kept_rows: how many of these rows are reserved for callers that come later.
     max_source_length: the most subwords of a source, its end token included.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention from its tokens to the source.
     max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
-    skips_free_rows: whether rows without a hypothesis cost nothing, so that rows need not be dense.
+    skips_free_rows: whether rows without a hypothesis cost nothing, so that rows may have holes.
     """
 
     num_rows: int
@@ -141,4 +141,4 @@ class Runner(Protocol):
         """
 
     def share_cores(self, num_sharing: int) -> None:
-        """Use 1/num_sharing of the threads. num_sharing: how many runners of this machine compute now."""
+        """Use 1/num_sharing of the threads. num_sharing: how many workers of the engine are busy now."""

@@ -14,7 +14,7 @@ from app.runtime.native.cpu import TARGETS, supported_targets
 logger = logging.getLogger(__name__)
 
 Kernels = Literal["native", "standard"]
-# The input of native decoder graphs that take several steps in one call.
+# The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
 # What a processor without a target lacks, in words.
 INSTRUCTIONS = {"avx512": "AVX-512 VNNI", "avx2": "AVX2 and FMA"}
@@ -36,9 +36,9 @@ def choose_kernels(variant: Variant, wanted: KernelChoice) -> Kernels:
     target = wanted if wanted in TARGETS else None
     problem = _problem_with_native(variant, target)
     if problem and wanted != "auto":
-        raise SettingsError([f"kernels {wanted} was asked for, and {problem}"])
+        raise SettingsError([f"{wanted} kernels are required, and {problem}"])
     if problem:
-        # The user cannot change the processor, so the message is no warning then.
+        # If the processor is the problem, the user cannot mend it, so the message is no warning.
         level = logging.WARNING if is_supported() else logging.INFO
         logger.log(level, "the faster native kernels are not used: %s", problem)
         return "standard"

@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 
 # /proc/self/pagemap has a 64-bit entry for each page. Bit 63 is set if the page is in memory. Bit 61 is set if the page
-# belongs to a file or is shared, so that it is no private copy.
+# belongs to a file or is shared. So a private copy has only bit 63 of both. MASK and IS_COPY are for entries shifted by
+# SHIFT.
 ENTRY_BYTES, SHIFT, MASK, IS_COPY = 8, np.uint64(61), np.uint64(0b101), np.uint64(0b100)
 
 
 def release_pages(folder: Path) -> None:
     """Release the pages of a folder's mapped files, except mappings that were written to and so have private copies.
 
-    Kernels that have copied all weights to their own layout need the pages no more. A page that is read again comes
+    After kernels have copied all weights to their own layout, nothing reads the pages. A page that is read again comes
     from the system's file cache. Does nothing on a system without /proc/self/pagemap.
     """
     with contextlib.suppress(OSError, AttributeError):

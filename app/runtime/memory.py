@@ -10,9 +10,9 @@ import sys
 # Arguments of gc.set_threshold. The first is the number of new objects that starts a collection of generation 0. The
 # others are the numbers of collections of one generation that start a collection of the next. A request of 50,000
 # characters makes a million objects, and nearly all of them are freed without a collection. No request is served during
-# a collection. One of generation 1 visits up to 25,000 new objects, the product of the first two, in up to 50 ms. A
-# full one takes 0.1 s or more. If the first two are larger, the pauses are longer. If the third is smaller, full
-# collections come during requests. If it is larger, cyclic garbage stays longer.
+# a collection. A collection of generation 1 visits up to 25,000 new objects (the product of the first two arguments) in
+# up to 50 ms. A full collection takes 0.1 s or more. If the first two are larger, the pauses are longer. If the third
+# is smaller, full collections come during requests. If it is larger, cyclic garbage stays longer.
 COLLECT_AFTER = (5_000, 5, 4_000)
 # Seconds for which a thread may hold the GIL while the event loop's thread waits. If larger, responses are later. If
 # smaller, threads switch more often.
@@ -20,13 +20,13 @@ SWITCH_INTERVAL_S = 0.001
 
 
 def limit_pauses() -> None:
-    """Shorten the pauses of this process's event loop by fewer collections and shorter turns of other threads."""
+    """Shorten the pauses of this process's event loop: rarer collections, and shorter turns of other threads."""
     gc.set_threshold(*COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def collect_if_grown() -> None:
-    """Run a full collection if generation 1 has been collected since the last one. Called when the server is idle."""
+    """Run a full collection if generation 1 was collected since the last full one. For times without requests."""
     if gc.get_count()[2] > 0:
         gc.collect()
 
@@ -34,7 +34,7 @@ def collect_if_grown() -> None:
 def freeze_and_trim() -> None:
     """Exclude all loaded objects from collections, and return unused memory to the system.
 
-    Objects are excluded only if the process started with the collector off, as `transduce serve` does.
+    Objects are excluded only while the garbage collector is off, as `transduce serve` has it until it is ready.
     """
     if not gc.isenabled():
         gc.freeze()

@@ -23,8 +23,8 @@ from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, S
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
-# Leading rows in small pages. A server with few requests uses only these rows, and saves memory. If larger, many
-# sentences are slower. If smaller, few sentences take more memory.
+# Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
+# larger, many sentences are slower. If smaller, few sentences take more memory.
 NUM_SPARSE_ROWS = 16
 # The other rows get 2 MB pages if a cache column has at least this many bytes. The pages save 6 % of the time at the
 # base size, and nothing measurable for a smaller model.
@@ -80,8 +80,8 @@ class NativeRunner:
         num_rows = limits.num_rows
         self._ids, self._positions = np.full(num_rows, FREE_ROW_ID, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
-        self._end = 0  # rows from here on are not in use
-        self._num_bound_rows = 0  # rows of the last step; the ids of later rows are FREE_ROW_ID
+        self._end = 0  # no row from this one on is in use
+        self._num_last_rows = 0  # rows of the last step; the ids of later rows are FREE_ROW_ID
         self._source_lengths = np.ones(num_rows, np.int32)
         self._sentence_lengths, self._sentence_slots = (
             np.zeros(num_rows, np.int32),
@@ -142,9 +142,9 @@ class NativeRunner:
         """
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
-        if num_rows < self._num_bound_rows:
-            self._ids[num_rows : self._num_bound_rows] = FREE_ROW_ID
-        self._end = self._num_bound_rows = num_rows
+        if num_rows < self._num_last_rows:
+            self._ids[num_rows : self._num_last_rows] = FREE_ROW_ID
+        self._end = self._num_last_rows = num_rows
         self._positions[:num_rows] = step.positions
         # The arrays have one of two shapes, for 1 step or for max_steps, because binding a new shape takes time.
         is_single = step.num_steps == 1 or bool(step.beams)

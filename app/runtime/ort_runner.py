@@ -49,13 +49,13 @@ def load_runner(
 ) -> LoadedRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
-    num_threads: threads of one operator on the CPU. kernels: of the CPU; `auto` is native if possible. Raises
+    num_threads: threads of one operator on the CPU. kernels: those of a CPU; `auto` is native if possible. Raises
     BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
     unavailable device or kernels.
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    # The import is here because it loads the manifest's reader, which callers of `load_variant` do not need.
+    # Imported here, because it imports Pydantic for the manifest, and callers of `load_variant` do not need that.
     from app.runtime.bundle_limits import limits_of
 
     config = RunnerConfig(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
@@ -66,7 +66,7 @@ def load_runner(
 class RunnerConfig:
     """The variant of a bundle to load, and the runner's limits.
 
-    starts_threads: False in a process that will fork, where the native kernels' threads are started after the fork.
+    starts_threads: False in a process that will fork. The native kernels' threads are then started after the fork.
     """
 
     precision: Precision

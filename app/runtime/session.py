@@ -20,12 +20,12 @@ from app.graphs import GraphSpec, TensorSpec
 from app.runtime.device import NO_PROVIDER, Device, log_device
 
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-# An environment variable that ONNX Runtime reads when a session is made. Unfused attention is as fast as the fused
-# kernel for the small model, and a step takes 7 % less time for the base size at 32 and 64 rows
+# An environment variable that ONNX Runtime reads when a session is made. With 1, attention is not fused. For the small
+# model both kernels are equally fast. For the base size, a step of 32 or 64 rows takes 7 % less time without fusion
 # (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
-# An optimizer that fuses sum and norm to one operator. On a CPU the fused operator takes five times as long as the two.
-# On a GPU it is faster, so graphs for a GPU are exported with it.
+# An optimizer that fuses a sum and the norm after it to one operator. On a CPU the fused operator takes five times as
+# long as both operators. On a GPU it is faster, so graphs for a GPU are exported with the fused operator.
 SLOW_FUSION = "SkipLayerNormFusion"
 # CUDA's driver library, which is installed with the driver and not in the wheels.
 DRIVER = "libcuda.so.1"
@@ -63,7 +63,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     """
     problem = "" if wanted == "cpu" else _problem_with_gpu()
     if wanted == "cuda" and problem:
-        raise SettingsError([f"device cuda was asked for, and {problem}"])
+        raise SettingsError([f"device cuda is required, and {problem}"])
     device: Device = "cpu" if wanted == "cpu" or problem else "cuda"
     log_device(device, wanted, problem)
     return device
@@ -106,7 +106,7 @@ def _can_load(library: str) -> bool:
 
 
 def _cuda_message(error: Exception) -> str:
-    """The message of CUDA in a message of onnxruntime; its first line if there is none."""
+    """CUDA's part of an ONNX Runtime error's message; the message's first line if it has no such part."""
     found = re.search(r"CUDA failure \d+: [^;]+", str(error))
     return found.group().strip() if found else _first_line(error)
 
@@ -160,8 +160,9 @@ class Session:
 def _session_options(options: SessionOptions) -> Any:
     """ONNX Runtime's options of a session.
 
-    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step.
-    The number of rows and the engine's limits bound that memory. Without an arena, fragments of many shapes take more.
+    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step,
+    which the number of rows and the engine's limits bound. Without an arena, memory blocks of many shapes fragment the
+    heap and take more.
     """
     found = onnxruntime.SessionOptions()
     found.intra_op_num_threads = options.num_threads

@@ -53,7 +53,7 @@ class EntriesFormat(Enum):
 
 
 class EntriesError(ValueError):
-    """Entries that cannot be read. `problems`: one message for each bad line of the text, without its content."""
+    """Entries that cannot be used. problems: one message for each bad line, without the line's content."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -69,7 +69,7 @@ class GlossaryStoreFull(Exception):
 
 
 class GlossaryStoreError(Exception):
-    """The file cannot be read or written, such as no database, a full disk, or no permission."""
+    """The file cannot be read or written: it is no database, the disk is full, or a permission is missing."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
                 if len(terms) > limits.max_terms:
                     raise EntriesError([f"entries: more than {limits.max_terms}"])
                 continue
-            problem = f"the term of line {before} again"
+            problem = f"it repeats the term of line {before}"
         problems.append(f"line {line}: {problem}")
         if len(problems) >= limits.max_problems:
             break
@@ -196,7 +196,7 @@ class GlossaryStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, which is rolled back if the body raises.
 
-        A file is opened for each transaction, so it needs no lock here.
+        Each transaction opens the file again, so only the store in memory needs the lock.
         """
         try:
             if self._memory is not None:
@@ -284,9 +284,9 @@ class GlossaryStore:
             raise GlossaryNotFound("there is no glossary with this id")
 
     def load(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
-        """Return a glossary that is compiled for lookups. Raises GlossaryNotFound.
+        """Return a glossary, compiled for lookups. Raises GlossaryNotFound.
 
-        The most recently used ones are cached. The file is still read each time, because another process may have
+        The most recently used glossaries are cached. The file is still read each time, because another process may have
         deleted the glossary.
         """
         stored = self.get(owner, glossary_id)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-# Bytes of an entry beside key and value, measured. They are the ordered dictionary's node and slot, and the tuple. If
-# smaller than the real size, the cache exceeds its limit.
+# Bytes of an entry beside key and value, measured: the ordered dictionary's node and slot, and the tuple. If smaller
+# than the real size, the cache exceeds its limit.
 ENTRY_BYTES = 224
 # Bytes of a key's object beside its content.
 KEY_BYTES = 48
@@ -38,7 +38,7 @@ class SentenceCache(Generic[T]):
         self._num_evicted = 0
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether `get` would find the key. This is not counted, and does not mark the key as used."""
+        """Whether the key is cached. This counts no hit or miss, and does not mark the key as used."""
         return key in self._entries
 
     def get(self, key: bytes) -> T | None:

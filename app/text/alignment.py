@@ -41,7 +41,7 @@ class Alignment:
 
 
 def words(text: str) -> tuple[Span, ...]:
-    """Return runs of letters and digits, and every other character that is no space as a word of its own."""
+    """Return the words of a text: runs of letters and digits, and every other character except white space."""
     return tuple(_words(text))
 
 
@@ -72,7 +72,7 @@ def _is_inner(text: str, place: int) -> bool:
 
 
 class WordAlignment:
-    """The words of a target text, and the share of each that came from a part of the source."""
+    """The words of a target text, and how much attention each of them has to a part of the source."""
 
     def __init__(self, target: str, alignment: Alignment) -> None:
         self.words = words(target)
@@ -103,16 +103,16 @@ class WordAlignment:
         return result
 
     def cut(self, position: int, first: int, last: int) -> int:
-        """Return the gap in first..last that best separates the words that came from before and after `position`.
+        """Return the gap in first..last that best separates words aligned before and after a position of the source.
 
-        `position` is in the source. Gap g is before word g. Of equally good gaps the first is returned.
+        Gap g is before word g. Of equally good gaps the first is returned.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]
         return first + int(np.argmax(np.concatenate(([0.0], np.cumsum(gain)))))
 
     def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
-        """Return the run of words within first..last-1 that came from source[start:end], and its score.
+        """Return the run of words within first..last-1 that is aligned to source[start:end]: start, end and score.
 
         It is the run of at least one word with the greatest sum of (share - 1/2). Raises ValueError if first >= last.
         """

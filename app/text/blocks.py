@@ -30,7 +30,7 @@ class Block(NamedTuple):
     raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span.
     offsets: for each character of `text` its position in the document, in code points, and last the end.
     tags: inline tags in order, with positions in `text`.
-    placeholders: the placeholders in `text`.
+    placeholders: the placeholder characters that are in `text`.
     """
 
     text: str
@@ -83,7 +83,7 @@ def unused_placeholders(text: str) -> Iterator[str]:
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
-    An ampersand that begins no reference means itself. A name without its semicolon counts if HTML defines it so.
+    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
@@ -101,7 +101,7 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
 
 
 def escaped(text: str, references: Mapping[str, str]) -> str:
-    """Return text as markup. references: the references that the document has for characters."""
+    """Return text as markup. references: how the document writes characters as references."""
     return "".join(references.get(character) or _ESCAPES.get(character, character) for character in text)
 
 
@@ -179,9 +179,9 @@ def _moved(tag: Tag, position: int) -> Tag:
 
 
 def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
-    """Return the indices of a part's tags: those inside, and their partners at its edges.
+    """Return the indices of the tags to replace with a span: the tags inside it, and their partners at its edges.
 
-    Returns None if a partner is further away. partner_of: maps the index of a tag to that of its partner.
+    Returns None if a partner is outside the span. partner_of: maps the index of a tag to that of its partner.
     """
     first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
     last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
@@ -209,7 +209,7 @@ def _markup(block: Block, span: Span, inner_tags: range) -> str:
 
 @dataclass
 class BlockBuilder:
-    """Collects the parts of a document in reading order."""
+    """Collects the parts of a document in reading order. A block without a letter becomes markup."""
 
     parts: list[str | Block] = field(default_factory=list)
     _raw: list[str] = field(default_factory=list)

@@ -25,8 +25,8 @@ _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
-# Fewest words of a title. If smaller, names of three words are lower-cased. If larger, short titles are translated
-# badly.
+# Fewest words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep their capitals,
+# and the model translates these badly.
 MIN_TITLE_WORDS = 4
 
 
@@ -39,7 +39,7 @@ class Casing(Enum):
 
 
 def no_word(word: str) -> bool:
-    """Return False. No word is known, so a short word in capitals counts as an acronym."""
+    """Return False: without a vocabulary a short word in capitals counts as an acronym."""
     return False
 
 
@@ -68,22 +68,22 @@ def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
 
 
 def _is_title(text: str, words: list[str]) -> bool:
-    """Whether the text is a title, which has no full stop and all of whose words except small ones are capitalised."""
+    """Whether the text has enough words, and all words except small ones are capitalised."""
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
     if len(chunks) < MIN_TITLE_WORDS:
         return False
-    if not all(_starts_high(chunk) or chunk.strip(",:;!?()").lower() in _SMALL_WORDS for chunk in chunks):
+    if not all(_is_capitalised(chunk) or chunk.strip(",:;!?()").lower() in _SMALL_WORDS for chunk in chunks):
         return False
-    return sum(_starts_high(word) and word[1:].islower() for word in words) >= MIN_TITLE_WORDS - 1
+    return sum(_is_capitalised(word) and word[1:].islower() for word in words) >= MIN_TITLE_WORDS - 1
 
 
-def _starts_high(chunk: str) -> bool:
+def _is_capitalised(chunk: str) -> bool:
     found = _LETTERS.search(chunk)
     return found is not None and found.group()[0].isupper()
 
 
 def lowered(text: str, casing: Casing) -> str:
-    """Return the sentence as the model reads it, with the same length character by character."""
+    """Return the sentence as the model reads it. Each character is replaced by one character."""
     if casing is Casing.PLAIN:
         return text
     result = _CHUNK.sub(lambda chunk: _lowered_chunk(chunk.group(), casing), text)

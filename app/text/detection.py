@@ -1,7 +1,8 @@
 """Detects the language of a text with py3langid, which is naive Bayes over byte n-grams.
 
 The model is a file of arrays and contains no code. Its probabilities are calibrated. In the measurements of
-`docs/text.md` no text of more than twenty letters with 0.95 among the served languages was wrong.
+`docs/text.md`, a language with a probability of at least 0.95 among the served languages was right for every text of
+more than twenty letters.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ MIN_CONFIDENCE_TO_KEEP = 0.95
 # A text is refused if it is in a language that is not served with at least this probability. If lower, words and names
 # are refused on a guess. If higher, short foreign sentences are translated as if they were in a served language.
 MIN_CONFIDENCE_TO_REFUSE = 0.8
-# A text is also refused if the allowed languages together have at most this probability. Similar languages, such as
-# Danish and Norwegian, then share the rest.
+# A text is also refused if the allowed languages together have at most this probability, even if no single language has
+# MIN_CONFIDENCE_TO_REFUSE, because similar ones such as Danish and Norwegian share the probability.
 MAX_ALLOWED_TO_REFUSE = 0.001
 # Fewest bytes of letters in UTF-8: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. The detector counts
 # bytes. If smaller, words and names are refused on a guess. If larger, short foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
-# Fewest words of a phrase. A phrase needs fewer bytes. Unlike in a name, not all of its words are capitalised.
+# Fewest words of a phrase, which may have fewer bytes than MIN_BYTES_TO_REFUSE. Unlike in a name, not all of its words
+# are capitalised. If smaller, foreign names are refused. If larger, short foreign sentences are translated.
 MIN_WORDS_OF_PHRASE = 3
-# Bytes of the model's file that are unpacked at a time. If smaller, the thread takes the GIL more often. If larger, it
-# takes more memory.
+# Bytes of the model's file that are unpacked at a time. If smaller, the thread waits for the GIL more often. If larger,
+# unpacking takes more memory.
 PIECE_BYTES = 4_000_000
-# The model's label for a language code, where it differs.
+# The model's label for a language code, if the two differ.
 _ALIASES = {"nb": "no", "fil": "tl"}
 
 
@@ -94,8 +96,8 @@ def _base_of(code: str) -> str:
 def _read_model(path: Any) -> Any:
     """Return the arrays of the model's file.
 
-    The file is unpacked in memory and in large pieces. py3langid itself writes 68 MB to a temporary file in small
-    pieces. But /tmp may have less room, and between pieces this thread waits for the GIL while other threads load
+    The file is unpacked in memory, in large pieces. py3langid's own reader writes 68 MB to a temporary file, in small
+    pieces. But /tmp may have less space, and after each piece this thread waits for the GIL while other threads load
     the rest of the server.
     """
     import numpy as np
@@ -109,10 +111,10 @@ def _read_model(path: Any) -> Any:
 
 
 class LazyDetector:
-    """Loads a detector once, on a thread of its own, from the first call of `loaded` on."""
+    """Loads a detector once, on a thread of its own, when `loaded` is first called."""
 
     def __init__(self, load: Callable[[], LanguageDetector]) -> None:
-        """load: called on that thread."""
+        """load: the function that loads it."""
         self._load = load
         self._lock = threading.Lock()
         self._future: Future[LanguageDetector] | None = None
@@ -152,10 +154,9 @@ def _prose(text: str) -> str:
 
 
 def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) -> bool:
-    """Whether a text is certainly in the target language, so that it is returned unchanged.
+    """Whether a text is certainly in the target language. Such a text is returned unchanged.
 
-    detected: its languages among the served ones (`restrict_to`). Only detected sources are checked, not a source that
-    the request names.
+    detected: the text's languages among the served ones, from `restrict_to`.
     """
     if not detected:
         return False
@@ -192,7 +193,7 @@ def _is_phrase(prose: str) -> bool:
 
 
 def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
-    """Return the allowed languages, with their probabilities if the text is in one of them."""
+    """Return the allowed languages, with their probabilities on condition that the text is in one of them."""
     found = [(language, probability) for language, probability in detected if language in allowed]
     total = sum(probability for _, probability in found)
     return [(language, probability / total) for language, probability in found] if total > 0 else found

@@ -1,4 +1,4 @@
-"""Glossary terms that the model first reads as words, not placeholders, because it may translate them correctly."""
+"""Glossary terms as words in the model's first input. The model may translate these correctly without a placeholder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.text.segmentation import Offsets
 
 @dataclass(frozen=True)
 class ExpandedTerm:
-    """A term that can replace its placeholder.
+    """A term whose words can replace its placeholder in the model's input.
 
     text: the term as in the document, with single spaces. offsets: the offsets of its characters in the document.
     """
@@ -26,7 +26,7 @@ class ExpandedTerm:
 def find_expandable_terms(
     block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
 ) -> Mapping[str, ExpandedTerm]:
-    """Return the terms that can be words, by placeholder. These are the terms without a digit or a tag inside.
+    """Return the terms that can be words in the model's input, by placeholder: those without a digit or a tag inside.
 
     block: the block before protection. found: hits in `block`. used: the hits that were protected, with spans in the
     document.

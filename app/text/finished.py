@@ -1,4 +1,4 @@
-"""Writes the translation of a text. Puts each segment in its place, with tags, casing and contents of placeholders."""
+"""Writes the translation of a text: each segment with its tags, its casing and the contents of its placeholders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FinishedSegment(NamedTuple):
     """A segment in the finished text.
 
     source, target: start and end in the whole texts, in code points. token_offsets: offsets in the whole translation.
-    keeps_source: whether a part of the translation is the source, because the model returned no words.
+    keeps_source: whether the source replaces a part of the translation, because the model returned no words.
     """
 
     source: Offsets
@@ -40,7 +40,7 @@ class FinishedText(NamedTuple):
 
 
 def source_markup(block: Block, span: Span, first: int, last: int) -> str:
-    """Return the markup of a part of a block, with its tags first..last-1."""
+    """Return a part of a block as in the document, with the block's tags first..last-1."""
     if first == last:
         return block.raw(*span)
     parts: list[str] = []
@@ -65,8 +65,8 @@ class Writer:
     ) -> None:
         """check: compares the numbers of a segment and its translation. is_markup: whether text is escaped.
 
-        rewritten: returns a segment's numbers that the target language writes differently. spellings: the spellings of
-        characters by block, in a cache that writers of the same document share.
+        rewritten: returns a segment's numbers that the target language writes differently, with that spelling.
+        spellings: a cache of the spellings of characters, by block. Writers of the same document share it.
         """
         self._check = check
         self._rewritten = rewritten
@@ -110,7 +110,7 @@ class Writer:
         )
 
     def preview(self, block: Block, segment: SourceSegment, text: str) -> str:
-        """Return a translation without tags."""
+        """Return a segment's translation without tags, with its casing and the contents of placeholders."""
         return "".join(self._characters(block, segment, text))
 
     def _rendered(
@@ -160,7 +160,10 @@ class Writer:
 def _rendered_offsets(
     offsets: Sequence[Offsets], rendered: Sequence[str], tags: Sequence[Tag], start: int
 ) -> tuple[Offsets, ...]:
-    """Map offsets in a text to the rendered text, which begins at `start`. Tags at an edge stay outside."""
+    """Map offsets in a segment's text to the whole translation. A span excludes the tags at its edges.
+
+    rendered: the strings of the segment's characters and tags. start: its offset in the whole translation.
+    """
     ends = list(accumulate(map(len, rendered), initial=start))
     positions = [tag.position + index for index, tag in enumerate(tags)]  # in `rendered`
     is_tag = [False] * (len(ends) - 1)

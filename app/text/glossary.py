@@ -6,8 +6,9 @@ in capitals (`iPhone`, `IT`) matches as written. A term that begins with a capit
 term in lower case matches any case.
 
 A term that is its own translation keeps its form in the text. Any other term is replaced by its translation. The
-translation is in capitals if the text is. It gets a capital if the text has one and the term has none. The same rules,
-with the endings of the target language, decide whether a translation contains a term.
+replacement is in capitals if the text has the term in capitals. It begins with a capital if the term does so in the
+text and not in the glossary. The same rules, with the endings of the target language, decide whether a translation
+contains a term.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class GlossaryHit:
 
     @property
     def expected(self) -> str:
-        """Return the form to look for in a translation: `replacement` without the text's own capital and ending."""
+        """Return the form to search for in a translation: in capitals if the text is, else as in the glossary."""
         return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
@@ -65,8 +66,8 @@ class Glossary:
     """Terms of one language pair, compiled for lookups. Any thread may use it."""
 
     def __init__(self, terms: Sequence[Term], source_language: str) -> None:
-        """terms: of terms with equal sources the last counts. source_language: ISO 639-1 code. An unknown language has
-        no endings.
+        """terms: if two have the same source, the last one counts. source_language: ISO 639-1 code. An unknown language
+        has no endings.
         """
         self._endings = _ENDINGS.get(source_language, ())
         self._root = _Node()

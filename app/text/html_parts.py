@@ -31,7 +31,10 @@ def is_not_translated(attributes: Mapping[str, str]) -> bool:
 
 
 class Part(NamedTuple):
-    """raw: the markup. kind: `untouched` is inline content that is not translated. open, close and point are tags."""
+    """A part of an HTML text. raw: its characters. name: of a tag.
+
+    kind: `boundary` separates blocks, `untouched` is inline content that is not translated, the last three are tags.
+    """
 
     raw: str
     kind: Literal["text", "boundary", "untouched", "open", "close", "point"]

@@ -1,7 +1,7 @@
 """Scans HTML for tags and texts with their positions, by the HTML standard (13.2.5), in linear time.
 
-A tag, comment or declaration that never ends is one event up to the end of the text. The scanner therefore searches
-only once for an end that is missing.
+A tag, comment or declaration without an end is one event up to the end of the text. So the scanner searches only once
+for a missing end.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _READ = frozenset({"translate", "its:translate", "class"})
 
 
 class Event(NamedTuple):
-    """text[start:end] of a document. name: a tag's name in lower case. attributes: an opening tag's, only those in
-    _READ.
+    """A tag, a text or other markup: text[start:end] of a document.
+
+    name: a tag's name in lower case. attributes: those of an opening tag that are in _READ.
     """
 
     start: int

@@ -1,9 +1,9 @@
 """Compares the numbers of a source and its translation by value, each in the notation of its language.
 
-`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings or may be copied
-unchanged. It passes if any reading agrees. The parts of dates, times and versions (`2024-05-01`, `12:30`, `1.2.3`) are
-compared in any order. A month may also be a name. Small numbers may become words, and words numbers (`five`, `5`).
-`3 pm` may become 15.
+`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings, its digits as
+written and a quantity. It is unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
+`12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), a month
+and its name, `3 pm` and 15.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ _NONE = ChangedNumbers((), ())
 
 @dataclass(frozen=True)
 class _Number:
-    """readings: possible values, each in its simplest form.
+    """A number in a text.
 
-    parts: the digits between the marks of a date, a time or a version. Of a quantity, all digits are one part.
+    readings: possible values, each in its simplest form.
+    parts: the digits between the marks of a date, a time or a version. All digits of another number are one part.
     """
 
     written: str
@@ -116,15 +117,31 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
         found = list(_readings(digits, language))
-        readings, is_quantity = set(found), len(found) > 1
+        readings, is_whole = set(found), len(found) > 1 or not _is_well_formed(digits, language)
         if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
-        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_quantity else parts)
+        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_whole else parts)
+
+
+def _is_well_formed(digits: str, language: str) -> bool:
+    """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
+
+    No language writes `24,12` for a date, or `12.31/2025`: of a date all marks are the same, and none is a comma.
+    """
+    return all(_is_one_kind(each, language) for each in digits.split("-"))
+
+
+def _is_one_kind(digits: str, language: str) -> bool:
+    marks = set(re.sub(r"\d", "", digits))
+    if "/" in marks and len(marks) > 1:
+        ratio = digits.split("/")
+        return all(":" in each or len(list(_readings(each, language))) > 1 for each in ratio)
+    return len(list(_readings(digits, language))) > 1 or (len(marks) < 2 and "," not in marks)
 
 
 def _spread(numbers: list[_Number], language: str) -> list[_Number]:
-    """Split unmatched numbers at spaces, because their groups may be several numbers side by side."""
+    """Split unmatched numbers at spaces, because groups of digits may be several numbers side by side."""
     return [
         part
         for number in numbers

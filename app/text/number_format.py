@@ -1,8 +1,8 @@
 """Rewrites decimal and thousands marks of numbers for the target language: `1,234.5` as `1.234,5`.
 
-Only quantities are rewritten, mark by mark, so that a number keeps its length. Some numbers stay unchanged: numbers
-without a mark, dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word such as
-`version` (`Python 3.11`, `section 2.4`).
+Only quantities are rewritten. Each mark is replaced by one mark, so a number keeps its length. These stay unchanged:
+numbers without a mark, dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word
+such as `version` (`Python 3.11`, `section 2.4`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ _MARKS = (
     | dict.fromkeys(("fr", "pl", "cs", "ru", "uk", "sv", "nb", "fi"), _SPACE_GROUPS)
 )
 _SPACES = "\u00a0\u2009\u202f "
+# The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
+# What follows a time of day.
 _CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
+# Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
     r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr)"
 )
+# A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
 _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "around", "from", "to"])
 
 
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
-    """Map each quantity of a source whose spelling changes to its spelling in the target language."""
+    """Map the quantities of a source to their spelling in the target language, without those that stay unchanged."""
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
     if _MARKS[source_language] == _MARKS[target_language]:
@@ -54,17 +58,17 @@ def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
 def _rewritten(
     text: str, match: re.Match[str], source_marks: tuple[str, str], target_marks: tuple[str, str]
 ) -> str | None:
-    """Return a number with the wanted marks, or None if it keeps its own."""
+    """Return a number with the target language's marks, or None if it stays unchanged."""
     written = match.group()
     decimal, group = source_marks
     separator = "[" + _SPACES + "]" if group.isspace() else re.escape(group)
-    is_whole = re.fullmatch(
+    is_grouped = re.fullmatch(
         r"\d{1,3}(?:" + separator + r"\d{3})+(?:" + re.escape(decimal) + r"\d+)?", written
     )
     is_decimal = re.fullmatch(r"\d+" + re.escape(decimal) + r"\d+", written)
-    if not (is_whole or is_decimal) or _is_attached(text, match) or _CLOCK.match(text, match.end()):
+    if not (is_grouped or is_decimal) or _is_attached(text, match) or _CLOCK.match(text, match.end()):
         return None
-    if not is_whole and (decimal == "." and _is_a_name(text, match)):
+    if not is_grouped and (decimal == "." and _is_a_name(text, match)):
         return None
     return "".join(
         target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
@@ -83,7 +87,7 @@ def _is_attached(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_a_name(text: str, match: re.Match[str]) -> bool:
-    """Whether the number names something, by the word before it, or is the number of a heading."""
+    """Whether the number is a name and no quantity: of a version, a section, a time or a heading."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     word = before.group(1) if before is not None else None
     if word is None:

@@ -6,11 +6,13 @@
     finished = parsed_text.finish(segments, translations)
 
 A part that must not change, such as a variable, a URL or a formula, is replaced by a placeholder. A placeholder is one
-private-use character. The tokenizer copies it like any character outside its vocabulary. Glossary terms are words at
-first. `missing_terms` returns the terms that a translation lacks, and `with_term_placeholders` replaces these for a
-second decoding. If a translation has lost a placeholder and there is no alignment,
-`segments.spans_between_placeholders` returns the parts to translate separately, and `segments.join_parts` joins their
-translations.
+private-use character. The tokenizer copies it like any character outside its vocabulary.
+
+Glossary terms are words in the model's first input. `missing_terms` returns the terms that a translation lacks, and
+`with_term_placeholders` replaces them by placeholders for a second decoding.
+
+If a translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the
+parts to translate separately, and `segments.join_parts` joins their translations.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Splitting(Enum):
 
 
 class ParseOptions(NamedTuple):
-    """How a text is parsed. Languages are ISO 639-1 codes. xml: rules for XML. `xml.ignored` applies to HTML too."""
+    """How a text is parsed. Languages are ISO 639-1 codes. Of `xml`, only `ignored` applies to HTML too."""
 
     source_language: str
     target_language: str
@@ -100,7 +102,10 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
 def _protect_spans(
     block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
-    """Return the block with its protected spans, formulas and terms replaced, and the replaced terms."""
+    """Return the block with placeholders for its protected spans, formulas and terms, and the replaced terms.
+
+    The spans of the returned terms are positions in the document.
+    """
     protected = protected_spans(block.text)
     if not (protected or hits or block.tags):
         return block, []
@@ -120,7 +125,7 @@ def _protect_spans(
 
 
 def _formulas(block: Block) -> list[Span]:
-    """Return the words that have a tag inside and also a digit or one of the tags of formulas."""
+    """Return the words with a tag inside that are formulas: they have a digit, or the tag is `sub` or `sup`."""
     found: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
@@ -142,7 +147,8 @@ def _formulas(block: Block) -> list[Span]:
 class ParsedText:
     """A parsed text. Immutable except for its cache of spellings.
 
-    glossary_hits: terms that the translation will contain. expanded_terms: the terms of each block, by placeholder.
+    glossary_hits: terms that the translation will contain. expanded_terms: for each block, the terms that may be words,
+    by placeholder.
     _spellings: a cache of character spellings by block. All writers share it, so that a long text is scanned once.
     """
 
@@ -255,9 +261,9 @@ class ParsedText:
     def with_term_placeholders(
         self, segment: SourceSegment, only: Collection[GlossaryHit] | None = None
     ) -> SourceSegment:
-        """Return the segment with placeholders for these terms, or all.
+        """Return the segment with placeholders for these terms; None for all.
 
-        The model takes the result if it takes the segment.
+        If the model takes the segment at once, it also takes the result.
         """
         if not segment.terms:
             return segment
@@ -277,10 +283,10 @@ class ParsedText:
     def number_retries(
         self, segment: SourceSegment, translation: SegmentTranslation, fits: Callable[[str], bool]
     ) -> list[SourceSegment]:
-        """Return segments to decode instead of one whose translation changed a number.
+        """Return versions of a segment with placeholders for numbers, to decode if its translation changed a number.
 
-        The first has placeholders for the numbers that the translation lacks, the second for all numbers. Terms are
-        placeholders too. A segment that the model cannot take is left out.
+        The first version has placeholders for the numbers that the translation lacks, the second for all numbers. Terms
+        are placeholders too. A version that the model cannot take at once is left out.
         """
         if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
             return []

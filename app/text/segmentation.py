@@ -1,8 +1,8 @@
 """Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
 A text is split into lines at every line break, tab and other control character. `sentencex` splits lines into
-sentences. Over-long sentences are split at their best place. The text between two spans stays unchanged. It is line
-breaks, indentation, bullets, numbering, runs of spaces, and anything without a letter. If every span is replaced by
+sentences. Over-long sentences are split between clauses, else between words. The text between two spans stays
+unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every span is replaced by
 itself, the result is the text.
 
 Time is linear in the text, or n log n for an over-long sentence.
@@ -81,7 +81,7 @@ class Joined:
 
 
 def sentence_spans(text: str, language: str) -> Iterator[Span]:
-    """Yield the sentences of a text in order, without white space around them and list marks.
+    """Yield the sentences of a text in order, without list marks and surrounding white space.
 
     language: ISO 639-1 code, which selects the abbreviations that do not end a sentence.
     """

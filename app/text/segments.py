@@ -28,7 +28,7 @@ class Fallback(Enum):
     PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately.
     PLACEHOLDER_AT_END: a lost placeholder was appended.
     PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
-    TAGS_UNSURE: inline tags are at the end, or around no word.
+    TAGS_UNSURE: an inline element encloses no word of the translation, or all tags are at the segment's end.
     NUMBERS_CARRIED: the model changed a number, and placeholders replaced numbers in its input.
     LENGTH_SPLIT: the output reached the length limit, and the segment was translated in parts.
     DIGITS_SUPPRESSED: the translation had a number that the text does not have, and the text was translated again
@@ -52,7 +52,7 @@ class SourceSegment(NamedTuple):
     block: the block's index in the text. span: the segment's span in the block.
     is_part: whether it is a part of an over-long sentence. tags: indices of its tags in the block.
     positions: the position in the block of each character of `source`.
-    numbers: placeholders of numbers, with the numbers. terms: glossary terms that are words in `source`.
+    numbers: pairs of a placeholder and its number. terms: glossary terms that are words in `source`.
     """
 
     source: str
@@ -78,7 +78,7 @@ class SegmentTranslation(NamedTuple):
 
     alignment: the alignment of `SourceSegment.source` and `text`. num_appended: how many verbatim spans the model lost
     and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`. They are later mapped to
-    the finished text. keeps_source: whether a part of it is the source, because the model returned no words.
+    the finished text. keeps_source: whether the source replaces a part of it, because the model returned no words.
     """
 
     text: str
@@ -123,7 +123,7 @@ def has_lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> b
 def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
     """Return the parts of `segment.source` between its placeholders, to be translated separately.
 
-    Empty if no placeholder is lost, or if there is an alignment that gives its place.
+    Empty if no placeholder is lost, or if an alignment can place it.
     """
     written, _ = _split_appended(translation)
     if translation.alignment is not None or all(
@@ -243,7 +243,7 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Insert lost spans inside the clause by the alignment, or without an alignment at the clause's end."""
+    """Insert lost spans by the alignment, before the closing mark; without an alignment, append them."""
     fallbacks = [*repaired.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and repaired.alignment is not None and repaired.text.strip():
@@ -259,7 +259,7 @@ def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]
 
 
 def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Insert lost spans before the closing mark, or after it if the source has them there."""
+    """Append lost spans, before the closing mark or, if the source has them there, after it."""
     text = repaired.text
     last = len(text)
     outside = [span for span in lost if clamp_to_clause(source, span, text, last) == last]
@@ -278,9 +278,9 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
 
 
 def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
-    """Return the model's output and the spans and placeholders missing in it, in the order of the source.
+    """Return the model's output, and the verbatim spans and placeholders that it lacks, in the order of the source.
 
-    Placeholders after the closing mark count as missing, unless the source has one there.
+    Placeholders after the closing mark are removed and count as lost, unless the source has one there.
     """
     text, spans = _split_appended(translation)
     if not spans and not segment.placeholders:
@@ -350,7 +350,10 @@ def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]
 
 
 def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
-    """Insert a placeholder at `tag.position`, with spaces as in the source, and with a space between it and a word."""
+    """Insert a placeholder at `tag.position`.
+
+    It gets spaces as in the source, and a space beside a word unless the source has it inside a word.
+    """
     text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     after = place + len(tag.markup)
     left = " " * _needs_space(source[:place][-1:], text[:position][-1:])
@@ -363,11 +366,14 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
     )
 
 
-def _needs_space(before: str, now: str) -> bool:
-    """Whether a space goes between a placeholder and its neighbour `now`. before: the neighbour in the source."""
-    if not now or now.isspace():
+def _needs_space(in_source: str, in_target: str) -> bool:
+    """Whether a space goes between a placeholder and its neighbour in the translation.
+
+    in_source, in_target: the neighbouring character on the same side in the source and in the translation; "" for none.
+    """
+    if not in_target or in_target.isspace():
         return False
-    return before.isspace() or (_is_in_word(now) and not _is_in_word(before))
+    return in_source.isspace() or (_is_in_word(in_target) and not _is_in_word(in_source))
 
 
 def _is_in_word(character: str) -> bool:

@@ -32,12 +32,15 @@ def closing_marks_start(text: str) -> int:
 
 
 def clamp_to_clause(source: str, span: str, text: str, position: int) -> int:
-    """Return a position for a span of the source. It is before the closing mark unless the source has it after one."""
+    """Return the position at which to insert a span of the source, at most `position`.
+
+    It is before the closing mark of the translation, unless the span follows the closing mark of the source.
+    """
     return position if _is_outside(source, span) else min(position, closing_marks_start(text))
 
 
 def _is_outside(source: str, span: str) -> bool:
-    """Whether a span of the source follows its closing mark."""
+    """Whether a span of the source follows the source's closing mark."""
     place = source.find(span)
     if place < 0 or any(map(str.isalnum, source[place + len(span) :])):
         return False

@@ -1,9 +1,9 @@
 """Places the inline tags of a sentence in its translation, by the alignment.
 
-An element takes the run of target words that came from its own words. Its content stays within it. Sibling elements
-stay separate and may change order. The partner of a tag may be in another sentence, or missing. Such a tag separates
-the words before it from the words after it. The tags of well-formed text therefore stay well formed, and every tag
-appears exactly once, unchanged.
+An element encloses the run of target words that is aligned to its own words. Its content stays within it. Sibling
+elements stay separate and may change order. A tag whose partner is in another sentence, or missing, separates the words
+before it from the words after it. The tags of well-formed text therefore stay well formed, and every tag appears
+exactly once, unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_TAGS = 200
 
 
 class TagKind(Enum):
-    """A POINT is markup without text of its sentence: `<img>`, `<x/>`, a comment."""
+    """The kind of a tag. A POINT is markup that encloses no text: `<img>`, `<x/>`, a comment."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -34,7 +34,10 @@ class TagKind(Enum):
 
 @dataclass(frozen=True)
 class Tag:
-    """position: code points of the text before the tag. markup: as written. name: the same as that of its partner."""
+    """An inline tag.
+
+    position: code points of the text before the tag. markup: as written. name: equal for both tags of an element.
+    """
 
     position: int
     markup: str
@@ -72,7 +75,10 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
 
 @dataclass
 class _Element:
-    """Tags that stay together. `items`: elements, and tags without a partner."""
+    """An element or a point, whose tags stay together. start, end: its span in the source, in code points.
+
+    open, close: its tags; None for a point and for the whole sentence. items: its elements, and tags without a partner.
+    """
 
     start: int
     end: int
@@ -131,21 +137,24 @@ class _Placer:
         self.is_sure = True
 
     def fill(self, items: Sequence[_Element | Tag], first: int, last: int) -> None:
-        """Place a parent's content among the words first..last-1, in order."""
-        zone: list[_Element] = []
+        """Place the items of an element among the target words first..last-1.
+
+        Elements do not change places with a tag that has no partner.
+        """
+        siblings: list[_Element] = []
         for item in items:
             if isinstance(item, _Element):
-                zone.append(item)
+                siblings.append(item)
                 continue
             cut = self.aligned.cut(item.position, first, last)
-            self._fill_zone(zone, first, cut)
-            zone = []
+            self._place_siblings(siblings, first, cut)
+            siblings = []
             self._write(item, cut)
             first = cut
-        self._fill_zone(zone, first, last)
+        self._place_siblings(siblings, first, last)
 
-    def _fill_zone(self, elements: Sequence[_Element], first: int, last: int) -> None:
-        """Place sibling elements, which may change order."""
+    def _place_siblings(self, elements: Sequence[_Element], first: int, last: int) -> None:
+        """Place sibling elements among the target words first..last-1. They may change order."""
         occupied: list[tuple[int, int, int]] = []  # first word, gap after the last, index of the element
         points: list[int] = []
         for index, element in enumerate(elements):
@@ -169,7 +178,7 @@ class _Placer:
     def _run(
         self, element: _Element, first: int, last: int, occupied: Sequence[tuple[int, int, int]]
     ) -> tuple[int, int] | None:
-        """Return the best words for an element among those that no sibling has, or None if no word is left."""
+        """Return the run of words for an element, outside of the words of its siblings; None if no word is left."""
         best: tuple[float, int, int] | None = None
         begin = first
         for stop, after in [(start, end) for start, end, _ in sorted(occupied)] + [(last, last)]:
@@ -181,8 +190,10 @@ class _Placer:
         return None if best is None else (best[1], best[2])
 
     def _gap(self, element: _Element, first: int, last: int) -> int:
-        """Return the gap of a point. It is next to the word that the point touches in the source, or else between the
-        words of its neighbours.
+        """Return the gap for a point, or for an element without words.
+
+        It is next to the translation of the word that the point touches in the source. If the point touches none, the
+        gap separates the words from before the point and from after it.
         """
         position = element.start
         for place, is_behind in ((position - 1, True), (position, False)):
@@ -195,6 +206,7 @@ class _Placer:
         return self.aligned.cut(position, first, last)
 
     def _place(self, element: _Element, start: int, end: int) -> None:
+        """Write an element and its content around the target words start..end-1, or into a gap."""
         if start == end:
             for tag in element.tags():
                 self._write(tag, start, is_point=True)

@@ -24,11 +24,12 @@ import sentencepiece
 
 PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
-# The most words in the cache, and characters of the longest one. The cache takes about two megabytes. If larger, it
-# takes more memory. If smaller, encoding takes more time.
+# The most words in the cache, and the most characters of a cached word. The cache takes about two megabytes. If larger,
+# it takes more memory. If smaller, encoding takes more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
-# A ligature, a no-break space between words and a full-width letter.
+# Characters that a normalisation folds: a ligature, a no-break space between words and a full-width letter.
 _FOLDED = "\ufb01a\u00a0a\uff21"
+# A text that two functions must encode to the same ids.
 _PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
 
@@ -101,7 +102,7 @@ class Tokenizer:
         return int(self._processor.piece_to_id(SPACE + word)) != self.unk_id
 
     def text_of(self, identity: int, verbatim_spans: Sequence[str] = ()) -> str:
-        """Return the text of one subword with the space before it. A byte is written by its name, such as <0xE2>."""
+        """Return the text of one subword, with the space before it. A byte has its name as text, such as <0xE2>."""
         piece = str(self._processor.id_to_piece(identity))
         index = ord(piece[0]) - ord(PLACEHOLDER_SYMBOLS[0]) if len(piece) == 1 else -1
         if 0 <= index < len(PLACEHOLDER_SYMBOLS):
@@ -143,8 +144,8 @@ class Tokenizer:
     def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source with these verbatim spans, the end token last.
 
-        A verbatim span of the source becomes its placeholder symbol. Any other one is spelled in bytes. Raises
-        TokenizerError if such an other span has a placeholder symbol, which bytes cannot spell.
+        A verbatim span that the source has becomes its placeholder symbol. Any other run of unknown characters is
+        spelled in bytes. Raises TokenizerError if such a run has a placeholder symbol, which bytes cannot spell.
         """
         remaining = list(enumerate(verbatim_spans))
         parts: list[str] = []

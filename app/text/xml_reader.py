@@ -1,7 +1,7 @@
-"""Reads XML into blocks with expat, which reports the byte offset of everything.
+"""Reads XML into blocks with expat, which reports the byte offset of each event.
 
-A fragment needs no root element. Elements within running text are inline. Elements that have only elements beside them
-are boundaries. The caller may name exceptions. Attributes, comments, CDATA sections, processing instructions,
+A fragment needs no root element. An element is inline if its parent directly contains text. Otherwise it is a boundary
+between blocks. `XmlRules` has exceptions. Attributes, comments, CDATA sections, processing instructions,
 `translate="no"`, the class `notranslate` and elements that the caller names are not translated. Malformed XML and
 entity declarations raise MarkupError with line and column.
 """
@@ -27,8 +27,8 @@ class XmlRules:
     """The caller's rules for element names.
 
     ignored: elements whose content is not translated. splitting: elements that are always boundaries. not_splitting:
-    elements that are never boundaries. is_outlined: whether elements that have only elements beside them are
-    boundaries.
+    elements that are never boundaries. is_outlined: whether other elements are boundaries if their parents directly
+    contain no text.
     """
 
     ignored: frozenset[str] = frozenset()
@@ -39,7 +39,11 @@ class XmlRules:
 
 @dataclass
 class _Event:
-    """kind: `text`, `open`, `close` or `other`. offset: in bytes. parent: index of the enclosing element's event."""
+    """An event of expat.
+
+    kind: `text`, `open`, `close` or `other`. offset: in bytes. parent: index of the enclosing element's event, or -1.
+    is_untouched: whether the element is not translated. has_text: whether the element directly contains text.
+    """
 
     offset: int
     kind: str
@@ -51,7 +55,7 @@ class _Event:
 
 @dataclass
 class _Recorder:
-    """Records expat's events. An element's event knows whether it directly contains text."""
+    """Records expat's events. open: the indices of the enclosing elements' events, outermost first."""
 
     rules: XmlRules
     events: list[_Event] = field(default_factory=list)
@@ -76,7 +80,7 @@ class _Recorder:
         parser.Parse(content, True)
 
     def is_inline(self, event: _Event) -> bool:
-        """Whether a tag or other markup is within a sentence."""
+        """Whether a tag or other markup is inline, so that it does not end a block."""
         if event.kind == "open" and event.name in self.rules.splitting:
             return False
         if event.kind == "open" and (event.name in self.rules.not_splitting or not self.rules.is_outlined):

@@ -1,4 +1,4 @@
-"""Translates and scores texts. This is the layer between the API (texts) and the engine (subword ids)."""
+"""Translates and scores texts: the layer between the API (texts) and the engine (subword ids)."""
 
 from app.text.detection import Ranked
 from app.translator.model_pool import ModelPool, PooledModel, PoolListener

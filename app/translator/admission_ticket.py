@@ -18,7 +18,7 @@ MAX_PROVISIONAL = 8
 
 
 class CachedSentences(Protocol):
-    """What admission needs of the cache of results.
+    """The methods of `CachingSubmitter` that admission calls.
 
     num_provisional: requests admitted past a full queue until `AdmissionTicket.finalize` knows their cost.
     """

@@ -5,9 +5,9 @@ set is neither cached nor shared. Errors and partial results are not cached.
 
 Requests for a sentence that is in flight subscribe to it. Each subscriber keeps its own deadline and can cancel. When
 the last one cancels, the sentence's rows are freed. A new subscriber with a later deadline extends the sentence's
-deadline. It also queues the sentence in its own request's turn, so that a short request does not wait for the turn of
-a long one. A request may subscribe after the engine has dropped the sentence for its deadline. The sentence is then
-submitted again for the subscribers with time left.
+deadline. The engine also queues the sentence for the new subscriber's request, so that a short request does not wait
+for the turn of a long one. A request may subscribe after the engine has dropped the sentence for its deadline. The
+sentence is then submitted again for the subscribers with time left.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.decoding.options import DecodingOptions
-from app.engine.engine import Engine, OnTokens
+from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
+from app.engine.token_deltas import OnTokens
 from app.errors import DeadlineExceeded, ServiceError
 from app.stores.sentence_cache import CacheStats, SentenceCache
 from app.translator.admission_ticket import AdmissionTicket
@@ -36,7 +37,10 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class SubmitterSettings:
-    """cache_bytes: memory for cached results; 0 for no cache. coalesces: whether equal sentences are decoded once."""
+    """Settings of the cache and of coalescing.
+
+    cache_bytes: memory for results; 0 for no cache. coalesces: whether equal sentences in flight are decoded once.
+    """
 
     cache_bytes: int = 0
     coalesces: bool = True
@@ -44,7 +48,10 @@ class SubmitterSettings:
 
 @dataclass(frozen=True)
 class SubmitterStats(CacheStats):
-    """num_coalesced: sentences that subscribed to an equal one. num_in_flight: sentences in the engine now."""
+    """Counts of the cache and of coalescing.
+
+    num_coalesced: sentences that subscribed to an equal one. num_in_flight: submitted sentences without a result.
+    """
 
     num_coalesced: int = 0
     num_in_flight: int = 0

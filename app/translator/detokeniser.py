@@ -1,4 +1,4 @@
-"""Turns the engine's results into translations, with the tokens and scores that the request asks for."""
+"""Turns the engine's results into translations, with the tokens and scores that a request sets."""
 
 from __future__ import annotations
 
@@ -54,16 +54,17 @@ class Detokeniser:
     def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         """Return a segment's translation from the hypotheses of one rank. Rank 0 is the best.
 
-        returns_tokens: whether it has the offsets of all tokens, end tokens included. `app.text` then updates them.
+        returns_tokens: whether the result has the offsets of all tokens, end tokens included. `app.text` updates them
+        when it changes the text.
         """
         translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
-        lacks_digits = any(part.lacks_digits for part in job.parts)
-        if not job.part_fallbacks and not lacks_digits:
+        suppresses_digits = any(part.suppresses_digits for part in job.parts)
+        if not job.part_fallbacks and not suppresses_digits:
             return translations[0]
         joined = translations[0]
         if job.part_fallbacks:
             joined = join_parts(job.segment, [part.span for part in job.parts], translations)
-        fallbacks = job.part_fallbacks + (Fallback.DIGITS_SUPPRESSED,) * lacks_digits
+        fallbacks = job.part_fallbacks + (Fallback.DIGITS_SUPPRESSED,) * suppresses_digits
         return joined._replace(fallbacks=fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
@@ -156,7 +157,10 @@ class Detokeniser:
         finished: FinishedSegment,
         sources: Sequence[Sequence[TextSpan]],
     ) -> SegmentHypothesis:
-        """text: the whole translation of this rank. sources: as for `_tokens`."""
+        """Return one translation of a segment.
+
+        text: the whole text's translation of this rank. sources: as for `_tokens`.
+        """
         hypotheses = [part.hypothesis(rank) for part in job.parts]
         start = finished.target[0]
         segment_text = text[start : finished.target[1]]
@@ -221,8 +225,9 @@ class Detokeniser:
         pieces: Sequence[ScoredSource],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score for each pair. results: one for each pair. Tokens have their positions in the request's
-        translation.
+        """Return one score for each pair. results: one for each pair.
+
+        The spans of tokens are positions in the request's translation.
         """
         scores = []
         for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
@@ -257,7 +262,7 @@ def segment_of(
     hypotheses: Iterable[SegmentHypothesis],
     source_tokens: Iterable[TextSpan],
 ) -> TranslatedSegment:
-    """Return a segment of the answer. parts: all that were decoded for it. hypotheses: the best first."""
+    """Return a segment of the result. parts: all parts that were decoded for it. hypotheses: best first."""
     return TranslatedSegment(
         source=TextSpan(*finished.source),
         target=TextSpan(*finished.target),
@@ -273,7 +278,7 @@ def segment_of(
 def score_of(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
     """Return the engine's score of a segment.
 
-    For several parts it is the sum of their log-probabilities over the length penalty of all their tokens.
+    For several parts it is the sum of their log-probabilities, divided by the length penalty of all their tokens.
     """
     if len(hypotheses) == 1:
         return hypotheses[0].score

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.decoding.options import DecodingOptions
-from app.engine.engine import OnTokens
 from app.engine.sequence import SequenceResult
+from app.engine.token_deltas import OnTokens
 from app.errors import DeadlineExceeded
 
 
@@ -16,7 +16,7 @@ from app.errors import DeadlineExceeded
 class Subscriber:
     """One request's subscription to one sentence.
 
-    future: of the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
+    future: the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
     if the request streams. sentence: set when the subscriber is added to a sentence.
     """
 

@@ -40,7 +40,7 @@ class Phases(NamedTuple):
         return cls(*map(max, zip(*phases, strict=True))) if phases else cls()
 
     def followed_by(self, later: Phases) -> Phases:
-        """Return the sum with a later decoding of the same segment."""
+        """Return the sum of these times and those of a later decoding of the same segment."""
         if self == NO_PHASES:
             return later
         return Phases(*map(sum, zip(self, later, strict=True)))
@@ -51,10 +51,10 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """One sentence for the engine. span: its place in its segment's source. result: None until decoded.
+    """One sentence for the engine: a segment, or a part of one.
 
-    was_wordless: whether an earlier decoding of this part had no letter or digit. lacks_digits: whether the output
-    must have no digit.
+    span: its position in its segment's source. result: None until decoded. was_wordless: whether an earlier output had
+    no letter or digit. suppresses_digits: whether its options forbid all digits.
     """
 
     span: Span
@@ -62,7 +62,7 @@ class Part:
     options: DecodingOptions
     result: SequenceResult | None = None
     was_wordless: bool = False
-    lacks_digits: bool = False
+    suppresses_digits: bool = False
 
     @property
     def is_cached(self) -> bool:
@@ -97,11 +97,11 @@ class Attempt(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentJob:
-    """A segment with its parts. It begins with one part. Only one thread at a time changes it.
+    """The decoding of a segment, in one part at first, later perhaps in several. Only one thread at a time changes it.
 
     prefix: forced beginning of the translation; "" for none.
     part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
-    attempts: decodings so far. candidates: sources with placeholders that are still to be tried.
+    attempts: decodings so far. candidates: versions of the segment with placeholders that are not decoded yet.
     terms_done, numbers_done, digits_done: whether terms, numbers and digits need no further retry.
     best: the accepted translation. phases: engine time of all decodings.
     """
@@ -138,7 +138,7 @@ class SegmentJob:
 
     @property
     def expected_decodings(self) -> int:
-        """Expected number of decodings. Half of the segments with numbers and many with terms are decoded twice."""
+        """Expected number of decodings: 2 with numbers or terms, because many of these are decoded twice; else 1."""
         may_change_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
         return 2 if may_change_numbers or self.segment.terms else 1
 
@@ -154,7 +154,7 @@ class SegmentJob:
 
     @property
     def num_hypotheses(self) -> int:
-        """Return how many hypotheses every part has."""
+        """The number of hypotheses that every part has."""
         return min(len(part.hypotheses) for part in self.parts)
 
     @property

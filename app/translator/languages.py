@@ -11,7 +11,7 @@ from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
 from app.text.language_names import language_name
 
-# Pairs that an error message lists. Larger: messages of a model with many languages become unreadable.
+# The most pairs that an error message lists. If larger, messages of a server with many languages become unreadable.
 MAX_LISTED_PAIRS = 20
 
 
@@ -25,16 +25,16 @@ class ResolvedLanguage:
 
 
 class Languages:
-    """The language pairs of one bundle. Any thread may use it."""
+    """Resolves languages among a set of pairs. Any thread may use it."""
 
     def __init__(self, pairs: Sequence[LanguagePair], detector: LazyDetector | None) -> None:
-        """detector: None: no language is detected."""
+        """detector: None if no language is detected."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._detector = detector
 
     def of_pairs(self, pairs: Sequence[LanguagePair]) -> Languages:
-        """Return other pairs with the same detector."""
+        """Return a resolver among other pairs, with the same detector."""
         return Languages(pairs, self._detector)
 
     def check(self, source: str | None, target: str) -> None:

@@ -1,7 +1,7 @@
 """Decides which models are in memory: loads a model when a request needs it, and unloads the least recently used ones.
 
-The pool loads and unloads through two functions and knows no bundle. Requests for a model that is being loaded share
-that load. Loads wait for memory in the order in which they were asked for.
+The pool calls two functions to load and unload a model, and does not read bundles. Requests for a model that is being
+loaded share that load. Loads get memory in the order in which they begin.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from app.errors import ModelInUse, NotReady
 from app.translator.translator import Translator
 
 T = TypeVar("T")
-# Seconds after a failed load in which requests for the model are refused at once. Longer: a model that is repaired
-# stays away longer. Shorter: a broken model takes more time from the others.
+# Seconds after a failed load in which requests for the model are refused at once. If longer, a repaired model is served
+# later. If shorter, loads of a broken model take more time from the others.
 FAILURE_PAUSE_S = 30.0
-# Seconds after which a request that found no memory should try again.
+# Seconds after which a client should repeat a request that got no memory for its model.
 RETRY_S = 2.0
 
 
@@ -30,12 +30,12 @@ RETRY_S = 2.0
 class PooledModel:
     """A model, loaded or not. The pool alone changes the fields that have defaults.
 
-    num_bytes: estimated memory of the loaded model. load: returns it ready for requests; raises BundleError,
+    num_bytes: estimated memory of the loaded model. load: returns the model ready for requests. Raises BundleError,
         SettingsError, ServiceError.
     translator: None while the model is not loaded. loading: the load that is under way.
     needs_memory: whether that load waits for memory.
     num_users: requests that use the model or wait for it. last_used: larger for a later use.
-    refused_until: seconds of time.monotonic; after a failed load.
+    refused_until: seconds of time.monotonic until which requests are refused after a failed load.
     """
 
     name: str
@@ -50,10 +50,10 @@ class PooledModel:
 
 
 class PoolListener(Protocol):
-    """What the pool reports."""
+    """Receives the pool's reports."""
 
     def model_loaded(self, model: PooledModel, seconds: float) -> None:
-        """A model is loaded. seconds: without the wait for memory."""
+        """A model is loaded. seconds: the time of loading, without the wait for memory."""
 
     def model_unloaded(self, model: PooledModel) -> None:
         """A model's memory is free."""
@@ -110,7 +110,7 @@ class ModelPool:
     async def both_held(
         self, first: PooledModel, last: PooledModel, deadline: float
     ) -> AsyncIterator[tuple[Translator, Translator]]:
-        """As `held`, for two models, or one twice.
+        """As `held`, for two models, which may be the same one.
 
         Requests take turns while one of their models must be loaded. Otherwise two of them could each hold a model and
         wait for the memory of the other.
@@ -135,10 +135,9 @@ class ModelPool:
     async def load(
         self, model: PooledModel, *, may_exceed: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Load a model, if it is not loaded, also after a failure. Raises NotReady, and as `PooledModel.load`.
+        """Load a model if it is not loaded, even soon after a failed load. Raises NotReady, and as `PooledModel.load`.
 
-        may_exceed: go beyond the budget, instead of waiting, while requests use all loaded models. timeout_s: None for
-        no limit.
+        may_exceed: if requests use all loaded models, exceed the budget and do not wait. timeout_s: None for no limit.
         """
         model.num_users += 1
         try:
@@ -183,7 +182,7 @@ class ModelPool:
     async def _load_within(
         self, model: PooledModel, timeout_s: float | None, *, may_exceed: bool = False
     ) -> Translator:
-        """Wait for the load that is under way, or start one. Raises NotReady at the end of the time, and its errors."""
+        """Wait for the load that is under way, or start one. Raises NotReady after timeout_s, and the load's errors."""
         task = self._start(model, may_exceed=may_exceed)
         await asyncio.wait([task], timeout=None if timeout_s is None else max(0.0, timeout_s))
         if not task.done():
@@ -226,7 +225,7 @@ class ModelPool:
                 model.loading = None
 
     async def _reserve(self, num_bytes: int, *, may_exceed: bool) -> None:
-        """Take memory from the budget. Unload idle models until it is enough, and wait while there are none."""
+        """Take memory from the budget. Unload idle models until it suffices; wait while no model is idle."""
         async with self._turn:
             while self._num_bytes + num_bytes > self._max_bytes:
                 idle = [model for model in self._loaded if not model.num_users]
@@ -244,7 +243,7 @@ class ModelPool:
         self._freed.set()
 
     def _release(self, model: PooledModel) -> None:
-        """End a use of a model. A load without waiting requests leaves the queue for memory."""
+        """End a use of a model. A load that waits for memory is cancelled if no request waits for it."""
         model.num_users -= 1
         model.last_used = next(self._uses)
         if not model.num_users:
@@ -254,7 +253,7 @@ class ModelPool:
                 model.loading = None
 
     def _unload_now(self, model: PooledModel) -> asyncio.Task[None]:
-        """Take an idle model from the requests at once, and return the task that ends it and frees its memory."""
+        """Mark an idle model as not loaded at once. Returns the task that ends it and frees its memory."""
         translator, model.translator = model.translator, None
         assert translator is not None
         self._loaded.remove(model)

@@ -1,4 +1,4 @@
-"""What the server calls of a model, loaded or not, and what it knows of the model without loading it."""
+"""The interface of a served model, and the parts of it that need no loaded model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ModelTranslator(ABC):
     def __init__(
         self, manifest: Manifest, limits: Limits, *, executor: Executor, detector: LazyDetector | None
     ) -> None:
-        """limits: of one worker of the model. executor: runs text processing. detector: None: none is detected."""
+        """limits: of one worker of the model. executor: runs text processing. detector: None detects no language."""
         self.manifest = manifest
         self.version = ModelVersion(manifest.name, manifest.version)
         self.limits = limits
@@ -73,32 +73,32 @@ class ModelTranslator(ABC):
 
     @abstractmethod
     def held(self, deadline: float) -> AbstractAsyncContextManager[Translator]:
-        """Return a block that keeps the model in memory, and loads it first if it is not loaded.
+        """Return a context manager that loads the model if necessary, and keeps it in memory until it exits.
 
-        deadline: seconds of time.monotonic. Entering it raises NotReady if the model is not loaded by then.
+        deadline: seconds of time.monotonic. Entering raises NotReady if the model is not loaded by then.
         """
 
     @abstractmethod
     def held_with(
         self, last: ModelTranslator, deadline: float
     ) -> AbstractAsyncContextManager[tuple[Translator, Translator]]:
-        """As `held`, for this model and another one that is loaded in the same way."""
+        """As `held`, for this model and `last`, which must be of the same class."""
 
     @abstractmethod
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
-        """Translate every text, and report to the observer meanwhile; `Translator.translate` says more."""
+        """Translate every text, and report the progress to the observer. See `Translator.translate`."""
 
     @abstractmethod
     async def score(self, request: ScoreRequest) -> ScoreResult:
-        """Score every pair of text and translation; `Translator.score` says more."""
+        """Score every pair of text and translation. See `Translator.score`."""
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
         """Return the most probable languages of each text, with probabilities, in descending order.
 
-        At most MAX_DETECTED a text, served or not; none for a text without letters. Raises InvalidRequest where
-        detection is switched off.
+        A text has at most MAX_DETECTED languages, served or not; none if it has no letters. Raises InvalidRequest if
+        the server has no detector.
         """
         self.languages.check_detector()
         await self.languages.wait_for_detector()
@@ -107,8 +107,8 @@ class ModelTranslator(ABC):
     async def source_of(self, text: str, target: str) -> str:
         """Return the language to translate a text from, or the target language if the text needs no translation.
 
-        Raises UnsupportedLanguages if the text is certainly in an unsupported language, InvalidRequest where detection
-        is switched off.
+        Raises UnsupportedLanguages if the text is certainly in an unsupported language. Raises InvalidRequest if the
+        server has no detector.
         """
         self.languages.check(None, target)
         await self.languages.wait_for_detector()

@@ -35,7 +35,7 @@ from app.translator.translator import all_of
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that takes requests. precision: the precision of its variant. path: the folder of its bundle, if any."""
+    """A model that takes requests. precision: of the served variant. path: the folder of its bundle, if any."""
 
     translator: ModelTranslator
     precision: str
@@ -85,7 +85,7 @@ class Models:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Models]:
-        """The scope of a request that uses these models; their engines must run until it ends."""
+        """The scope of a request that uses these models. Their engines must run until no scope is open."""
         self._num_holders += 1
         try:
             yield self
@@ -101,7 +101,7 @@ class Models:
             await self._released.wait()
 
     def health(self) -> Health:
-        """Return the health of the engines of all loaded models together."""
+        """Return the joint health of the engines of all loaded models."""
         return Health.joint([health for model in self if (health := model.translator.health()) is not None])
 
     def named(self, name: str) -> ServedModel | None:
@@ -111,7 +111,7 @@ class Models:
     def likely(self, source: str | None, target: str, name: str | None = None) -> ModelTranslator:
         """Return the model that translates these languages, or the default one if there is none.
 
-        For a pivoted pair it is the model that writes the translation.
+        For a pivoted pair it is the second model, which writes the translation.
         source: None for any language. name: the model's name; None for the first model of the pair.
         """
         if name is not None and name in self._by_name:
@@ -134,7 +134,7 @@ class Models:
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """Score every pair, as `Translator.score` does, with the pairs of all models.
 
-        Raises UnsupportedLanguages for a pivoted pair, too: no model has the probability of its translations.
+        Also raises UnsupportedLanguages for a pivoted pair, because no model has the probabilities of its translations.
         """
         pivoted = self.pivoted.get((request.source, request.target))
         if pivoted is not None and request.model is None:
@@ -198,21 +198,21 @@ class Models:
         if request.source is not None or request.model is not None:
             return await self._translator_of(request).translate(request)
         languages = await self._resolve(request)
-        shares: dict[tuple[PairTranslator, str], list[int]] = {}
+        groups: dict[tuple[PairTranslator, str], list[int]] = {}  # indices of texts
         for index, language in enumerate(languages):
             if language.pair is not None:
                 key = (self._of_pair(language.source, request.target), language.source)
-                shares.setdefault(key, []).append(index)
-        translators = {translator for translator, _ in shares} or {self.likely(None, request.target)}
+                groups.setdefault(key, []).append(index)
+        translators = {translator for translator, _ in groups} or {self.likely(None, request.target)}
         if len(translators) == 1 and isinstance(translator := translators.pop(), ModelTranslator):
             return await translator.translate(request)
         results = await all_of(
             [
-                translator.translate(_share(request, source, indices))
-                for (translator, source), indices in shares.items()
+                translator.translate(_subrequest(request, source, indices))
+                for (translator, source), indices in groups.items()
             ]
         )
-        return _joined(request, languages, list(shares.values()), results)
+        return _joined(request, languages, list(groups.values()), results)
 
     async def _resolve(self, request: TranslationRequest) -> list[ResolvedLanguage]:
         """Detect the language of each text. Raises InvalidRequest, UnsupportedLanguages."""
@@ -229,8 +229,8 @@ class Models:
         return await self.default.off_loop(resolve)
 
 
-def _share(request: TranslationRequest, source: str, indices: Sequence[int]) -> TranslationRequest:
-    """Return a request for some of the texts, which are in one language."""
+def _subrequest(request: TranslationRequest, source: str, indices: Sequence[int]) -> TranslationRequest:
+    """Return a request for the texts at these indices. source: the language of these texts."""
     prefixes = request.target_prefixes
     return request._replace(
         texts=tuple(request.texts[index] for index in indices),
@@ -242,16 +242,19 @@ def _share(request: TranslationRequest, source: str, indices: Sequence[int]) -> 
 def _joined(
     request: TranslationRequest,
     languages: Sequence[ResolvedLanguage],
-    shares: Sequence[Sequence[int]],
+    groups: Sequence[Sequence[int]],
     results: Sequence[TranslationResult],
 ) -> TranslationResult:
-    """Return the results of all shares as one. A text without a share is unchanged. Each time is the longest one."""
+    """Return one result from a result for each group of texts. Each timing is the longest one.
+
+    groups: indices of texts. A text in no group is returned unchanged.
+    """
     num_hypotheses = request.options.num_hypotheses if request.options else 1
     found = [
         Translation(text, (text,) * num_hypotheses, (), language.source, language.confidence)
         for text, language in zip(request.texts, languages, strict=True)
     ]
-    for indices, result in zip(shares, results, strict=True):
+    for indices, result in zip(groups, results, strict=True):
         for index, translation in zip(indices, result.translations, strict=True):
             found[index] = translation._replace(confidence=languages[index].confidence)
     return TranslationResult(

@@ -1,4 +1,4 @@
-"""The interface that receives a translation while it is made."""
+"""The interface of an object that receives a translation in pieces, for a stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Observer(Protocol):
     """
 
     def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
-        """Called once, before decoding. texts: the span of each segment in its text, by text."""
+        """Called once, before decoding. texts: for each text the spans of its segments."""
 
     def delta(self, text_index: int, segment_index: int, text: str) -> None:
-        """Text was appended to the segment's translation. Only for greedy searches."""
+        """Called when `text` is appended to the segment's translation so far. Only for greedy searches."""
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
         """Called when `text` replaces the segment's translation so far."""

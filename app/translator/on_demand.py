@@ -35,7 +35,7 @@ class OnDemandTranslator(ModelTranslator):
         pool: ModelPool,
         model: PooledModel,
     ) -> None:
-        """limits: those of the model's workers, which the manifest and the settings give."""
+        """limits: of one worker of the model, computed from the manifest and the settings."""
         super().__init__(manifest, limits, executor=executor, detector=detector)
         self.model = model
         self._pool = pool
@@ -64,7 +64,7 @@ class OnDemandTranslator(ModelTranslator):
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """As `ModelTranslator.translate`."""
-        self.languages.check(request.source, request.target)  # so that no model is loaded for an error
+        self.languages.check(request.source, request.target)  # an invalid request loads no model
         return await self._with_model(request.deadline, lambda model: model.translate(request, observer))
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
@@ -73,7 +73,7 @@ class OnDemandTranslator(ModelTranslator):
         return await self._with_model(request.deadline, lambda model: model.score(request))
 
     async def _with_model(self, deadline: float, work: Callable[[Translator], Awaitable[Result]]) -> Result:
-        """Hold the model during `work`. The result's timings have the wait for the model."""
+        """Return the result of `work` with the loaded model. Its timings include the wait for loading."""
         needs_load, started = not self.is_loaded, time.monotonic()
         async with self.held(deadline) as translator:
             load_s = time.monotonic() - started if needs_load else 0.0

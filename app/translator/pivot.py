@@ -4,8 +4,8 @@ A text is parsed and split once, in its source language. Each segment is transla
 retries and repairs of that model, so that the pivot's text has every placeholder once. That text is the source of the
 second model, as one sentence. `pivot_results` then joins both halves, so that the answer refers to the caller's text.
 
-Glossary terms are placeholders in both halves. The options of the request apply to the second half. The first half
-takes those that say how to search, not those that say what to return.
+Glossary terms are placeholders in both halves. The request's options apply to the second half. Of these, only
+SEARCH_OPTIONS apply to the first half.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from app.translator.planning import PreparedRequest
 from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
 from app.translator.translator import Translator, all_of, timings_of
 
-# Options that say how to search, which the first model takes too. It takes them only where they differ from the second
-# model's defaults, because each model has its own.
+# Options that say how to search. The first model takes a request's value too, if it differs from the second model's
+# default. Otherwise the first model uses its own default.
 SEARCH_OPTIONS = (
     "beam_size",
     "patience",
@@ -49,7 +49,7 @@ SEARCH_OPTIONS = (
 
 @dataclass(frozen=True)
 class Leg:
-    """One half of the way: a model, and the request for it."""
+    """One half of a pivoted translation: a model, and the request for it."""
 
     translator: Translator
     prepared: PreparedRequest
@@ -61,7 +61,7 @@ class Leg:
                 self.translator.retry_policy.retry_or_accept(self.prepared, job)
 
     async def decode(self, jobs: Sequence[SegmentJob], live: LiveSegment | None = None) -> float:
-        """Decode jobs until each has its translation. Returns the seconds of work on texts.
+        """Decode jobs until each has its translation. Returns the seconds of detokenising and planning retries.
 
         live: receives the tokens of the only part of a single job.
         """
@@ -78,7 +78,7 @@ class Leg:
 
 
 class PivotPlan(NamedTuple):
-    """The segments of a request, and both halves of the way."""
+    """The segments of a request, and both halves of their translation."""
 
     texts: tuple[PivotTextPlan, ...]
     first: Leg
@@ -96,7 +96,10 @@ class PivotTranslator:
     def __init__(
         self, first: Translator, last: Translator, *, languages: Languages, pivot: LanguagePair
     ) -> None:
-        """first, last: the models into the pivot and out of it. languages: of the whole pair. pivot: of `last`."""
+        """first, last: the models into the pivot language and out of it.
+
+        languages: resolves languages among the caller's pair. pivot: the pair of `last`.
+        """
         self._first = first
         self._last = last
         self._pivot = pivot.source
@@ -141,7 +144,7 @@ class PivotTranslator:
         return self._result(plan, translations, tokenise_s, text_s)
 
     def _first_request(self, request: TranslationRequest) -> TranslationRequest:
-        """Return the request for the first model. It has the languages of the whole way."""
+        """Return the request for the first model. Its languages are those of the caller's pair."""
         options = request.options
         if options is not None:
             defaults = self._last.default_options
@@ -226,13 +229,13 @@ class PivotTranslator:
         return last
 
     async def _run(self, plan: PivotPlan, work: Callable[[], None]) -> float:
-        """Run `work`, as `Translator.run` does. Returns its seconds."""
+        """Run `work`, as `Translator.run` does. Returns how many seconds it took."""
         started = time.monotonic()
         await self._last.run(plan.last.prepared.request, work)
         return time.monotonic() - started
 
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
-        """Decode each segment by itself, and report each when it is final. Returns the longest work on texts, in s."""
+        """Decode each segment by itself, and report each when it is final. Returns the longest `_stream_segment`."""
         seconds = await all_of(
             [
                 self._stream_segment(plan, job, observer, (text_index, segment_index))
@@ -245,10 +248,13 @@ class PivotTranslator:
     async def _stream_segment(
         self, plan: PivotPlan, job: PivotJob, observer: Observer, indices: tuple[int, int]
     ) -> float:
-        """Decode one segment. indices: of the text, and of the segment in it."""
+        """Decode one segment. Returns the seconds of work on its text, without decoding.
+
+        indices: of the text, and of the segment in it.
+        """
         text_s = await plan.first.decode([job.first])
         text_s += await self._run(plan, lambda: self._begin_last(plan, [job]))
-        first, last = job.finished
+        first, last = job.halves
 
         def show(text: str) -> str:
             return job.parsed_text.preview(first.segment, text)
@@ -265,7 +271,7 @@ class PivotTranslator:
         jobs = plan.jobs
         return TranslationResult(
             source_tokens=sum(len(part.encoded.ids) for job in jobs for part in job.first.parts),
-            target_tokens=sum(job.finished[1].num_target_tokens for job in jobs),
+            target_tokens=sum(job.halves[1].num_target_tokens for job in jobs),
             num_sentences=len(jobs),
             num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
             timings=timings_of(Phases.slowest([job.phases for job in jobs]), tokenise_s, text_s),
@@ -302,7 +308,7 @@ class PivotedPair:
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """Translate every text, as `PivotTranslator.translate` does. Loads the models that are not loaded."""
-        self._languages.check(request.source, request.target)  # so that no model is loaded for an error
+        self._languages.check(request.source, request.target)  # an invalid request loads no model
         needs_load = not (self._first.is_loaded and self.last.is_loaded)
         started = time.monotonic()
         async with self._first.held_with(self.last, request.deadline) as (first, last):
@@ -314,7 +320,7 @@ class PivotedPair:
         return replace(result, models=self.versions)
 
 
-# Whatever translates a pair of languages.
+# An object that translates a language pair.
 PairTranslator = ModelTranslator | PivotedPair
 
 

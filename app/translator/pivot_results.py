@@ -1,8 +1,9 @@
 """Joins the two halves of a pivoted translation, so that the answer refers to the caller's text.
 
-The attention from the target to the source is the matrix product of both models' attention. In between, a matrix maps
-the second model's source subwords to the first model's target subwords, by the characters that they share. A subword
-that shares none, such as an end token, is mapped to the end token of the first model's translation.
+The attention from the target to the source is a product of three matrices: the second model's attention, a mapping, and
+the first model's attention. The mapping takes the second model's source subwords to the first model's target subwords,
+by the characters that they share. A subword that shares none, such as an end token, is mapped to the end token of the
+first model's translation.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class PivotJob:
-    """A segment on its way through both models.
+    """The translation of a segment through both models.
 
-    parsed_text: of the whole way. pivot_text: the same text with the pivot as its source language.
-    first: into the pivot. last: out of it; None until `first` has its translation. prefix: forced beginning of the
-    translation; "" for none.
+    parsed_text: the text, with the caller's languages. pivot_text: the same text with the pivot as its source language.
+    first: the job into the pivot. last: the job out of it; None until `first` has its translation.
+    prefix: forced beginning of the translation; "" for none.
     """
 
     parsed_text: ParsedText
@@ -59,8 +60,8 @@ class PivotJob:
     last: SegmentJob | None = None
 
     @property
-    def finished(self) -> tuple[SegmentJob, SegmentJob]:
-        """Return both halves. Requires the first translation."""
+    def halves(self) -> tuple[SegmentJob, SegmentJob]:
+        """Return both jobs. Requires `last`."""
         assert self.last is not None
         return self.first, self.last
 
@@ -72,7 +73,7 @@ class PivotJob:
     @property
     def phases(self) -> Phases:
         """Return the engine time of both halves together."""
-        first, last = self.finished
+        first, last = self.halves
         return first.phases.followed_by(last.phases)
 
 
@@ -84,10 +85,11 @@ class PivotTextPlan(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """The attention of one model for one segment. Offsets are in the segment's source and in its repaired translation.
+    """The attention of one model for one segment.
 
-    source: of each source subword. target: of each target subword and of the end of each part.
-    weights: (num_targets, num_sources). The row of an end without end token is 0.
+    source: the offsets of each source subword in the segment's source.
+    target: the offsets of each target subword, and of the end of each part, in the repaired translation.
+    weights: (num_targets, num_sources). If a part's output has no end token, the row of the part's end is 0.
     """
 
     source: tuple[Offsets, ...]
@@ -99,16 +101,16 @@ class Attention(NamedTuple):
 
         Each row sums to 1, or to 0 if it has no weight at all.
         """
-        steps = _shares(self.source, first.target)
-        steps[steps.sum(axis=1) == 0, -1] = 1.0
-        weights = self.weights @ _normalised(steps) @ first.weights
+        mapping = _shared_characters(self.source, first.target)
+        mapping[mapping.sum(axis=1) == 0, -1] = 1.0
+        weights = self.weights @ _normalised(mapping) @ first.weights
         return Attention(first.source, self.target, _normalised(weights))
 
 
 class JoinedSegment(NamedTuple):
     """The translation of a segment from the caller's text into the target.
 
-    hypotheses: of the second model, one for each part. attention: None unless both models return it.
+    hypotheses: those of the second model, one for each part. attention: None unless both models return it.
     """
 
     translation: SegmentTranslation
@@ -141,7 +143,7 @@ class PivotDetokeniser:
         for index, job in enumerate(jobs):
             hypotheses = [
                 self._hypothesis(request, job, joined[index], finished.segments[index], finished.text)
-                for joined, finished in zip(ranked, whole[: job.finished[1].num_hypotheses], strict=False)
+                for joined, finished in zip(ranked, whole[: job.halves[1].num_hypotheses], strict=False)
             ]
             spans = _source_spans(request, job, ranked[0][index]) if request.attention else []
             segments.append(segment_of(job.parts, whole[0].segments[index], hypotheses, spans))
@@ -170,7 +172,7 @@ class PivotDetokeniser:
 
         returns_tokens: whether the translation has the offsets of all target subwords.
         """
-        first, last = job.finished
+        first, last = job.halves
         is_aligned = _is_aligned(first, 0) and _is_aligned(last, rank)
         translation = self._last.segment(last, rank, returns_tokens=returns_tokens or is_aligned)
         repaired = repair(last.segment, translation)
@@ -203,12 +205,15 @@ class PivotDetokeniser:
         finished: FinishedSegment,
         text: str,
     ) -> SegmentHypothesis:
-        """text: the whole translation of this rank. The score and the tokens are those of the second model."""
+        """Return one translation of a segment, with the second model's score and tokens.
+
+        text: the whole text's translation of this rank.
+        """
         segment_text = text[finished.target[0] : finished.target[1]]
         return SegmentHypothesis(
             segment_text,
             sum(each.log_probability for each in joined.hypotheses),
-            score_of(job.finished[1], joined.hypotheses),
+            score_of(job.halves[1], joined.hypotheses),
             _reason(job, joined, keeps_source=finished.keeps_source),
             self._tokens(request, job, joined, finished, segment_text) if request.returns_tokens else (),
         )
@@ -228,7 +233,7 @@ class PivotDetokeniser:
         columns = SourceColumns(0, len(sources)) if request.attention else None
         tokens: list[Token] = []
         begin = 0
-        for part, hypothesis in zip(job.finished[1].parts, joined.hypotheses, strict=True):
+        for part, hypothesis in zip(job.halves[1].parts, joined.hypotheses, strict=True):
             end = begin + len(hypothesis.ids) + 1
             shown = [job.parsed_text.preview(job.first.segment, run) for run in part.encoded.verbatim_spans]
             rows = joined.attention.weights[begin:end].tolist() if sources and joined.attention else ()
@@ -251,8 +256,8 @@ def _source_spans(request: TranslationRequest, job: PivotJob, joined: JoinedSegm
 
 
 def _reason(job: PivotJob, joined: JoinedSegment, *, keeps_source: bool) -> FinishReason:
-    """Return why a translation ends: the first reason of either half that is not STOP."""
-    first, last = job.finished
+    """Return the joint finish reason of both halves; see `joint_reason`."""
+    first, last = job.halves
     return joint_reason(
         [*(part.hypothesis(0) for part in first.parts), *joined.hypotheses],
         keeps_source=keeps_source,
@@ -296,10 +301,10 @@ def _attention(detokeniser: Detokeniser, job: SegmentJob, rank: int, repaired: R
     return Attention(tuple(source), tuple(repaired.token_offsets), weights)
 
 
-def _shares(columns: Sequence[Offsets], rows: Sequence[Offsets]) -> Floats:
-    """Return how many characters two lists of spans of one text share: (len(columns), len(rows))."""
-    one = np.array(columns, np.float64).reshape(-1, 1, 2)
-    other = np.array(rows, np.float64).reshape(1, -1, 2)
+def _shared_characters(spans: Sequence[Offsets], others: Sequence[Offsets]) -> Floats:
+    """Return how many characters each span shares with each other span of the same text: (len(spans), len(others))."""
+    one = np.array(spans, np.float64).reshape(-1, 1, 2)
+    other = np.array(others, np.float64).reshape(1, -1, 2)
     shared: Floats = np.minimum(one[..., 1], other[..., 1]) - np.maximum(one[..., 0], other[..., 0])
     return np.maximum(shared, 0.0)
 

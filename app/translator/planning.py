@@ -85,7 +85,7 @@ class Planner:
     def plan(self, request: TranslationRequest, whole: TranslationRequest | None = None) -> RequestPlan:
         """Parse, split and tokenise the texts of a request.
 
-        whole: the request whose samples and tokens are counted; None for `request`.
+        whole: the request whose samples and tokens count towards the limits; None for `request`.
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
         unknown glossary, forced text outside the vocabulary).
         """
@@ -140,7 +140,7 @@ class Planner:
         return Part(span, encoded, options)
 
     def encode(self, source: str, language: ResolvedLanguage) -> Encoded | None:
-        """Return the subwords of a part, or None if the model cannot take it at once."""
+        """Return the subwords of a part, or None if it is too long for the model or its language has no pair."""
         return None if language.pair is None else self._encoder.encode(source, language.pair)
 
     def options(
@@ -153,9 +153,10 @@ class Planner:
     ) -> DecodingOptions:
         """Return the decoding options of one sentence: the request's, or the model's defaults.
 
-        num_source_tokens: its subwords, end token included. num_forced: subwords of its target prefix. num_splits: how
-        often its segment was halved. The default length limit is at least the forced prefix and the request's minimum
-        length. The parts of a segment share its extra length, but each may have LIKELY_RATIO times its source.
+        num_source_tokens: subwords of its source, end token included. num_forced: subwords of its target prefix.
+        num_splits: how often its segment was halved. If the request sets no length limit, the limit is the source's
+        length and an extra length. It is at least the forced prefix and the request's minimum length. Each halving
+        halves the extra length, but a part may always have LIKELY_RATIO times the length of its source.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:
@@ -284,7 +285,7 @@ class Planner:
         job.part_fallbacks, job.num_splits = (), 0
 
     def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
-        """Return a predicate that tells whether the model takes a source. It stores the subwords in `encoded`."""
+        """Return a function that tells whether the model takes a source. It stores the subwords in `encoded`."""
 
         def fits(source: str) -> bool:
             tokens = self._encoder.encode(source, pair)
@@ -305,7 +306,7 @@ class Planner:
 
 
 def parse_source(request: TranslationRequest, index: int, glossary: Glossary | None = None) -> ParsedText:
-    """Return a text of the request, parsed. Raises InvalidRequest for malformed XML."""
+    """Parse the text at this index of a request. Raises InvalidRequest for malformed XML."""
     options = ParseOptions(
         source_language=request.source or "",
         target_language=request.target,

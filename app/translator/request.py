@@ -1,4 +1,4 @@
-"""The types of the translator's requests and results. No text is parsed here."""
+"""The types of the translator's requests and results."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class TranslationRequest(NamedTuple):
 
     source: None to detect it for each text. A text that is certainly in the target language is then returned unchanged.
     text_format, splitting, xml: the format of the texts, and where their sentences end.
-    glossary, glossary_id, terms: a compiled glossary, the id of a stored one, or terms of this request; at most one.
+    glossary, glossary_id, terms: a compiled glossary, the id of a stored glossary, or terms; at most one of the three.
     deadline: seconds of time.monotonic. caller: owner of the stored glossaries.
-    share: key by which the engine is shared fairly; empty for the caller.
-    options: decoding options; None for the model's defaults. `suppress` and `target_prefixes` set its
-        suppress_sequences and target_prefix.
+    share: key of fair queueing in the engine; empty to use `caller`.
+    options: decoding options; None for the model's defaults. The translator sets their suppress_sequences and
+        target_prefix from `suppress` and `target_prefixes`.
     extra_target_length: how many subwords more than its source a translation may have. If None, only
         options.max_target_length limits it.
     suppress: words and phrases that no translation contains, in the subwords that they are usually split into.
-    target_prefixes: forced beginning of each text's translation, "" for none; empty for none of all.
+    target_prefixes: forced beginning of each text's translation, "" for none; an empty tuple if no text has one.
     token_scores: whether tokens are returned. options.num_alternatives and options.alignment return them too.
     attention: whether each token has its weight for every source subword. It needs options.alignment.
     model: the name of the model that translates; None for the first one of the language pair.
-    pivot: whether a pair that no model has may be translated through another language, if the server does that.
+    pivot: whether a pair without a model may be translated through a pivot language of the server.
     """
 
     texts: tuple[str, ...]
@@ -124,11 +124,11 @@ class Token:
     """One subword of a translation.
 
     text: its characters; None for the end token.
-    target: the place of the characters in the translation. It is empty for the end token. If a character is spelled in
-        bytes, it is empty for all bytes but the last.
+    target: the span of the characters in the translation; empty for the end token. If a character is spelled in bytes,
+        the last byte has its span, and the spans of the other bytes are empty.
     log_probability: natural logarithm. alternatives: best first; empty if not requested.
     source: the span in the caller's text of the source subword with the largest attention weight.
-    attention: that weight, 0 to 1. It and `source` are None for the end token, and if not requested.
+    attention: that weight, 0 to 1. Both `source` and `attention` are None for the end token and if not requested.
     weights: the weight of each of the segment's source subwords, rounded to 4 digits; empty for the end token, and if
         not requested.
     """
@@ -157,14 +157,14 @@ class SegmentHypothesis(NamedTuple):
 
 
 class TranslatedSegment(NamedTuple):
-    """A sentence, or a part of one that is too long for the model.
+    """A sentence, or a part of a sentence that is too long for the model.
 
-    source, target: its place in the text and in the translation.
-    has_looped: whether the loop guard had it decoded again. is_part: whether it is a part of a sentence.
+    source, target: its spans in the text and in the translation. hypotheses: best first.
+    has_looped: whether the loop guard repeated its decoding. is_part: whether it is a part of a sentence.
     fallbacks: repairs that its translation needed. changed_numbers: numbers that the translation lacks or adds.
-    source_tokens: the spans in the caller's text of the source subwords to which the tokens' weights belong; empty if
-        not requested. The span of an end token is empty. So are the spans of all bytes but one of a character that is
-        spelled in bytes.
+    source_tokens: the spans of the source subwords in the caller's text, in the order of the tokens' weights; empty if
+        not requested. An end token has an empty span. If a character is spelled in bytes, one byte has its span, and
+        the spans of the other bytes are empty.
     """
 
     source: TextSpan
@@ -184,7 +184,7 @@ class Translation(NamedTuple):
     source: the requested or detected language; the target language if the text was returned unchanged.
     confidence: confidence of the detection, 0 to 1; 1 for a requested source.
     glossary_hits: terms of the glossary, with spans in the caller's text.
-    pivot: the language through which the text was translated; None for a model of the pair.
+    pivot: the language through which the text was translated; None if a model has the pair.
     """
 
     text: str
@@ -197,9 +197,9 @@ class Translation(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Milliseconds in each phase. For sentences that were decoded in parallel, those of the slowest count.
+    """Milliseconds in each phase. Of sentences that were decoded in parallel, the slowest one counts.
 
-    load: from the request's need of its model until the model was loaded; 0 if it was loaded already.
+    load: the request's wait for the loading of its model; 0 if the model was loaded already.
     """
 
     tokenise: float
@@ -226,11 +226,10 @@ class ModelVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class Usage:
-    """Work done for a request. Tokens are subwords, end tokens included. Of a translation only the best hypothesis
-    counts.
+    """Work done for a request. Tokens are subwords, end tokens included. Only best hypotheses count.
 
     num_cached: sentences, or parts of sentences, that were decoded for an earlier request. model: the model that did
-    the work; with several models, that of the first text.
+    the work; if there are several, the model of the first text.
     """
 
     source_tokens: int
@@ -257,7 +256,7 @@ class PairScore:
     """The model's probability of a translation.
 
     log_probability: natural logarithm, summed over `num_tokens` subwords, end token included.
-    score: computed like the score of a hypothesis. tokens, source_tokens: empty if not requested.
+    score: as in `SegmentHypothesis`. tokens, source_tokens: empty if not requested.
     """
 
     log_probability: float

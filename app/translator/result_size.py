@@ -22,9 +22,8 @@ def _size_of_hypothesis(hypothesis: Hypothesis) -> int:
     num_tuples = 3
     for alternatives in hypothesis.alternatives:
         num_tuples += 1 + len(alternatives)
-        num_numbers += (
-            2 * len(alternatives) + len(alternatives) // 2
-        )  # and 16 bytes of references in a pair's tuple
+        # Two numbers for each alternative, and half a number's bytes for the two references in its tuple.
+        num_numbers += 2 * len(alternatives) + len(alternatives) // 2
     for weights in hypothesis.alignment:
         num_tuples += 1
         num_numbers += len(weights)

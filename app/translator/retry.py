@@ -8,7 +8,7 @@
   returns no attention, the parts around the placeholders are decoded separately.
 
 Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
-several times slower. All of this runs off the event loop.
+several times slower. The functions here run off the event loop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
 
-# Halvings of a segment, so at most 16 parts. If larger, a segment whose output never ends is decoded more often. If
-# smaller, the translation of a long segment may stay cut off.
+# The most halvings of a segment. Four give at most 16 parts. If larger, a segment whose output never ends is decoded
+# more often. If smaller, the translation of a long segment may stay cut off.
 MAX_SPLITS = 4
 
 
@@ -70,7 +70,7 @@ class RetryPolicy:
         return True
 
     def _halve(self, prepared: PreparedRequest, job: SegmentJob, part: Part) -> list[Part]:
-        """Return both halves of a part that reached the limit. Empty for other parts and for single characters."""
+        """Return the halves of a part that reached the length limit; empty for other parts and single characters."""
         if part.hypothesis(0).finish_reason is not FinishReason.LENGTH or part.span.end - part.span.start < 2:
             return []
         source = job.segment.source
@@ -106,13 +106,14 @@ class RetryPolicy:
                 self._detokeniser.segment(job, rank, returns_tokens=False)
                 for rank in range(1, num_hypotheses)
             )
-            is_whole = not missing and not any(
+            has_all_terms = not missing and not any(
                 job.parsed_text.missing_terms(job.segment, each.text) for each in others
             )
-            if is_whole:
+            if has_all_terms:
                 job.terms_done = True
                 return False
-            self._queue_candidates(job, [*[missing] * (num_hypotheses == 1), job.segment.terms])
+            choices = [missing, job.segment.terms] if num_hypotheses == 1 else [job.segment.terms]
+            self._queue_candidates(job, choices)
             if num_hypotheses > 1 and job.candidates:
                 job.terms_done = True
                 return self._start_next(prepared, job)
@@ -155,7 +156,7 @@ class RetryPolicy:
             return False
         digits = self._detokeniser.digit_ids
         job.parts = [
-            replace(part, options=_suppressing(part.options, digits), result=None, lacks_digits=True)
+            replace(part, options=_suppressing(part.options, digits), result=None, suppresses_digits=True)
             for part in job.parts
         ]
         return True
@@ -166,7 +167,10 @@ class RetryPolicy:
         job: SegmentJob,
         faults: Callable[[SegmentJob, Attempt], tuple[int, int]],
     ) -> bool:
-        """Store the attempt. If it has faults and a candidate is left, start that candidate, else choose the best."""
+        """Store the attempt. If it has faults, start the next candidate if one is left, else choose the best attempt.
+
+        faults: counts an attempt's faults, the most important first. Returns whether a candidate was started.
+        """
         job.attempts.append(job.as_attempt())
         if job.candidates and any(faults(job, job.attempts[-1])):
             return self._start_next(prepared, job)
@@ -174,6 +178,7 @@ class RetryPolicy:
         return False
 
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
+        """Make the next candidate the job's segment, to be decoded. Returns True."""
         job.segment, tokens = job.candidates.pop(0)
         self._planner.begin(prepared, job, tokens)
         return True

@@ -1,4 +1,4 @@
-"""Splits a request for several samples of a sentence into one search each, and joins their results."""
+"""Splits the decoding of several samples of a sentence into one search for each sample, and joins the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.engine.sequence import SequenceResult
 
 
 def num_samples(options: DecodingOptions | None) -> int:
-    """Return the number of searches of a sentence: its samples, or 1 without sampling."""
+    """Return the number of searches of a sentence: the number of its samples, or 1 without sampling."""
     return 1 if options is None or options.sampling is None else options.num_hypotheses
 
 
@@ -25,8 +25,9 @@ def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
 
 
 def join_samples(results: Sequence[SequenceResult]) -> SequenceResult:
-    """Return one result with all samples, in the order of their seeds. Its times are the longest ones, because samples
-    are decoded in parallel.
+    """Return one result with all samples, in the order of their seeds.
+
+    Each of its times is the longest one, because samples are decoded in parallel.
     """
     if len(results) == 1:
         return results[0]

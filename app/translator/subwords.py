@@ -41,7 +41,7 @@ class SubwordEncoder:
 
     @property
     def ends_source(self) -> bool:
-        """Whether the model's sources have an end token."""
+        """Whether the model's sources end with an end token."""
         return self._tokenizer.ends_source
 
     def is_word(self, word: str) -> bool:
@@ -79,7 +79,10 @@ class SubwordEncoder:
 
 
 def stripped_span(field: str, index: int, text: str) -> Span:
-    """Return the span without white space at its ends. Raises InvalidRequest for a blank text."""
+    """Return the span of a text without white space at its ends. Raises InvalidRequest if the text is blank.
+
+    field, index: the text's position in the request, for the error.
+    """
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if start >= end:
         raise InvalidRequest(f"{field}[{index}] must not be blank", field=f"{field}[{index}]")

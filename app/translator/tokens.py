@@ -12,12 +12,15 @@ from app.text.segmentation import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
-# Decimal digits of an attention weight. If more than float32 has, the response is longer without more information.
+# Decimal digits of an attention weight. More make responses longer; fewer make the weights less exact.
 NUM_DIGITS = 4
 
 
 class SourceColumns(NamedTuple):
-    """The columns of a part's source subwords among those of its segment. width: columns of the whole segment."""
+    """The position of a part's source subwords among those of its segment, as columns of the attention weights.
+
+    start: the first column of the part. width: the number of columns of the whole segment.
+    """
 
     start: int
     width: int
@@ -39,7 +42,7 @@ class TokenBuilder:
         columns: None if no weights are returned.
         """
         self._tokenizer = tokenizer
-        self._carried = verbatim_spans
+        self._verbatim_spans = verbatim_spans
         self._source = source
         self._columns = columns
         self._has_characters = np.array([span.end > span.start for span in source], bool)
@@ -47,7 +50,7 @@ class TokenBuilder:
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the translation. offsets: the offsets of each subword in the translation, and then those of its end.
+        text: the translation. offsets: those of each subword in the translation, then those of the translation's end.
         """
         tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):
@@ -71,9 +74,9 @@ class TokenBuilder:
 
     def _text(self, identity: int) -> str | None:
         """Return the text of a single subword; None for the end token."""
-        return (
-            None if identity == self._tokenizer.eos_id else self._tokenizer.text_of(identity, self._carried)
-        )
+        if identity == self._tokenizer.eos_id:
+            return None
+        return self._tokenizer.text_of(identity, self._verbatim_spans)
 
     def _most_attended(self, hypothesis: Hypothesis, index: int) -> tuple[TextSpan | None, float | None]:
         """Return the source subword with characters that has the largest weight, and that weight."""

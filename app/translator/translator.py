@@ -49,13 +49,15 @@ from app.translator.subwords import SubwordEncoder
 
 T = TypeVar("T")
 Request = TranslationRequest | ScoreRequest
-# Characters a subword, for the estimate before tokenising. English and German subwords have three to four. Larger: the
-# estimate is too low, and requests enter a queue that is too long for them. Smaller: requests are refused needlessly.
+# Characters a subword, for the estimate before tokenising. English and German subwords have three to four. If larger,
+# the estimate is too low, and requests enter a queue that is too long for them. If smaller, requests are refused
+# needlessly.
 CHARACTERS_PER_TOKEN = 3
-# Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. Larger:
-# other requests wait for that work. Smaller: the hop to a thread takes longer than the work.
+# Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. If
+# larger, other requests wait for that work. If smaller, handing the work to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Sentences that are submitted before the event loop runs other tasks: a few milliseconds. Larger: other requests wait.
+# Sentences that are submitted before the event loop runs other tasks. That takes a few milliseconds. If larger, other
+# requests wait longer.
 MAX_SUBMITTED = 64
 
 
@@ -63,8 +65,8 @@ MAX_SUBMITTED = 64
 class Extras:
     """Optional parts of a translator, and the limits of one request.
 
-    detector: None: every request must name its source language. glossaries: stored ones, which a request can name by
-    id. submitter: None: no sentence is cached or coalesced.
+    detector: if None, every request must name its source language. glossaries: stored ones, which a request can name by
+    id. submitter: if None, no result is cached, and equal sentences in flight are coalesced.
     """
 
     detector: LazyDetector | None = None
@@ -134,7 +136,7 @@ class Translator(ModelTranslator):
     def options(
         self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
     ) -> DecodingOptions:
-        """Return the decoding options of one sentence; see `Planner.options`."""
+        """As `Planner.options`."""
         return self.planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
 
     async def translate(
@@ -204,7 +206,10 @@ class Translator(ModelTranslator):
         )
 
     def reserve(self, request: Request) -> AdmissionTicket:
-        """Return a request's admission ticket, with an estimate. Raises NotReady; entering it, Overloaded."""
+        """Return a request's admission ticket, for an estimate of its cost. Raises NotReady.
+
+        Entering the ticket raises Overloaded.
+        """
         num_tokens = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         times = num_samples(request.options)
         return self.submitter.reserve(
@@ -216,17 +221,21 @@ class Translator(ModelTranslator):
         )
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
-        """Run `work` on the executor; for short texts here, where the hop would take longer than the work."""
+        """Run `work` on the executor.
+
+        It runs on the event loop if the texts are short, their language is known and no tokens are returned, because
+        handing it to a thread would then take longer.
+        """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
             return work()
         return await self.off_loop(work)
 
     async def _decode_all(self, plan: RequestPlan) -> tuple[tuple[Translation, ...], float]:
-        """Decode until every segment is final; return the translations and the seconds of detokenising."""
+        """Decode until every segment is final. Returns the translations, and the seconds of work between decodings."""
 
         def advance() -> tuple[Translation, ...] | None:
-            """Return the translations, or None while parts are left to decode."""
+            """Accept or retry each decoded segment. Returns the translations; None while parts are left to decode."""
             for job in plan.jobs:
                 if job.best is None:
                     self.retry_policy.retry_or_accept(plan.prepared, job)
@@ -283,7 +292,7 @@ class Translator(ModelTranslator):
     ) -> None:
         """Decode the pending parts of jobs. live: receives the tokens of the only part of a single job.
 
-        is_retry: the jobs were decoded before, so that their request goes to the head of the queue.
+        is_retry: whether the jobs were decoded before. Their sentences then go to the head of the queue.
         """
         pending = [(job, job.pending_parts) for job in jobs]
         parts = [part for _, job_parts in pending for part in job_parts]
@@ -341,7 +350,7 @@ class Translator(ModelTranslator):
 
 
 async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results. If one fails, cancel the others and raise its error."""
+    """Run all coroutines at once and return their results. If one fails, cancel the others and raise its error."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))

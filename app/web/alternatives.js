@@ -6,10 +6,11 @@ import { answerOf, unitsOf, wordsOf } from "./spans.js";
 const NUM_ALTERNATIVES = 9;
 
 /**
- * The alternatives to the word at `start` of a segment's own translation, as {part, start, end, probability}:
- * the segment's translation with the alternative, the span of the changed word, and its probability, 0 to 1.
+ * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}: the segment's
+ * translation with the alternative, the span of the changed word in it, and the word's probability, 0 to 1.
  *
- * params: {source, target, pivot, options}: the languages and options of the translation. Throws as `post` does.
+ * segment: {sourceText, text}. params: {source, target, pivot, options}, the languages and options of the translation.
+ * Throws as `post` does.
  */
 export async function alternativesTo(segment, start, params, signal) {
   const { sourceText, text } = segment;
@@ -41,8 +42,8 @@ export async function alternativesTo(segment, start, params, signal) {
 }
 
 /**
- * The tokens of a segment's own translation, each with alternatives. A pivoted pair has no scores: it is translated
- * again, with the whole translation as the prefix.
+ * The tokens of a segment's own translation, each with alternatives. The server has no scores for a pivoted pair, so it
+ * translates the segment again, with the whole translation as the prefix.
  */
 async function tokensOf({ sourceText, text }, fields, pivot, signal) {
   if (!pivot) {
@@ -112,6 +113,7 @@ export class Choices {
     this.#place();
   }
 
+  /** Show alternatives, from `alternativesTo`. */
   offer(choices, language) {
     this.choices = choices;
     const list = document.createElement("div");
@@ -127,7 +129,7 @@ export class Choices {
     if (this.box.matches(":popover-open")) this.box.hidePopover();
   }
 
-  /** Runs before the list is hidden, so that the focus can return to the word. */
+  /** Return the focus to the word, before the list is hidden. */
   #closing() {
     const hadFocus = this.box.contains(document.activeElement);
     this.controller.abort();

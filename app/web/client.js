@@ -37,12 +37,12 @@ export function keepKey(key) {
   else sessionStorage.removeItem("key");
 }
 
-/** Send a GET and return the parsed body. Throws ServerError. */
+/** Send a GET request and return the parsed body. Throws ServerError. */
 export async function get(path) {
   return read(await send(path, { headers: headers() }));
 }
 
-/** Send a POST and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */
+/** Send a POST request and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */
 export async function post(path, body, signal) {
   const answer = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
   return read(answer);
@@ -97,7 +97,8 @@ async function send(path, options) {
   throw errorOf(answer.status, body, answer.headers.get("Retry-After"));
 }
 
-const WORDS = {
+// The page's message for each error code.
+const MESSAGES = {
   unauthorized: "This server requires an API key.",
   forbidden: "The API key is wrong.",
   payload_too_large: "The request is too large.",
@@ -107,7 +108,7 @@ const WORDS = {
   engine_failure: "The server failed to translate this text.",
   internal_error: "The server failed to translate this text.",
 };
-// Errors whose message from the server is shown too.
+// Error codes for which the server's own message is shown, too.
 const IS_DETAILED = new Set(["payload_too_large", "invalid_request", "unsupported_languages", "source_too_long"]);
 
 function errorOf(status, body, retryAfter) {
@@ -118,7 +119,7 @@ function errorOf(status, body, retryAfter) {
   }
   const { code = "unknown", message = "" } = body?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
-  const words = WORDS[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);
+  const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);
   return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
     status,
     code,

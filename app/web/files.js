@@ -2,13 +2,14 @@
 
 import { languageName } from "./languages.js";
 
+// The most bytes of a character in UTF-8.
 const MAX_BYTES_PER_CHARACTER = 4;
 // Formats that POST /v1/translate accepts. Other formats would lose their structure if they were sent as plain text.
 const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
 const number = new Intl.NumberFormat("en");
 const listed = new Intl.ListFormat("en", { type: "disjunction" });
 
-/** A file is not accepted. The message tells the user why, and what to do. */
+/** A file is not accepted. The message gives the reason, and what the user can do. */
 export class FileRefused extends Error {}
 
 /** Set the formats that the file dialogue offers. facts: the server's. */

@@ -1,5 +1,5 @@
 // The attention of one sentence as a table with a row for each translated word and a column for each word of the text.
-// The last column has the attention to no word.
+// The last column has the rest of a row's attention, which belongs to no word.
 
 /** Draw the table into `box`. onPoint(row | null): called with the row under the pointer. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
@@ -13,8 +13,8 @@ export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
   box.replaceChildren(table);
 }
 
-/** Highlight one row only; null for none. */
-export function setOffRow(box, row) {
+/** Highlight one row, and no other; null for none. */
+export function highlightRow(box, row) {
   for (const line of box.querySelectorAll("tbody tr")) {
     line.classList.toggle("marked", Number(line.dataset.row) === row);
   }
@@ -60,7 +60,7 @@ function rowOf(answer, { weights }, { word, row, language }) {
   for (const weight of weights[row]) {
     const cell = percentOf(weight);
     // There are ten classes. The text colour changes with the background, so that it is readable on each.
-    if (cell.textContent) cell.classList.add("paid", `heat-${Math.min(9, Math.floor(weight * 10))}`);
+    if (cell.textContent) cell.classList.add("filled", `heat-${Math.min(9, Math.floor(weight * 10))}`);
     line.append(cell);
   }
   const rest = percentOf(1 - weights[row].reduce((sum, weight) => sum + weight, 0));

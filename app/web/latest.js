@@ -1,4 +1,4 @@
-// Sends one translation request at a time: a superseded request is cancelled on the server and never shown.
+// Sends one translation request at a time. A superseded request is cancelled on the server and never shown.
 
 import { ServerError, stream } from "./client.js";
 import { Draft } from "./spans.js";
@@ -53,8 +53,8 @@ export class LatestRequest {
   }
 
   /**
-   * The result with all attention weights. If that would be too large, it has only the alignment, and if that is too
-   * large as well, neither.
+   * Translate with all attention weights. If the response would be too large, translate with the alignment only, and if
+   * that is too large as well, without.
    */
   async #translate(request, context) {
     try {

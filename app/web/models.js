@@ -1,4 +1,4 @@
-// The server's models. The first one of a language pair translates it, or the two halves of a pivoted pair.
+// The server's models. The first model of a language pair translates it. A pivoted pair has a model for each half.
 
 export class Models {
   /** list, pivoted: the models and the pivoted pairs of GET /v1/models. */

@@ -1,4 +1,4 @@
-// The page: input, requests, results and alignment. Every text enters the document as text, never as markup.
+// Connects the parts of the page: input, requests, results, alignment. A text is never inserted as markup.
 
 import { Choices, alternativesTo } from "./alternatives.js";
 import { DocumentCard } from "./card.js";
@@ -6,7 +6,7 @@ import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
 import { LatestRequest } from "./latest.js";
-import { drawHeatmap, setOffRow } from "./heatmap.js";
+import { drawHeatmap, highlightRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
 import { Models } from "./models.js";
 import { Options } from "./options.js";
@@ -25,7 +25,7 @@ const count = new Intl.NumberFormat("en");
 
 let facts = null;
 let models = new Models();
-let shown = null; // {answer, alignments, language, sentence}
+let shown = null; // the shown translation: {answer, request, language, alignments, sentence}
 let speaking = 0;
 
 const problem = new Problem({ box: the("problem"), text: the("problem-text"), button: the("retry") });
@@ -53,19 +53,20 @@ const card = new DocumentCard(
     close: the("document-close"),
   },
   () => {
-    put("");
+    setText("");
     source.focus();
   },
 );
-const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
-const choices = new Choices(the("choices"), takeOther);
+const target = new Target(the("target"), { onPoint: pointAtWord, onChoose: offerAlternatives });
+const choices = new Choices(the("choices"), takeAlternative);
 const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
 // ---- requests
 
+/** Translate the text. atOnce: without waiting for a pause in typing. */
 function translate({ atOnce = false } = {}) {
   const text = source.value.toWellFormed();
-  reflectSource(text);
+  showSourceLength(text);
   choices.close();
   problem.hide();
   if (!models.areKnown) return;
@@ -99,7 +100,7 @@ function translate({ atOnce = false } = {}) {
 
 // ---- results
 
-function reflectSource(text) {
+function showSourceLength(text) {
   markSource([]);
   the("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
   the("clear").hidden = text === "";
@@ -114,10 +115,10 @@ function clearTarget() {
   card.hide();
   the("empty").hidden = false;
   the("spoken").textContent = "";
-  settleTarget();
+  endProgress();
 }
 
-function settleTarget() {
+function endProgress() {
   the("target").classList.remove("stale");
   the("target").setAttribute("aria-busy", "false");
   the("progress").hidden = true;
@@ -155,7 +156,7 @@ function showAnswer(answer, request) {
     sentence: -1,
     alignments: hasMap ? answer.segments.map((_, index) => alignmentOf(answer, index, language)) : [],
   };
-  settleTarget();
+  endProgress();
   const isEmpty = answer.text.trim() === "";
   the("empty").hidden = true;
   the("nothing").hidden = !isEmpty;
@@ -205,7 +206,8 @@ function showSentence(index) {
   the("next").disabled = index === alignments.length - 1;
 }
 
-function point(start) {
+/** Point at the word at an offset of the translation; null for none. */
+function pointAtWord(start) {
   const place = start === null || !shown ? null : rowAt(shown.answer, shown.alignments, start);
   if (place) showSentence(place.segment);
   pointAtRow(place);
@@ -213,7 +215,7 @@ function point(start) {
 
 /** Highlight a row of the attention map and its words. place: {segment, row}; null for none. */
 function pointAtRow(place) {
-  setOffRow(the("map"), place?.row ?? null);
+  highlightRow(the("map"), place?.row ?? null);
   if (!place) {
     markSource([]);
     target.mark([]);
@@ -240,6 +242,7 @@ function markSource(words) {
   the("mirror").replaceChildren(pieces);
 }
 
+/** Mark the translation of the word at the caret. */
 function pointAtCaret() {
   if (!shown || document.activeElement !== source) return;
   const at = source.selectionStart;
@@ -253,7 +256,8 @@ function pointAtCaret() {
   target.mark([]);
 }
 
-async function offerOthers(start, element) {
+/** Offer alternatives to the word at `start`. element: the word's element. */
+async function offerAlternatives(start, element) {
   const { answer, request, language } = shown;
   const index = answer.segments.findIndex((segment) => segment.target.start <= start && start < segment.target.end);
   const segment = answer.segments[index];
@@ -278,7 +282,8 @@ async function offerOthers(start, element) {
   }
 }
 
-function takeOther({ index, part, start }) {
+/** Show the translation with an alternative. index: of its segment. part, start: as in `alternativesTo`. */
+function takeAlternative({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
   showAnswer(replaceSegment(answer, index, part), request);
@@ -288,6 +293,7 @@ function takeOther({ index, part, start }) {
 
 // ---- start
 
+/** Load the server's facts and models, then translate the text that the page already has. */
 async function begin() {
   try {
     facts ??= await get("assets/server.json");
@@ -313,7 +319,7 @@ async function begin() {
   translate({ atOnce: true });
 }
 
-function put(text) {
+function setText(text) {
   source.value = text;
   translate({ atOnce: true });
 }
@@ -325,7 +331,7 @@ async function takeFile(file) {
     if (text === null) await takeDocument(file);
     else {
       options.isMarkup = text.isMarkup;
-      put(text.text);
+      setText(text.text);
     }
   } catch (error) {
     if (!(error instanceof FileRefused)) throw error;
@@ -335,14 +341,14 @@ async function takeFile(file) {
 
 /** Show why a file is not translated. The text is cleared, because it would look like the file's. */
 function refuseFile(message) {
-  put("");
+  setText("");
   problem.show(message);
 }
 
-/** Have the server translate a file; new input supersedes it. */
+/** Send a file to the server to translate it. New input cancels that. */
 async function takeDocument(file) {
   const languagesNow = { source: languages.source, target: languages.target };
-  put("");
+  setText("");
   const { signal } = latest.controller;
   the("empty").hidden = true;
   card.showWork(file, languagesNow.target);
@@ -355,8 +361,8 @@ async function takeDocument(file) {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    const isTriedAgain = error.retryAfterS !== null || error.status === 401 || error.status === 403;
-    if (isTriedAgain) showProblem(error, () => takeDocument(file));
+    const canRetry = error.retryAfterS !== null || error.status === 401 || error.status === 403;
+    if (canRetry) showProblem(error, () => takeDocument(file));
     else refuseFile(refusalOf(file, error, languagesNow));
   }
 }
@@ -367,7 +373,7 @@ function swap() {
   const text = isCurrent ? shown.answer.text : source.value;
   if (!languages.swap()) return;
   options.swapTerms();
-  put(text);
+  setText(text);
 }
 
 function listen() {
@@ -378,11 +384,11 @@ function listen() {
   document.addEventListener("selectionchange", pointAtCaret);
   the("swap").addEventListener("click", swap);
   the("clear").addEventListener("click", () => {
-    put("");
+    setText("");
     source.focus();
   });
   the("example").addEventListener("click", () => {
-    put(EXAMPLE);
+    setText(EXAMPLE);
     source.focus();
   });
   the("copy").addEventListener("click", () => copyText(shown.answer.text, { box: the("target"), button: the("copy") }));

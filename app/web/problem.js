@@ -15,8 +15,8 @@ export class Problem {
   }
 
   /**
-   * Show a message. again(): called after retryAfterS seconds, and after twice as long on each further failure. It is
-   * never called if retryAfterS is null.
+   * Show a message. again(): the retry, called after retryAfterS seconds. Each further failure doubles the delay. If
+   * retryAfterS is null, there is no retry.
    */
   show(message, retryAfterS = null, again = () => {}) {
     this.hide();

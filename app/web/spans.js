@@ -2,9 +2,11 @@
 // The server counts Unicode code points, JavaScript UTF-16 code units. All offsets here are in code units.
 
 /**
- * Convert the offsets of a server's translation to code units. tokens: empty without `alignment`.
- * A token's weights belong to its sources. With `attention` these are all subwords of its segment, else the one with
- * the most attention.
+ * Convert a translation of the server to {sourceText, text, source, pivot, segments}, with offsets in code units.
+ *
+ * A segment is {source, target, tokens}; it has tokens if the request set `alignment`. A token is {target, source,
+ * sources, weights}. source: the subword of the text with the most attention. sources: the subwords of the weights.
+ * With `attention` these are all subwords of the segment, else only `source`.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
@@ -87,7 +89,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   const counts = rows.map(() => 0);
   const links = rows.map(() => new Set());
   const columnOf = (span) => overlapping(columns, wordSpan(answer.sourceText, span));
-  const known = new Map(); // list of sources -> their columns; the tokens of a segment share the list
+  const known = new Map(); // list of sources -> their columns, because the tokens of a segment share the list
   for (const { source, target, sources, weights } of segment.tokens) {
     const row = overlapping(rows, withoutLeadingSpace(answer.text, target));
     if (source === null || row < 0) continue;
@@ -102,7 +104,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
 }
 
-/** The span of a subword's letters. A subword of white space belongs to the following word. */
+/** The part of a subword that lies in its word. A subword of white space counts to the following word. */
 function wordSpan(text, span) {
   const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };
@@ -123,9 +125,7 @@ export function segmentAt(answer, at) {
   return answer.segments.findIndex(({ target }) => target.start <= at && at < target.end);
 }
 
-/**
- * Replace the translation of one segment by `part`, the result for that segment's source alone.
- */
+/** Replace the translation of one segment. part: the translation of that segment's source alone, from `answerOf`. */
 export function replaceSegment(answer, index, part) {
   const old = answer.segments[index];
   const growth = part.text.length - (old.target.end - old.target.start);

@@ -3,5 +3,5 @@
 try {
   document.documentElement.dataset.theme = localStorage.getItem("theme") || "system";
 } catch {
-  document.documentElement.dataset.theme = "system"; // no access to storage: the choice lasts as long as the page
+  document.documentElement.dataset.theme = "system"; // the page has no access to storage
 }

@@ -3,11 +3,11 @@
 The setting TRANSDUCE_NUM_LANES is the number of workers. Both kinds implement the protocol in `app.engine.worker`.
 
 early_start: starts the fork server before the settings are read, and decides the default number of workers.
-fork_server: the server's handles of the fork server and of a worker process.
+fork_server: the server's objects for the fork server and for a worker process.
 __main__, fork_server_main: the fork server. It loads the model, forks once for each worker, and ends.
 worker_main: a worker process, which runs the engine's loop over a socket.
 worker_proxy: the server's side of a worker process.
 messages, framing: the messages between the two, and their frames.
 shared_status: memory that all processes share.
-model_spec: says which model the fork server loads.
+model_spec: which model the fork server loads, and how.
 """

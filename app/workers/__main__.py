@@ -1,7 +1,7 @@
 """The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
-The fork server first imports the modules that every worker needs, which takes longest. Then it waits for the server's
-choice of a model, loads the model, and forks once for each worker.
+The fork server first imports the modules that every worker needs, which takes longest. Then it waits for the spec of a
+model, loads the model, and forks once for each worker.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from app.workers.fork_server import ignore_signals
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
 
-# Added to the nice value of the workers, so that the event loop has priority. With 0, requests wait for seconds under
-# overload before the event loop reads them. With 10, accepted requests are late while others are refused.
+# Added to the nice value of the workers, so that the server's event loop has priority. With 0, requests under overload
+# wait for seconds before the event loop reads them. With 10, accepted requests are late while the event loop refuses
+# others.
 NICENESS = 3
-# The fork server must have one thread, since other threads are missing after a fork. NumPy's BLAS would start some.
+# Variables that keep NumPy's BLAS from starting threads. The fork server must have one thread, since a forked process
+# has only the thread that forked.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def prepare(spec_json: bytes) -> Callable[[int], Runner]:
-    """Load the data that the workers share. Return a function that makes the runner of a worker by its number.
+    """Load what the workers share. Returns the function that makes a worker's runner, given the worker's number.
 
-    spec_json: a ModelSpec as JSON. Raises BundleError and SettingsError, as the returned function does.
+    The fork server calls this function, and each worker calls the returned one. spec_json: a ModelSpec as JSON. Both
+    functions raise BundleError and SettingsError.
     """
     import msgspec
 
@@ -49,7 +52,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
     def runner_of(number: int) -> Runner:
         if number > 0:
-            configure_logging("warning")
+            configure_logging("warning")  # all workers log alike, so only the first logs everything
         else:
             start_log()
         if shared is None:  # ONNX Runtime's own threads and a GPU's context do not survive a fork
@@ -65,7 +68,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
 
 def main(arguments: list[str]) -> None:
-    """Load and fork. Each worker runs until the server stops it or is gone."""
+    """Load the model and fork the workers. Each worker runs until the server stops it or ends."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))

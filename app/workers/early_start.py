@@ -16,7 +16,8 @@ from app.workers.fork_server import ForkServer
 if TYPE_CHECKING:
     from app.runtime.device import Device
 
-# The most worker processes by default. Larger numbers were not measured. Each worker has its own row caches.
+# The most worker processes by default. If larger, more cores are used, and each worker takes memory for its own caches.
+# Larger numbers were not measured.
 MAX_WORKERS = 4
 
 
@@ -26,14 +27,14 @@ def default_num_workers(device: Device, num_threads: int) -> int:
 
 
 def start_fork_server() -> ForkServer:
-    """Start the fork server, which then waits for the model to load. Raises OSError when it cannot be started."""
+    """Start the fork server. It then waits for a ModelSpec. Raises OSError if it cannot be started."""
     return ForkServer([sys.executable, "-P", "-m", "app.workers"])
 
 
 def start_early() -> ForkServer | None:
     """Start the fork server if the environment suggests that there will be worker processes, else return None.
 
-    This is a guess, made before the settings are checked. A wrong guess only costs time.
+    The settings are not checked yet. A wrong guess costs only time.
     """
     found = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
     num_workers, num_threads = (

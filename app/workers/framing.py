@@ -9,7 +9,7 @@ import msgspec
 from app.workers.messages import FromWorker, ToWorker
 
 LENGTH_BYTES = 4
-# Bytes read at once. If smaller, a report takes more system calls.
+# The most bytes of one read. If smaller, a report takes more system calls.
 RECEIVE_BYTES = 1 << 18
 
 _encoder = msgspec.msgpack.Encoder()
@@ -28,7 +28,7 @@ class FrameReader:
         self._received = bytearray()
 
     def first(self, receive: Callable[[], bytes]) -> list[bytes]:
-        """Receive until a frame is whole, and return all whole frames. Empty when the other side has closed.
+        """Receive until a frame is whole. Return all whole frames; none if the other side has closed.
 
         receive: returns the next bytes, or no bytes at the end of the stream.
         """
@@ -38,7 +38,7 @@ class FrameReader:
         return found
 
     def take(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the frames that are whole now, without their lengths."""
+        """Add received bytes. Return the messages of the frames that they complete, as MessagePack."""
         self._received += data
         found, position = [], 0
         while len(self._received) - position >= LENGTH_BYTES:

@@ -52,7 +52,7 @@ class CancelSequence(msgspec.Struct, tag="cancel", array_like=True):
 
 
 class StartWorker(msgspec.Struct, tag="start", array_like=True):
-    """The first frame to a worker, after it has loaded."""
+    """The first frame to a worker, after its model is loaded."""
 
     settings: EngineLimits
 
@@ -74,9 +74,9 @@ class ModelLoaded(msgspec.Struct, tag="loaded", array_like=True):
 
 
 class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
-    """A worker sends this instead of ModelLoaded.
+    """Sent instead of ModelLoaded, with the problems of a bundle or of the settings.
 
-    It has the problems of the bundle named `path`, or of the settings when path is None.
+    path: the bundle's name; None for the settings.
     """
 
     path: str | None
@@ -122,7 +122,7 @@ class WorkerReport(msgspec.Struct, tag="report", array_like=True):
 
 
 class WorkerExited(msgspec.Struct, tag="exit", array_like=True):
-    """The last frame from a worker."""
+    """The last frame from a worker. has_died: whether an error ended it."""
 
     has_died: bool
 

@@ -30,15 +30,16 @@ class ModelSpec:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native kernels run the variant. Their runner has no threads until they are started."""
+        """Whether the native kernels run the variant. Then the process can load it first, fork, and start threads."""
         is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
         return is_usable and self.kernels != "standard"
 
     def load(self, *, starts_threads: bool = True) -> Runner:
-        """Load the model, as `load_variant` does. Raises BundleError and SettingsError."""
+        """Load the model. starts_threads: as in `RunnerConfig`. Raises BundleError and SettingsError."""
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
-        # The native kernels share out the threads again in every call. ONNX Runtime's are split between the workers.
+        # Busy workers share all threads of the native kernels anew in every call. ONNX Runtime's threads are fixed, so
+        # each worker gets its part.
         return load_variant(
             Path(self.folder),
             RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),

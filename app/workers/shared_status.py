@@ -1,10 +1,11 @@
-"""Memory that the server and its worker processes share. It holds each worker's wake flag and start of its step."""
+"""Memory that the server and its worker processes share: each worker's wake flag, and the begin of its step."""
 
 from __future__ import annotations
 
 import math
 import mmap
 import os
+import weakref
 
 from app.runtime.stop_condition import WakeFlag
 
@@ -12,10 +13,11 @@ NUMBER_BYTES = 8
 
 
 class SharedWorkerStatus:
-    """One time and one wake flag for each worker. Each worker writes its own time. Every process reads all times.
+    """The begin of each worker's current step, and each worker's wake flag.
 
-    A time is in seconds of time.monotonic, and NaN while the worker is idle.
-    descriptor: the memory's file descriptor, which the worker processes inherit; -1 after it is closed.
+    A begin is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own begin. Every
+    process reads all of them.
+    descriptor: the memory's file descriptor, which is passed to the worker processes; -1 after it is closed.
     wake_flags: one for each worker. The other workers and the server set it.
     """
 
@@ -30,10 +32,11 @@ class SharedWorkerStatus:
 
     @classmethod
     def create(cls, num_workers: int) -> SharedWorkerStatus:
-        """Return new shared memory in which all workers are idle. Linux only."""
+        """Return new shared memory in which all workers are idle, and which owns its descriptor. Linux only."""
         descriptor = os.memfd_create("transduce-workers")
         os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
         status = cls(descriptor, num_workers)
+        weakref.finalize(status, os.close, descriptor)
         for number in range(num_workers):
             status.set(number, None)
         return status
@@ -56,8 +59,3 @@ class SharedWorkerStatus:
         for other, wake_flag in enumerate(self.wake_flags):
             if other != number:
                 wake_flag.set()
-
-    def close_descriptor(self) -> None:
-        """Close the descriptor. Existing mappings of the memory stay valid."""
-        os.close(self.descriptor)
-        self.descriptor = -1

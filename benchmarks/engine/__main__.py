@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import tempfile
 import time
@@ -40,7 +39,7 @@ from benchmarks.engine.floor import Machine, measure_machine, num_usable_threads
 from benchmarks.engine.rates import search_rates
 from benchmarks.engine.report import render
 from benchmarks.engine.weights import ModelPair, discard, prepare, random_model, trained_model
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
@@ -218,13 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    command_line = sys.argv[1:] if arguments is None else arguments
+    run = describe_run("benchmarks.engine", arguments)
     started_at = time.perf_counter()
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine", *command_line]),
-        "commit": commit(),
-        "machine": {**describe_machine(), "vendor": cpu_vendor()},
-        "versions": {**versions(sys.executable), **package_versions()},
+        **run,
+        "machine": {**run["machine"], "vendor": cpu_vendor()},
+        "versions": {**run["versions"], **package_versions()},
         **measure(args, bundle),
         "seconds": round(time.perf_counter() - started_at, 1),
     }

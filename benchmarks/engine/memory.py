@@ -3,7 +3,7 @@
 The system assigns a page of the caches or of scratch memory when the page is first written. The number of such pages
 is bounded. Random requests would take half an hour to come near the bound, so the run begins with the largest requests.
 
-python -m benchmarks.engine.memory --minutes 10
+    python -m benchmarks.engine.memory --minutes 10
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import random
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from app.settings import load_settings
 from app.workers.thread_worker import ThreadWorker
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.ours import FOREVER, LIMITS
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_memory.json"
 BEAM_SIZES = (1, 1, 2, 4, 4, 8)
@@ -200,13 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    command_line = sys.argv[1:] if arguments is None else arguments
+    run = describe_run("benchmarks.engine.memory", arguments)
     found = asyncio.run(measure(args, bundle))
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine.memory", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
+        **run,
         "model": f"{bundle.manifest.name} {bundle.manifest.version}",
         "minutes": args.minutes,
         **found,

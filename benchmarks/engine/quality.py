@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from benchmarks.engine.jobs import Job, PeerSettings
 from benchmarks.engine.report import quality_table
 from benchmarks.engine.weights import QUANTIZATION, prepare, trained_model
 from benchmarks.engine.worker import Worker
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 from benchmarks.serving import read_sentences
 from model.evaluate import score
 
@@ -168,13 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
-    command_line = sys.argv[1:] if arguments is None else arguments
+    run = describe_run("benchmarks.engine.quality", arguments)
     rows = measure(args, bundle)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.engine.quality", *command_line]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
+        **run,
         "model": f"{bundle.manifest.name} {bundle.manifest.version}",
         "signature": next((row.pop("signature") for row in rows if "signature" in row), ""),
         "rows": [{name: value for name, value in row.items() if name != "signature"} for row in rows],

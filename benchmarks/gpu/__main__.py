@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 from benchmarks.gpu import accuracy, speed
 from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 
 # The parts in order, with their time limits in seconds. Later parts use the results of earlier ones.
 PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
@@ -125,11 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.one:
             run_here(options, args.one)
             return 0
+        run = describe_run("benchmarks.gpu", command_line)
         result: dict[str, Any] = {
-            "command": shlex.join(["python", "-m", "benchmarks.gpu", *command_line]),
-            "commit": commit(),
-            "machine": describe_machine() | gpu_facts(),
-            "versions": versions(sys.executable),
+            **run,
+            "machine": run["machine"] | gpu_facts(),
             "device": args.device,
             "parts": {},
         }

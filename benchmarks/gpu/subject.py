@@ -154,8 +154,8 @@ def translate(
     ended: list[Sentence] = []
     most_tokens = max(4096, runner.limits.max_source_length)
 
-    def report(news: Report) -> None:
-        ended.extend(news.ended)
+    def report(message: Report) -> None:
+        ended.extend(message.ended)
 
     core = EngineCore(runner, EngineLimits(max_encode_tokens=most_tokens), report=report)
     sentences = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import signal
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from benchmarks.http.libretranslate_setup import REQUIREMENT
 from benchmarks.http.models import choices_as_json, read_choices
 from benchmarks.http.parts import PARTS
 from benchmarks.http.report import render
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import commit, describe_run
 from benchmarks.server_process import compile_sources
 from benchmarks.serving import rounded
 
@@ -72,17 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def measure_part(
-    measure: Callable[[Context], dict[str, Any]], context: Context, command: str
+    measure: Callable[[Context], dict[str, Any]], context: Context, arguments: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Measure one part. Returns its result with the machine and the versions."""
+    """Measure one part. Returns its result with the machine and the versions. arguments: of the command."""
     started_at = time.perf_counter()
-    before = {"commit": commit(), "machine": describe_machine()}
+    run = describe_run("benchmarks.http", arguments, python=context.python)
     found = measure(context)
     return {
-        "command": command,
-        **before,
+        **run,
         "versions": {
-            **versions(context.python),
+            **run["versions"],
             **{name: metadata.version(name) for name in PEERS},
             **LIBRETRANSLATE,
         },
@@ -120,8 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
     compile_sources(args.python)
-    command_line = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "-m", "benchmarks.http", *command_line])
     # SIGTERM raises SystemExit, so that the servers are stopped before this process ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts = read_parts(args.output)
@@ -135,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print_progress(f"{name}: in the result file already; --again measures it again")
                 continue
             print_progress(f"{name} ...")
-            parts[name] = rounded(measure_part(PARTS[name], context, command))
+            parts[name] = rounded(measure_part(PARTS[name], context, arguments))
             print_progress(f"{name}: {parts[name]['seconds']:.0f} s")
             parts = {part: parts[part] for part in PARTS if part in parts}
             write({"parts": parts}, args.output)

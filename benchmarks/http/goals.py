@@ -49,7 +49,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
 
 
 def _goodput(part: Parts | None, where: str) -> Finding:
-    name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best peer's"
+    name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best other server's"
     if part is None:
         return Finding(name, goal, "not measured", None)
     ours = part["goodput"][OURS]["per_s"]

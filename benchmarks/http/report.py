@@ -132,8 +132,8 @@ def goodput_table(parts: Parts, name: str) -> str:
         ))  # fmt: skip
         num_late = sum(trial["is_tester_late"] for trial in trials)
         late.append(f"{title_of(server)} {num_late} of {len(trials)}")
-    header = ("", f"requests/s with {part['slo']}", "lowest rate that failed", "Transduce, times as many",
-              "median ms there", "p99 ms there")  # fmt: skip
+    header = ("", f"goodput ({part['slo']}), requests/s", "lowest rate that failed", "Transduce, times as many",
+              "median at goodput, ms", "p99 at goodput, ms")  # fmt: skip
     return f"{table(header, lines)}\n\nTrials in which the tester was late: {'; '.join(late)}."
 
 
@@ -164,11 +164,7 @@ def bimodal_table(parts: Parts) -> str:
     return (
         f"Every server gets {part['rate']:.1f} requests/s, {part['share_of_window']:.0%} of the highest rate of the "
         f"window batcher. Four short sentences come with each long one.\n\n{table(header, lines)}"
-        + (
-            f"\n\nLeft out, since they do less than this rate at most: {', '.join(too_slow)}."
-            if too_slow
-            else ""
-        )
+        + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
     )
 
 
@@ -189,8 +185,8 @@ def cost_table(parts: Parts) -> str:
         cost = f"{cost_of(characters, price):.4f}" if characters else "no rate held"
         lines.append((title_of(server), f"{found['per_s']:.1f}", f"{characters:,.0f}", cost))
     return (
-        f"This is an assumption, not a measurement: the machine costs {price:.2f} an hour and works at its goodput all "
-        "the time. At a tenth of that traffic a character costs ten times as much.\n\n"
+        f"The cost is not measured. It assumes that the machine costs {price:.2f} an hour, in any currency, and always "
+        "works at its goodput. At a tenth of that traffic a character costs ten times as much.\n\n"
         + table(("", "requests/s", "characters/s", "cost of a million characters"), lines)
     )
 
@@ -266,19 +262,26 @@ def runs_table(parts: Parts) -> str:
         places[place] = None
         lines.append((
             name, machine["measured_at"], part["commit"], f"{part['seconds']:.0f}", machine["load_average_before"],
-            f"{_share_from_store(part):.1%}",
+            f"{_cached_share(part):.1%}",
         ))  # fmt: skip
         if part["effort"]["is_quick"]:
             notes.append(f"{name} is a quick run: it shows that the benchmark works and is not to be quoted.")
         if part.get("libretranslate_is_missing"):
             notes.append(f"{name} lacks LibreTranslate: {part['libretranslate_is_missing']}.")
-    header = ("part", "measured at", "commit", "seconds", "load average before", "our answers from a store")
+    header = (
+        "part",
+        "measured at",
+        "commit",
+        "seconds",
+        "load average before",
+        "answers from Transduce's cache",
+    )
     commands = dict.fromkeys(f"`{part['command']}`" for part in parts.values())
     facts = "\n".join(f"- {fact}" for fact in [*notes, *places, *commands])
     return f"{table(header, lines)}\n\n{facts}"
 
 
-def _share_from_store(part: dict[str, Any]) -> float:
+def _cached_share(part: dict[str, Any]) -> float:
     """The largest share of sentences that Transduce answered from the cache or coalesced."""
     shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
     return float(max(shares))

@@ -14,13 +14,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import describe_run
 
 BUNDLE = Path("bundles/en-de")
 PEERS = ("ctranslate2", "transformers", "torch")
@@ -57,21 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from benchmarks.oracles.measure import measure
     from benchmarks.oracles.report import has_passed, table
 
-    found = measure(args)
     command_line = sys.argv[1:] if arguments is None else list(arguments)
+    # The recorded command has data files without their folder, which differs between machines.
+    shown = [Path(word).name if word in args.data else word for word in command_line]
+    run = describe_run("benchmarks.oracles", shown)
+    found = measure(args)
     result = {
-        # The recorded command has data files without their folder, which differs between machines.
-        "command": shlex.join(
-            [
-                "python",
-                "-m",
-                "benchmarks.oracles",
-                *(Path(word).name if word in args.data else word for word in command_line),
-            ]
-        ),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable) | {name: metadata.version(name) for name in PEERS},
+        **run,
+        "versions": run["versions"] | {name: metadata.version(name) for name in PEERS},
         **found,
     }
     print(table(found["comparisons"]))

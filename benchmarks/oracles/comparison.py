@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from benchmarks.oracles.answers import Answer, Task
-from benchmarks.oracles.reference import Judge, decision_margin
+from benchmarks.oracles.reference import ReferenceScorer, decision_margin
 
 # Sums of log-probabilities that differ by less than this are a tie. In fp32, the order of summation changes a sum by
 # about a tenth of this.
@@ -49,23 +49,25 @@ class Comparison:
     score_error: float | None
 
 
-def compare(judge: Judge, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]) -> Comparison:
+def compare(
+    scorer: ReferenceScorer, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]
+) -> Comparison:
     """Compare another engine's answers with Transduce's. PyTorch scores the differing answers with the same weights."""
     different = [
         number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.ids != other.ids
     ]
     our_scores, their_scores = (
-        judge.worth([(task.sources[number], answers[number].ids) for number in different])
+        scorer.scores([(task.sources[number], answers[number].ids) for number in different])
         for answers in (ours, theirs)
     )
     differences = []
     for number, our_score, their_score in zip(different, our_scores, their_scores, strict=True):
-        margin = decision_margin(judge.model, task.sources[number], task)
+        margin = decision_margin(scorer.model, task.sources[number], task)
         is_at_limit = max(len(ours[number].ids), len(theirs[number].ids)) >= task.max_target_length
         kind = kind_of(our_score, their_score, margin, is_at_limit=is_at_limit)
         differences.append(Difference(number, kind, our_score, their_score, margin))
     return Comparison(
-        len(ours), len(ours) - len(different), tuple(differences), score_error(judge, task, theirs)
+        len(ours), len(ours) - len(different), tuple(differences), score_error(scorer, task, theirs)
     )
 
 
@@ -89,8 +91,8 @@ def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
     }
 
 
-def score_error(judge: Judge, task: Task, answers: Sequence[Answer]) -> float | None:
+def score_error(scorer: ReferenceScorer, task: Task, answers: Sequence[Answer]) -> float | None:
     """As `Comparison.score_error`."""
     stated = ended(task, answers)
-    exact = judge.worth([(task.sources[number], answers[number].ids) for number in stated])
+    exact = scorer.scores([(task.sources[number], answers[number].ids) for number in stated])
     return max((abs(one - other) for one, other in zip(stated.values(), exact, strict=True)), default=None)

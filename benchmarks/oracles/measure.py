@@ -23,7 +23,7 @@ from benchmarks.oracles.answers import Answer, Ids, Oracle, Task
 from benchmarks.oracles.comparison import KINDS, compare, ended, score_error
 from benchmarks.oracles.ctranslate2_oracle import CTranslate2Oracle
 from benchmarks.oracles.own_engine import TransduceEngine
-from benchmarks.oracles.reference import Judge
+from benchmarks.oracles.reference import ReferenceScorer
 from benchmarks.oracles.toy import toy_sources, train_toy
 from benchmarks.oracles.transformers_oracle import TransformersOracle
 from export.bundle_writer import WEIGHTS_FOLDER, BundleRequest, make_manifest, write_variant
@@ -49,7 +49,7 @@ class Subject:
     """A model, its sentences, and the engines that run it."""
 
     name: str
-    judge: Judge
+    scorer: ReferenceScorer
     sources: Sequence[Ids]
     own: TransduceEngine
     oracles: tuple[Oracle, ...]
@@ -77,7 +77,7 @@ def make_subject(
     peer = folder / "ctranslate2"
     write_ctranslate2(model, peer, "float32")
     oracles = (CTranslate2Oracle(peer, num_threads=num_threads), TransformersOracle(model))
-    return Subject(name, Judge(model), sources, own, oracles)
+    return Subject(name, ReferenceScorer(model), sources, own, oracles)
 
 
 def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
@@ -107,7 +107,7 @@ def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[d
     """Run one task on every other engine, and compare with Transduce's answers. Yields a result row per engine."""
     for oracle in subject.oracles:
         started_at = time.perf_counter()
-        found = compare(subject.judge, task, ours, oracle.answer(task))
+        found = compare(subject.scorer, task, ours, oracle.answer(task))
         kinds = Counter(difference.kind for difference in found.differences)
         row = {
             "model": subject.name,
@@ -135,7 +135,7 @@ def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str
         "beam_size": task.beam_size,
         "early_stop": task.early_stop,
         "num_compared": len(stated),
-        "error_to_torch": score_error(subject.judge, task, ours),
+        "error_to_torch": score_error(subject.scorer, task, ours),
         "error_to_forced_target": max(
             abs(one - other) for one, other in zip(stated.values(), forced, strict=True)
         ),

@@ -15,28 +15,28 @@ from model.transformer import Transformer
 BATCH_SIZE = 32
 
 
-class Judge:
+class ReferenceScorer:
     """Scores translations with a PyTorch model. Caches the scores."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        self._worth: dict[tuple[Ids, Ids], float] = {}
+        self._scores: dict[tuple[Ids, Ids], float] = {}
 
-    def worth(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+    def scores(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
         """Log-probability of each target with its end token, from a forward pass without a key/value cache.
 
         pairs: sources with the end token last, and targets without start and end tokens. Sums are in float64.
         """
-        new = sorted(set(pairs) - set(self._worth), key=lambda pair: [len(side) for side in pair])
+        new = sorted(set(pairs) - set(self._scores), key=lambda pair: [len(side) for side in pair])
         for start in range(0, len(new), BATCH_SIZE):
             batch = new[start : start + BATCH_SIZE]
-            self._worth.update(zip(batch, teacher_forced(self.model, batch), strict=True))
-        return [self._worth[pair] for pair in pairs]
+            self._scores.update(zip(batch, teacher_forced(self.model, batch), strict=True))
+        return [self._scores[pair] for pair in pairs]
 
 
 @torch.no_grad()
 def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """`Judge.worth` of one batch."""
+    """`ReferenceScorer.scores` of one batch."""
     labels = pad([(*target, EOS_ID) for _, target in pairs])
     logits = model(pad([source for source, _ in pairs]), pad([(BOS_ID, *target) for _, target in pairs]))
     scores = logits.double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]

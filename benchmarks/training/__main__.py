@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from app.text.tokenizer import Tokenizer
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import ROOT, describe_run
 from benchmarks.training.encoded import Encoded
 from model.corpus import Filter, encode_corpus, read_data
 
@@ -60,7 +59,7 @@ def measure(python: str, subject: str, precision: str, data: Path, args: argpars
 def main() -> None:
     """Measure the trainers alternately, print medians and ratios, and write the result."""
     args = parse_arguments()
-    machine = describe_machine()
+    run = describe_run("benchmarks.training")
     tokenizer = Tokenizer(args.tokenizer)
     pairs = islice(read_data(args.data), args.limit)
     corpus = encode_corpus(pairs, tokenizer, keep=Filter(strange_share=0.0))
@@ -81,10 +80,7 @@ def main() -> None:
         print(f"{name:18} {median:8,.0f} target subwords/s   Transduce bf16 / this {best / median:5.2f}")
     if args.output is not None:
         result = {
-            "command": shlex.join(["python", "-m", "benchmarks.training", *sys.argv[1:]]),
-            "commit": commit(),
-            "machine": machine,
-            "versions": versions(sys.executable),
+            **run,
             "num_pairs": len(corpus),
             "threads": args.threads,
             "target_subwords_per_s": {k: [round(v, 1) for v in values] for k, values in speeds.items()},

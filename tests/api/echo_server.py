@@ -44,20 +44,20 @@ def main(tokenizer_path: str, *choices: str) -> int:
             name = "echo" if number == 1 else f"echo-{number}"
             behaviours.append(replace(behaviour, pairs=pairs, name=name))
 
-    class EchoLoads:
-        def all(self, settings: Settings) -> LoadedModels:
+    class EchoLoader:
+        def load_all(self, settings: Settings) -> LoadedModels:
             while load_file is not None and load_file.exists():
                 time.sleep(0.01)
             return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.num_rows)
 
-        def one(self, path: Path, settings: Settings) -> LoadedModel:
+        def load_one(self, path: Path, settings: Settings) -> LoadedModel:
             raise NotImplementedError("the echo models have no bundle")
 
     settings = load_settings()
     configure_logging(settings.log_level)
     if arguments.get("start") == "slow":
         behaviour.is_started.set()
-    application = APPLICATIONS[arguments.get("stuck", "")](settings, loads=EchoLoads())
+    application = APPLICATIONS[arguments.get("stuck", "")](settings, loader=EchoLoader())
     application.is_started = behaviour.is_started
     return run(application)
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-# Seconds. Only a hang takes longer, even on a busy machine.
+# Seconds after which a test fails. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 120.0
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HEADERS = {"content-type": "application/json"}
@@ -70,7 +70,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """The next log line with this event."""
+        """Wait for a log line with this event. Returns the line."""
         until = time.monotonic() + HANG_TIMEOUT_S
         while True:
             line = self._events.get(timeout=max(0.0, until - time.monotonic()))

@@ -28,7 +28,7 @@ def sha256(text: str) -> str:
 @pytest.fixture(scope="module")
 def guarded(echo_command: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     file = tmp_path_factory.mktemp("keys") / "keys"
-    file.write_text(f"# who has it\n{sha256(OTHER_KEY)}  # the second\n\n", "utf-8")
+    file.write_text(f"# the owner\n{sha256(OTHER_KEY)}  # the second\n\n", "utf-8")
     with ServerProcess(echo_command, {"api_keys": f"{sha256(KEY)},", "api_keys_file": file}) as server:
         yield server.ready()
 

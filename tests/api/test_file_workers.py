@@ -152,8 +152,8 @@ def test_a_drain_while_an_upload_is_read_is_503(echo_command: list[str]) -> None
             answer = b"".join(iter(lambda: caller.recv(65_536), b""))
         assert server.ended() == 0
     assert answer.startswith(b"HTTP/1.1 503 ")
-    reply = [json.loads(line) for line in server.log if "/translate_file" in line]
-    assert [line["status"] for line in reply] == [503]
+    logged = [json.loads(line) for line in server.log if "/translate_file" in line]
+    assert [line["status"] for line in logged] == [503]
     assert not [line for line in server.log if '"level": "error"' in line or "Traceback" in line]
 
 

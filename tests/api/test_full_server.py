@@ -21,7 +21,7 @@ from tests.api.test_connections import assert_live, receive_until
 
 MAX_CONNECTIONS, MAX_PER_ADDRESS = 8, 6
 GET = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-BEGUN = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+UNFINISHED = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
 # Every address of 127.0.0.0/8 is local, so tests can use several caller addresses.
 HERE, THERE, ELSEWHERE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 Connect = Callable[..., socket.socket]
@@ -62,7 +62,7 @@ def open_unfinished(connect: Connect, source: str, number: int) -> None:
     """Open connections with an incomplete request. The body never arrives."""
     for _ in range(number):
         connection = connect(source)
-        connection.sendall(BEGUN.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
+        connection.sendall(UNFINISHED.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
         assert connection.recv(100).startswith(b"HTTP/1.1 100 "), "the application must read the request"
 
 
@@ -173,11 +173,11 @@ class FakeConnection:
 
 def test_a_request_that_is_not_read_yet_counts() -> None:
     table = ConnectionTable(2, 2, num_reserved=0)
-    coming, silent, new = FakeConnection(has_request=True), FakeConnection(), FakeConnection()
-    for place in (coming, silent):
-        table.admit(place, HERE)
+    with_request, silent, new = FakeConnection(has_request=True), FakeConnection(), FakeConnection()
+    for connection in (with_request, silent):
+        table.admit(connection, HERE)
     assert table.admit(new, HERE)[0] is Admission.SERVED
-    assert coming.is_open
+    assert with_request.is_open
     assert not silent.is_open
     table.leave(silent)
     table.leave(new)
@@ -187,10 +187,10 @@ def test_a_request_that_is_not_read_yet_counts() -> None:
 def test_a_table_keeps_no_refused_connections() -> None:
     table = ConnectionTable(1, 1, num_reserved=1)
     busy = [FakeConnection(has_request=True) for _ in range(3)]
-    admitted = [table.admit(place, HERE)[0] for place in busy]
+    admitted = [table.admit(connection, HERE)[0] for connection in busy]
     assert admitted == [Admission.SERVED, Admission.RESERVED, Admission.REFUSED]
-    for place in busy:
-        table.leave(place)
+    for connection in busy:
+        table.leave(connection)
     assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 

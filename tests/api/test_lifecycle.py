@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# The default. A server that ends sooner did not wait for it.
+# The default, in seconds. A server that ends sooner has not waited for it.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 
 
@@ -109,10 +109,10 @@ def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) 
 
 
 def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], hang_file: Path) -> None:
-    """`make` passes its child the signal that the process group already got; the drain continues.
+    """`make` sends its child the signal that the whole process group has already got. The drain continues.
 
-    The second signal is another one, because the kernel merges two equal ones that wait. It may end the server only if
-    a busy machine delivered it after SAME_SIGNAL_S.
+    The test sends two different signals, because the kernel merges two equal pending ones. The second signal may end
+    the server only if a busy machine delivers it after SAME_SIGNAL_S.
     """
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server, ThreadPoolExecutor(1) as pool:
         server.ready()
@@ -141,7 +141,18 @@ def test_signals_count_by_the_time_since_the_first() -> None:
         assert signals.counts() == counts, later_s
 
 
-def test_work_is_taken_for_the_drain_delay(echo_command: list[str]) -> None:
+def test_connections_end_with_an_answer_in_the_drain_delay(echo_command: list[str]) -> None:
+    """Clients then connect to another server before this one refuses work."""
+    with ServerProcess(echo_command, {"drain_delay_s": 1000}) as server, server.ready().client() as client:
+        assert "connection" not in client.post("/v1/translate", json=BODY).headers
+        server.signal()
+        server.wait_for("draining")
+        answer = client.post("/v1/translate", json=BODY)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert client.post("/v1/translate", json=BODY).status_code == 200  # on a new connection
+
+
+def test_requests_are_accepted_during_the_drain_delay(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"drain_delay_s": 1000}) as server, server.ready().client() as client:
         server.signal()
         server.wait_for("draining")
@@ -154,7 +165,7 @@ def test_work_is_taken_for_the_drain_delay(echo_command: list[str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
-    """It does not wait for clients or for anything that may take as long."""
+    """It waits neither for idle clients nor for the long time limits."""
     settings: dict[str, object] = {"read_timeout_s": 1000, "drain_timeout_s": 1000, "keep_alive_s": 1000}
     with ServerProcess(echo_command, settings) as server:
         server.ready()
@@ -236,8 +247,8 @@ def test_a_model_that_differs_from_its_golden_lines_is_not_served(echo_command: 
 def test_a_model_that_fails_on_its_own_golden_sentence_is_a_wrong_bundle(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, f"golden_source={POISON}"]) as server:
         assert server.ended() == 78
-        reply = "1 of 1 golden sentences cannot be decoded: the forward failed"
-        assert server.errors == [f"transduce serve: bundle echo: {reply}\n"]
+        reason = "1 of 1 golden sentences cannot be decoded: the forward failed"
+        assert server.errors == [f"transduce serve: bundle echo: {reason}\n"]
 
 
 def test_a_model_too_large_for_the_settings_is_not_served(echo_command: list[str]) -> None:

@@ -113,7 +113,7 @@ def test_the_description_of_the_model_has_its_alignment(bundled: httpx.Client) -
     assert model["alignment"] is True
 
 
-def test_coverage_counts(bundled: httpx.Client) -> None:
+def test_the_coverage_penalty_lowers_the_score(bundled: httpx.Client) -> None:
     plain, covered = (
         segment_of(bundled, beam_size=4, coverage_penalty=beta, token_scores=True) for beta in (0, 2.5)
     )
@@ -157,9 +157,9 @@ def test_no_ngram_occurs_twice(bundled: httpx.Client) -> None:
         tokens = segment_of(bundled, text, beam_size=1, token_scores=True, **options)["tokens"]
         return list(pairwise(token["text"] for token in tokens))
 
-    plain, held = pairs_of(), pairs_of(no_repeat_ngram_size=2)
+    plain, limited = pairs_of(), pairs_of(no_repeat_ngram_size=2)
     assert len(set(plain)) < len(plain)
-    assert len(set(held)) == len(held)
+    assert len(set(limited)) == len(limited)
 
 
 def test_the_repetition_penalty_lowers_repeated_tokens(bundled: httpx.Client) -> None:
@@ -173,8 +173,8 @@ def test_the_repetition_penalty_lowers_repeated_tokens(bundled: httpx.Client) ->
 
 def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
     """With a minimum length beyond the end of the sentence, the model repeats itself."""
-    circling = {"beam_size": 1, "min_target_length": 60, "loop_guard": True}
-    looped = segment_of(bundled, "The dog is old.", **circling, token_scores=True)
+    options = {"beam_size": 1, "min_target_length": 60, "loop_guard": True}
+    looped = segment_of(bundled, "The dog is old.", **options, token_scores=True)
     assert looped["has_looped"] is True
     texts = [token["text"] for token in looped["tokens"]]
     triples = list(zip(texts, texts[1:], texts[2:], strict=False))
@@ -219,7 +219,7 @@ def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Clien
 
 
 def test_several_samples_of_the_last_seed(bundled: httpx.Client) -> None:
-    """The following hypothesis becomes the first."""
+    """The seed after the largest one is 0."""
     last = 2**63 - 1
     pair = post(bundled, "/v1/translate", text=TEXT, sampling={"seed": last}, num_hypotheses=2)
     first = post(bundled, "/v1/translate", text=TEXT, sampling={"seed": 0})
@@ -243,7 +243,7 @@ def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
 
 
 def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
-    """This holds for the limit on a request's sentences and for the limit of the queue."""
+    """A request may have 1,024 sentences."""
     body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
     assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
     refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})

@@ -1,6 +1,6 @@
-"""Above its capacity the server rejects what would be late, counts it, and answers again afterwards.
+"""Above its capacity the server rejects requests that would be late, counts them, and serves all requests afterwards.
 
-How much it answers meanwhile depends on the machine: benchmarks/overload.py measures it.
+The number of requests that it answers meanwhile depends on the machine: benchmarks/overload.py measures it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, NO_CERTIFICATES, ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
-# GOLDEN has about eleven subwords, one step each. So four rows answer at most 8 requests/s, and not more than 30 within
-# the deadline: of 48 clients some are rejected on any machine that sends 8 requests/s.
+# GOLDEN has about eleven subwords, one step each. So four rows answer at most about 8 requests/s, and about 30 within
+# the deadline. If the machine sends more than 8 requests/s, some of 48 clients are rejected.
 STEP_S = 0.05
 NUM_ROWS = 4
 TIMEOUT_MS = 4000

@@ -19,7 +19,7 @@ from app.api.http.arrival import MAX_UNREAD_S
 from app.api.http.connections import ConnectionTable
 from app.api.http.disconnect import while_connected
 from app.api.http.json_body import read_json
-from app.api.http.protocol import READER, BoundedProtocol, ConnectionLimits
+from app.api.http.protocol import CONNECTION, BoundedProtocol, ConnectionLimits
 from app.errors import RequestCancelled
 from app.observability.metrics import Metrics
 
@@ -162,7 +162,7 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
     connections: list[weakref.ref[object]] = []
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        connections.append(weakref.ref(scope["extensions"][READER]["is_disconnected"].__self__))
+        connections.append(weakref.ref(scope["extensions"][CONNECTION]["is_disconnected"].__self__))
         await send(start(LENGTH))
         await send(body(b"hello"))
 
@@ -184,9 +184,9 @@ def test_the_scope_reports_the_disconnect_after_the_connection_is_freed() -> Non
         await send(body(b"hello"))
 
     answer(app, LAST_GET)
-    reader = scopes[0]["extensions"][READER]
-    assert reader["is_disconnected"]()
-    assert not reader["has_stalled"]()
+    connection = scopes[0]["extensions"][CONNECTION]
+    assert connection["is_disconnected"]()
+    assert not connection["has_stalled"]()
 
 
 def test_pipelined_requests_may_wait_for_earlier_answers() -> None:

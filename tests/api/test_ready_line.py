@@ -1,4 +1,4 @@
-"""The line that ends a start on a terminal: the page's address."""
+"""The last line that a start prints on a terminal: the address of the page or of the API."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
     os.close(theirs)
     try:
         readable, _, _ = select.select([ours], [], [], HANG_TIMEOUT_S)
-        reply = os.read(ours, 1000).decode() if readable else ""
-        found = re.fullmatch(line, reply)
-        assert found, reply
+        printed = os.read(ours, 1000).decode() if readable else ""
+        found = re.fullmatch(line, printed)
+        assert found, printed
         assert httpx.get(f"{found[1]}/readyz", timeout=HANG_TIMEOUT_S, trust_env=False).status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANG_TIMEOUT_S) == 0

@@ -1,4 +1,4 @@
-"""The garbage collection that the server runs between requests, and the callers of addresses."""
+"""The garbage collection that the server runs between requests, and the caller's key for an address."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class HeldModels:
     held = contextlib.nullcontext
 
 
-def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_once_no_request_is_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.api.service.IDLE_S", 0.01)
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
         service.phase, service._models = Phase.READY, HeldModels()  # type: ignore[assignment]
-        knot, is_gone = ReferenceCycle(), asyncio.Event()
-        reply = weakref.ref(knot, lambda _: is_gone.set())
+        cycle, is_freed = ReferenceCycle(), asyncio.Event()
+        reference = weakref.ref(cycle, lambda _: is_freed.set())
         gc.collect()
         with service.work():
-            del knot
+            del cycle
             gc.collect(1)  # the young generation becomes old, which triggers a full collection
             await asyncio.sleep(0.05)
-            assert reply() is not None, "a request runs, so there must be no collection"
-        await asyncio.wait_for(is_gone.wait(), HANG_TIMEOUT_S)
+            assert reference() is not None, "a request runs, so there must be no collection"
+        await asyncio.wait_for(is_freed.wait(), HANG_TIMEOUT_S)
 
     gc.disable()
     try:
@@ -67,7 +67,7 @@ def test_a_large_request_starts_no_collection_of_all_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "share"),
+    ("host", "key"),
     [
         ("192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
@@ -77,8 +77,8 @@ def test_a_large_request_starts_no_collection_of_all_objects() -> None:
         ("fe80::1%eth0", "fe80::"),
     ],
 )
-def test_the_addresses_of_one_network_are_one_caller(host: str, share: str) -> None:
-    assert caller_address({"client": (host, 1234)}) == share
+def test_the_addresses_of_one_network_are_one_caller(host: str, key: str) -> None:
+    assert caller_address({"client": (host, 1234)}) == key
 
 
 def test_a_connection_without_an_address_is_a_caller_too() -> None:

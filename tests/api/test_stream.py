@@ -15,7 +15,7 @@ import httpx
 import orjson
 import pytest
 
-from app.api.http.protocol import READER
+from app.api.http.protocol import CONNECTION
 from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
 from tests.api.echo import GOLDEN, POISON, release_steps
@@ -66,19 +66,21 @@ def displayed_text(events: Events) -> dict[tuple[int, int], str]:
 
 
 def raw_done(client: httpx.Client, body: dict[str, Any]) -> bytes:
+    """The data of the event `done`."""
     content = client.post(ROUTE, json=body, timeout=60.0).content
     return content.rpartition(b"event: done\ndata: ")[2].removesuffix(b"\n\n")
 
 
 def check_order(events: Events) -> None:
+    """Check that the events begin and end each segment and the stream in order."""
     names = [name for name, _ in events]
     assert names[0] == "start"
     assert names[-1] == "done"
     assert names.count("start") == names.count("done") == 1
     num_segments = events[0][1]["num_segments"]
-    reply = [data for name, data in events if name == "segment"]
-    assert [data["num_done"] for data in reply] == list(range(1, num_segments + 1))
-    assert {data["num_segments"] for data in reply} <= {num_segments}
+    finished = [data for name, data in events if name == "segment"]
+    assert [data["num_done"] for data in finished] == list(range(1, num_segments + 1))
+    assert {data["num_segments"] for data in finished} <= {num_segments}
     ended: set[tuple[int, int]] = set()
     for name, data in events:
         if name in {"delta", "replace", "segment"}:
@@ -95,7 +97,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "two texts": {"text": ["Where is the station?\n\n It is late. ", "Good night!"]},
     "a beam": {"text": "The train to Vienna leaves at noon. Please wait here.", "beam_size": 4},
     "capitals": {"text": "PLEASE CLOSE THE WINDOW BEFORE YOU LEAVE. Thank you."},
-    "carried": {"text": "She sent 🎉 from 東京 to her friends, and {name} answered."},
+    "verbatim spans": {"text": "She sent 🎉 from 東京 to her friends, and {name} answered."},
     "numbers": {"text": "On 14 May 1998 the 3 ships carried 1,250 tons of grain for $ 7.50 a sack."},
     "no words": {"text": ["...", "1234"]},
     "tokens": {"text": "The water is cold.", "token_scores": True, "num_alternatives": 2, "alignment": True},
@@ -121,7 +123,7 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
     )
     answer = events[-1][1]
     assert answer == plain.json()
-    reply = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
+    finished = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
     shown = displayed_text(events)
     for index, translation in enumerate(answer["translations"]):
         planned = events[0][1]["texts"][index]["segments"]
@@ -129,8 +131,8 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
         for place, segment in enumerate(translation["segments"]):
             span = segment["target"]
             text = translation["text"][span["start"] : span["end"]]
-            assert reply[index, place]["text"] == text
-            assert reply[index, place]["finish_reason"] == segment["finish_reason"]
+            assert finished[index, place]["text"] == text
+            assert finished[index, place]["finish_reason"] == segment["finish_reason"]
             if body["beam_size"] == 1:
                 assert shown[index, place] == text
     if body["beam_size"] > 1:
@@ -155,11 +157,11 @@ def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: st
     check_order(events)
     names = [name for name, _ in events]
     assert names.count("replace") == 1
-    (reply,) = [data for name, data in events if name == "replace"]
+    (replacement,) = [data for name, data in events if name == "replace"]
     answer = events[-1][1]["translations"][0]
     assert reason in answer["segments"][0]["fallbacks"]
     before = displayed_text(events[: names.index("replace")])[0, 0]
-    assert before != reply["text"], "the deltas before the replacement must differ"
+    assert before != replacement["text"], "the deltas before the replacement must differ"
     assert displayed_text(events)[0, 0] == answer["text"]
     assert kept in answer["text"]
 
@@ -346,10 +348,10 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
     # 250 sentences, decoded once, with 16 alternatives a token: more than the kernel buffers.
     text = " ".join([LONG] * 250)
-    reply = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
+    fields = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
-        assert len(raw_done(client, {**BODY, **reply})) > 4_000_000
-        content = orjson.dumps({**BODY, **reply})
+        assert len(raw_done(client, {**BODY, **fields})) > 4_000_000
+        content = orjson.dumps({**BODY, **fields})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         connections = []
         for _ in range(2):
@@ -376,10 +378,10 @@ def test_a_stopped_reader_is_sent_one_chunk() -> None:
     async def cut_off(message: dict[str, Any]) -> None:
         handed.append(len(message["body"]))
 
-    scope = {"extensions": {READER: {"has_stalled": lambda: bool(handed)}}}
-    line = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
+    scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(handed)}}}
+    writer = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
-        asyncio.run(line.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
+        asyncio.run(writer.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
     assert handed == [65_536]
 
 

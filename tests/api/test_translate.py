@@ -159,7 +159,7 @@ def test_a_reached_length_is_reported(client: httpx.Client) -> None:
     assert segment["finish_reason"] == "length"
 
 
-def test_the_length_penalty_counts(client: httpx.Client) -> None:
+def test_the_length_penalty_divides_the_score(client: httpx.Client) -> None:
     def score(**options: object) -> float:
         found: float = translated(client, GOLDEN, beam_size=1, **options)["translations"][0]["segments"][0][
             "score"
@@ -223,7 +223,7 @@ def test_the_document_has_the_limits_that_are_settings(client: httpx.Client) -> 
     )
 
 
-def test_the_page_loads_nothing(client: httpx.Client) -> None:
+def test_the_api_page_loads_no_other_file(client: httpx.Client) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert all(name in page.text for name in ("/v1/translate", "/v1/score", "sampling", "translation"))

@@ -36,11 +36,11 @@ def test_a_cancelled_request_has_a_status(
                     pass
             raise asyncio.CancelledError
 
-        scoped = RequestScope(work, metrics=metrics, dialects=Dialects())
+        request_scope = RequestScope(work, metrics=metrics, dialects=Dialects())
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             with contextlib.suppress(asyncio.CancelledError):
-                await scoped(scope, receive, send)
+                await request_scope(scope, receive, send)
             has_ended.set()
 
         async with connected(app) as (_reader, writer):

@@ -125,8 +125,8 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
         with server.client() as client:
             for options in OPTIONS:
                 assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
-            (of_the_loop,) = priorities(psutil.Process(server.pid))
-            assert min(set.union(*map(priorities, workers))) > of_the_loop
+            (of_server,) = priorities(psutil.Process(server.pid))
+            assert min(set.union(*map(priorities, workers))) > of_server
             send(signal.SIGSTOP, *workers)
             running = pool.submit(post, client, beam_size=5)
             server.wait_until("transduce_inflight_requests", 1)
@@ -158,8 +158,9 @@ def test_a_terminals_interrupt_drains() -> None:
         assert server.errors == []
 
 
-def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
-    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+def test_a_stopped_worker_is_a_stall_and_without_restarts_a_killed_one_ends_the_server() -> None:
+    settings = {**SETTINGS, "max_worker_restarts": 0}
+    with ServerProcess(COMMAND, settings) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
         with server.client() as client:

@@ -1,4 +1,4 @@
-"""The table of testers comes from the committed result, and its workload keeps percentiles stable."""
+"""The page's table of load testers comes from the committed result, and the benchmark's workload is stable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.loadtest_crosscheck_page import BLOCKS, PAGE, filled, table_of_t
 from transduce.loadtest.percentiles import rank_of
 
 
-def test_every_figure_of_the_page_is_the_committed_results() -> None:
+def test_every_figure_of_the_page_is_in_the_committed_result() -> None:
     text = PAGE.read_text("utf-8")
     assert filled(text, RESULT) == text, "run python -m benchmarks.loadtest_crosscheck_page"
     assert all(f"<!-- figures: {name} -->" in text for name in BLOCKS)
@@ -35,7 +35,7 @@ def test_a_tester_that_disagrees_is_reported() -> None:
 @pytest.mark.parametrize(
     ("other", "own", "same"), [(33.0, 30.0, True), (33.1, 30.0, False), (4.9, 4.0, True)]
 )
-def test_agreement_is_a_tenth_or_a_millisecond(other: float, own: float, *, same: bool) -> None:
+def test_latencies_agree_within_a_tenth_or_a_millisecond(other: float, own: float, *, same: bool) -> None:
     assert agrees(other, own) is same
 
 
@@ -53,6 +53,6 @@ def test_the_sentences_go_from_short_to_long_in_small_steps() -> None:
         assert max(around) - min(around) <= 14, name
 
 
-def test_every_part_says_what_it_was_measured_on() -> None:
+def test_every_part_has_its_command_commit_machine_and_versions() -> None:
     for part in json.loads(RESULT.read_text("utf-8")).values():
         assert {"command", "commit", "machine", "versions"} <= part.keys()

@@ -62,12 +62,12 @@ def test_an_unanswered_sentence_counts_as_late() -> None:
     assert percentile(ArrivalResult(latencies, []), 0.94) == 0.1
 
 
-def test_latency_counts_from_when_a_sentence_was_due() -> None:
-    """A blocked loop sends late; the delay is part of the latency."""
+def test_latency_counts_from_the_due_time() -> None:
+    """A blocked event loop submits the second sentence late. The delay is part of its latency."""
 
     async def translate(index: int) -> None:
         if index == 0:
-            time.sleep(0.05)  # noqa: ASYNC251 - what a loop that is held up is
+            time.sleep(0.05)  # noqa: ASYNC251 - blocks the event loop
 
     found = asyncio.run(submit_at_arrivals(translate, [0.0, 0.001], limit_s=100.0))
     second = found.latencies_s[1]
@@ -75,7 +75,7 @@ def test_latency_counts_from_when_a_sentence_was_due() -> None:
     assert second >= 0.04
 
 
-def test_what_is_not_answered_within_the_limit_is_none() -> None:
+def test_a_sentence_without_an_answer_within_the_limit_has_no_latency() -> None:
     async def translate(index: int) -> None:
         if index:
             await asyncio.Event().wait()
@@ -86,7 +86,7 @@ def test_what_is_not_answered_within_the_limit_is_none() -> None:
 
 
 class TimedWorker:
-    """A fake of our process: each layout takes the next of its times."""
+    """A fake of Transduce's process. Each call takes the next of its layout's times."""
 
     times_s: dict[int, list[float]]
 
@@ -113,21 +113,20 @@ def given_at_once(num_sentences: int, beam_size: int = 1) -> Case:
 
 
 @pytest.mark.parametrize(("times_s", "quickest"), [([9.0, 2.0], 2), ([9.0, 4.0], 1)])
-def test_our_processes_are_those_that_were_once_quickest(
+def test_the_layout_with_the_lowest_time_of_any_trial_is_chosen(
     monkeypatch: pytest.MonkeyPatch, times_s: list[float], quickest: int
 ) -> None:
     layouts = layouts_of(monkeypatch, 2, {1: [3.0, 5.0], 2: times_s})
     assert layouts.search(given_at_once(128)).num_lanes == quickest
 
 
-def test_few_rows_and_one_thread_are_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No job is run for it."""
+def test_few_rows_or_one_thread_get_one_process_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: dict[int, list[float]] = {1: [], 2: []}
     assert layouts_of(monkeypatch, 2, nothing).search(given_at_once(8, beam_size=4)).describe() == "1 x 2"
     assert layouts_of(monkeypatch, 1, nothing).search(given_at_once(128)).describe() == "1 x 1"
 
 
-def test_there_are_no_more_processes_than_the_server_has_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_no_more_processes_than_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = layouts_of(monkeypatch, 16, {1: [3.0, 3.0], 4: [1.0, 1.0]})
     assert layouts.search(given_at_once(33)).describe() == "4 x 4"
 
@@ -135,7 +134,7 @@ def test_there_are_no_more_processes_than_the_server_has_lanes(monkeypatch: pyte
 def batches(
     count: int, *, window_s: float, max_size: int, num_workers: int, hold: Callable[[int], None]
 ) -> list[list[int]]:
-    """The batches of `count` sentences that are submitted at once; hold(n) is called within the n-th."""
+    """The batches of `count` sentences that are submitted at once. hold: called in each batch with its number."""
     seen: list[list[int]] = []
     lock = threading.Lock()
 
@@ -162,14 +161,14 @@ def batches(
     return seen
 
 
-def test_a_full_batch_leaves_at_once_and_the_rest_after_its_window() -> None:
+def test_a_full_batch_starts_at_once_and_the_rest_after_its_window() -> None:
     found = batches(7, window_s=0.01, max_size=3, num_workers=1, hold=lambda _: None)
     assert found == [[0, 1, 2], [3, 4, 5], [6]]
     full = batches(6, window_s=NEVER_S, max_size=3, num_workers=1, hold=lambda _: None)
     assert full == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_batches_run_beside_each_other_where_there_are_workers() -> None:
+def test_several_workers_run_batches_at_the_same_time() -> None:
     both = threading.Barrier(2, timeout=TIMEOUT_S)
     batches(4, window_s=NEVER_S, max_size=2, num_workers=2, hold=lambda _: wait(both))
 
@@ -232,7 +231,7 @@ def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """Two calls of a second each: 0.2 s in the encoder, 1.6 s in the decoder, 10 steps."""
+    """Two calls, a second each. In both together: 0.2 s in the encoder, 1.6 s in the decoder, 20 steps."""
     spent = {
         "num_steps": 20, "num_rows": 20, "step_s": 1.95, "encode_s": 0.25, "encoder_s": 0.2, "decoder_s": 1.6,
         "num_encoder_runs": 2, "num_decoder_runs": 20, "cpu_s": 3.0, "blocks_s": {},
@@ -240,7 +239,7 @@ def row(**changes: Any) -> dict[str, Any]:
     return {"calls_s": 2.0, "num_calls": 2, "num_groups": 1, "spent": {**spent, **changes}}
 
 
-def test_the_parts_add_up_to_the_time() -> None:
+def test_the_parts_add_up_to_the_measured_time() -> None:
     shares = Shares(
         {"encoder": {"embedding": 0.02}, "decoder": {"attention": 0.3, "matrix products": 0.1}}, {}, 0.011
     )
@@ -259,10 +258,10 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
     parts = where_time_goes(row(), shares, num_threads=2)["parts_ms"]
     assert parts["attention"] == pytest.approx(600.0)
     assert parts["matrix products"] == pytest.approx(200.0)
-    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's, of which nothing is known"
+    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, of which no kernel is known"
 
 
-def test_native_kernels_take_what_they_counted_in_the_measured_run() -> None:
+def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() -> None:
     """The profiled run may be the first to write to its caches."""
     shares = Shares({"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0)
     measured = row(blocks_s={"encoder": {"cross keys and values": 0.04}, "decoder": {"attention": 1.0}})
@@ -285,12 +284,12 @@ def test_memory_that_grows_is_not_flat() -> None:
     assert not slope.is_flat
 
 
-def test_memory_that_only_wavers_is_flat() -> None:
+def test_memory_that_varies_without_growth_is_flat() -> None:
     slope = slope_of(*samples(0.0))
     assert slope.is_flat
     assert len(slope.block_medians_mb) == 10
 
 
-def test_too_few_samples_say_nothing() -> None:
+def test_too_few_samples_are_an_error() -> None:
     with pytest.raises(ValueError, match="29 samples"):
         slope_of([0.0] * 29, [0.0] * 29)

@@ -1,4 +1,4 @@
-"""The p-value of a difference in BLEU, by the choice of sentences."""
+"""The p-value of a difference in BLEU, by paired bootstrap resampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFERENCES = [
 
 
 def changed(every: int, *, beginning: int = 0) -> list[str]:
-    """The references, with two words less in every `every`-th of them."""
+    """The references, without two words in every `every`-th of them."""
     return [
         text.replace(" was sold", "") if number % every == beginning else text
         for number, text in enumerate(REFERENCES)
@@ -25,9 +25,9 @@ def test_the_same_translations_do_not_differ() -> None:
     assert p_of_difference(changed(3), changed(3), REFERENCES) == 1.0
 
 
-def test_what_is_better_in_every_sentence_is_no_chance() -> None:
+def test_a_gain_in_every_sentence_is_significant() -> None:
     assert p_of_difference(REFERENCES, changed(1), REFERENCES) < 0.01
 
 
-def test_what_is_better_here_and_worse_there_may_be_chance() -> None:
+def test_gains_and_losses_in_as_many_sentences_are_not_significant() -> None:
     assert p_of_difference(changed(2), changed(2, beginning=1), REFERENCES) == pytest.approx(0.5, abs=0.4)

@@ -43,7 +43,7 @@ def entry_of(acceptable: str, *, kind: str = "question", must: tuple[tuple[str, 
     return Entry("x001", "en-de", kind, "source", tuple(acceptable.split(" || ")), must)
 
 
-def test_there_are_150_entries_of_every_direction_with_ids_of_their_own() -> None:
+def test_there_are_150_entries_of_every_direction_with_distinct_ids() -> None:
     assert Counter(entry.direction for entry in ENTRIES) == {"en-de": 150, "de-en": 150}
     numbers = range(1, 151)
     assert [entry.id for entry in ENTRIES] == [
@@ -77,7 +77,7 @@ def test_the_bundled_model_was_trained_on_no_source() -> None:
     assert [entry.source for entry in ENTRIES if plain(entry.source) in trained] == []
 
 
-def test_no_source_stands_twice() -> None:
+def test_no_source_occurs_twice() -> None:
     sources = Counter((entry.direction, entry.source) for entry in ENTRIES)
     assert [source for source, number in sources.items() if number > 1] == []
 
@@ -118,7 +118,7 @@ def test_choices_have_alternatives_that_differ() -> None:
             assert len(set(alternatives)) == len(alternatives) > 1, entry.id
 
 
-def test_acceptable_answers_contain_what_they_must() -> None:
+def test_acceptable_answers_contain_the_required_pieces() -> None:
     for entry in ENTRIES:
         assert judge(entry, entry.example).is_acceptable, entry.id
         if entry.kind == PARAGRAPH:
@@ -133,7 +133,7 @@ def has_one(sentence: str, forms: tuple[str, ...]) -> bool:
     return any(contains(sentence, form) for form in forms)
 
 
-def test_an_answer_that_loses_a_number_is_seen() -> None:
+def test_an_answer_that_drops_a_number_is_detected() -> None:
     with_numbers = [entry for entry in ENTRIES if re.search(r"\d", entry.source)]
     assert len(with_numbers) >= 50
     for entry in with_numbers:
@@ -220,7 +220,7 @@ def test_a_word_is_found_only_as_a_whole(text: str, form: str, is_there: bool) -
     assert contains(text, form) is is_there
 
 
-def test_a_name_that_is_missing_is_no_number() -> None:
+def test_a_missing_name_does_not_count_as_a_number() -> None:
     verdict = judge(entry_of("Ich bin Anna", must=(("Anna",),)), "Ich bin es")
     assert verdict.missing == ("Anna",)
     assert not verdict.drops_number

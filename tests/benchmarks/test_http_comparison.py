@@ -61,7 +61,7 @@ BOTH = Cores(ALL_CORES, ALL_CORES)
 
 
 def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
-    """A server that meets its objective up to a rate of `holds`."""
+    """A finished search on a server that meets its objective up to a rate of `holds`."""
     search = RateSearch(first, most=most)
     while not search.is_done:
         search.record(holds=search.rate <= holds)
@@ -77,14 +77,14 @@ def test_the_highest_rate_is_found_from_both_sides(holds: float, first: float) -
     assert holds < search.lowest_failed <= search.highest * (1 + PRECISION)
 
 
-def test_a_search_ends_after_its_trials_and_says_what_it_saw() -> None:
+def test_a_search_ends_after_its_trials_with_the_rates_that_it_tried() -> None:
     search = searched(1e9, first=10.0, most=3)
     assert search.highest == pytest.approx(10.0 * 1.2**2)
     assert search.lowest_failed is None
     assert searched(0.0, first=10.0, most=4).highest == 0.0
 
 
-def test_the_traffic_is_what_it_is_called() -> None:
+def test_the_workloads_have_the_documented_lengths() -> None:
     words = [len(request_spec.texts[0].split()) for request_spec in mixed().requests]
     assert len(words) == 500
     assert (min(words), max(words)) == (2, 58)
@@ -103,7 +103,7 @@ def test_the_traffic_is_what_it_is_called() -> None:
 
 
 def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
-    """A run of `num_requests` requests would leave out those of its warm-up."""
+    """In a run of a number of requests, those of a warm-up would not be measured."""
     server: Any = ProcessTree(echo().command)
     server.port = 1
     for load, is_warmed in (
@@ -115,7 +115,7 @@ def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
 
 
 def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
-    """Each client's first request was sent before the measured time."""
+    """In the short run, the only answer belongs to a request from before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:
         server: Any = Known(slow.url)
         flow = closed_loop(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
@@ -134,7 +134,7 @@ class Known:
         return 0.0
 
 
-def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
+def test_every_peer_is_measured_with_one_call_on_all_threads_and_with_a_call_on_each_thread(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     found = LibreTranslate(Path("python"), Path("packages"), tmp_path)
@@ -157,7 +157,7 @@ def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
         assert len(settings) == 1 + 3 * len(workers)
 
 
-def test_rounds_begin_with_another_server_each() -> None:
+def test_each_round_begins_with_the_next_server() -> None:
     servers: Any = ["a", "b", "c"]
     first: list[Any] = [rotated(servers, number)[0] for number in range(4)]
     assert first == ["a", "b", "c", "a"]
@@ -175,7 +175,7 @@ def test_the_rows_model_finds_its_own_parameters() -> None:
     assert 0.03 < off.worst < 0.2
 
 
-def test_the_parallel_share_is_amdahls() -> None:
+def test_the_parallel_share_follows_amdahls_law() -> None:
     assert parallel_share(100.0, 200.0) == pytest.approx(1.0)
     assert parallel_share(100.0, 100.0) == pytest.approx(0.0)
     assert pytest.approx(100.0 / (100.0 * (1 - parallel_share(100.0, 166.6667) / 2)), rel=1e-4) == 1 / (
@@ -183,7 +183,7 @@ def test_the_parallel_share_is_amdahls() -> None:
     )
 
 
-def test_the_layout_with_the_higher_throughput_goes_on() -> None:
+def test_the_layout_with_the_higher_throughput_is_the_best() -> None:
     saturated = {OURS: {"per_s": 9.0}, f"{WINDOW}@1 x 2": {"per_s": 3.0}, f"{WINDOW}@2 x 1": {"per_s": 4.0}}
     assert [best_layout(name, saturated) for name in saturated] == [
         OURS,
@@ -192,7 +192,7 @@ def test_the_layout_with_the_higher_throughput_goes_on() -> None:
     ]
 
 
-def test_ours_is_measured_with_nothing_kept() -> None:
+def test_our_server_is_measured_without_cache_and_coalescing() -> None:
     assert NO_CACHE.keys() <= Settings.model_fields.keys()
     environment = ours(Path("bundles/en-de"), settings={"num_rows": "8"}).command.environment
     assert environment["TRANSDUCE_SENTENCE_CACHE_BYTES"] == "0"
@@ -210,7 +210,7 @@ class Metrics:
         return self.text.encode()
 
 
-def test_an_answer_from_a_store_spoils_a_run() -> None:
+def test_a_cached_answer_is_an_error() -> None:
     metrics_format = (
         'transduce_sentence_cache_lookups_total{{result="hit"}} {hits}\n'
         'transduce_sentence_cache_lookups_total{{result="miss"}} 5.0\n'
@@ -252,7 +252,7 @@ def answer(server: ProcessTree, text: str) -> str:
     return str(translation["text"])
 
 
-def test_ctranslate2_says_the_same_alone_and_in_a_window(served: ModelFormats) -> None:
+def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> None:
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("default", PeerSettings(1, 1))
     subjects = [
@@ -271,12 +271,14 @@ def test_ctranslate2_says_the_same_alone_and_in_a_window(served: ModelFormats) -
         assert all(server.memory().pss_mb > 20 for server in (alone, window))
 
 
-def test_the_echo_answers_the_text() -> None:
+def test_the_echo_server_returns_the_text() -> None:
     with ProcessTree(echo().command) as server:
         assert answer(server, "Please shut the gate.") == "Please shut the gate."
 
 
-def test_a_package_of_libretranslate_says_what_the_weights_say(served: ModelFormats, tmp_path: Path) -> None:
+def test_a_package_of_libretranslate_translates_as_the_weights_do(
+    served: ModelFormats, tmp_path: Path
+) -> None:
     """CTranslate2 reads the package as Argos Translate does: pieces in, no end token, pieces out."""
     import ctranslate2 as library  # type: ignore[import-untyped]
     import sentencepiece

@@ -15,7 +15,7 @@ from benchmarks.http.subjects import ECHO, LIBRETRANSLATE, OURS, WINDOW
 from benchmarks.page_blocks import BLOCK
 
 
-def test_a_million_characters_cost_what_the_hours_do() -> None:
+def test_a_million_characters_cost_the_price_of_their_hours() -> None:
     assert cost_of(1000.0, price_per_hour=3.6) == pytest.approx(1.0)
 
 
@@ -33,7 +33,7 @@ def trial(rate: float, *, holds: bool) -> dict[str, Any]:
 
 @pytest.fixture
 def parts() -> dict[str, Any]:
-    """Two servers and the echo; ours is faster and larger."""
+    """Two servers and the echo server. Transduce is faster and takes more memory."""
     common = {
         "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,
         "machine": {
@@ -100,7 +100,7 @@ def overhead(around_ms: float, all_ms: float, *, total_ms: float) -> dict[str, f
     }  # fmt: skip
 
 
-def test_what_a_peer_is_ahead_in_is_listed(parts: dict[str, Any]) -> None:
+def test_the_figures_in_which_a_peer_is_better_are_listed(parts: dict[str, Any]) -> None:
     (memory_line,) = losses(parts)
     assert memory_line[:2] == ("memory after load (PSS), all cores shared, MB", "200")
     parts["together"]["saturated"][OURS]["per_s"] = 69.0
@@ -119,7 +119,7 @@ def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
     assert "not to be quoted" in render({"parts": parts})
 
 
-def test_every_figure_of_the_page_is_a_committed_results() -> None:
+def test_every_figure_of_the_page_is_in_the_committed_result() -> None:
     text = page.PAGE.read_text("utf-8")
     assert page.filled(text, page.RESULT) == text, "run python -m benchmarks.http.page"
     names = [match[2] for match in BLOCK.finditer(text)]
@@ -132,7 +132,7 @@ def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> N
     assert page.filled(text, path) == text.replace("12 ms", "Not measured yet.")
     path.write_text(json.dumps({"parts": parts}), "utf-8")
     assert "| Transduce | 10 | 40 |" in page.filled(text, path)
-    assert "they do less than this rate at most: LibreTranslate (9.0/s)." in page.filled(text, path)
+    assert "they cannot reach this rate: LibreTranslate (9.0/s)." in page.filled(text, path)
 
 
 def test_a_committed_result_is_no_quick_run() -> None:

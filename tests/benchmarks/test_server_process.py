@@ -15,7 +15,7 @@ from benchmarks.machine import ROOT
 from benchmarks.server_process import ALL_CORES, Command, Process, ServeOptions, ServerProcess, StartError
 
 BUNDLE = ROOT / "bundles" / "en-de"
-# Ends at SIGTERM and leaves a child that does not.
+# A server that ends at SIGTERM and leaves a child process, which ignores the end of its parent.
 WITH_CHILD = """
 import subprocess, sys, signal, http.server
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -27,7 +27,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def test_it_runs_where_only_the_standard_library_is() -> None:
+def test_the_module_needs_only_the_standard_library() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import benchmarks.server_process"],
         check=False,
@@ -48,7 +48,7 @@ def test_our_server_reports_its_metrics_and_its_memory() -> None:
     assert not process.is_running()
 
 
-def test_children_are_weighed_and_ended_with_their_server() -> None:
+def test_child_processes_are_measured_and_ended_with_their_server() -> None:
     command = Command(lambda port: [sys.executable, "-c", WITH_CHILD, str(port)], ready_path="/")
     with ProcessTree(command) as tree:
         child = psutil.Process(int(tree.get("/")))
@@ -60,7 +60,7 @@ def test_children_are_weighed_and_ended_with_their_server() -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_server_runs_on_the_cores_that_it_is_given() -> None:
+def test_a_server_runs_on_the_chosen_cores() -> None:
     core = min(ALL_CORES)
     own = os.sched_getaffinity(0)
     with Process(echo().command, cores=frozenset({core})) as server:
@@ -68,7 +68,7 @@ def test_a_server_runs_on_the_cores_that_it_is_given() -> None:
     assert os.sched_getaffinity(0) == own
 
 
-def test_a_server_that_dies_at_its_start_says_its_last_words() -> None:
+def test_the_error_of_a_failed_start_has_the_servers_last_output() -> None:
     code = "import sys; sys.exit('no model here')"
     with (
         pytest.raises(StartError, match="no model here"),
@@ -77,7 +77,7 @@ def test_a_server_that_dies_at_its_start_says_its_last_words() -> None:
         pass
 
 
-def test_our_own_settings_do_not_reach_the_measured_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_server_does_not_inherit_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_NO_SUCH_SETTING", "1")
     code = "import os, sys; sys.exit(' '.join(sorted(name for name in os.environ if name.startswith('TRANSDUCE'))))"
     command = Command(lambda _: [sys.executable, "-c", code], {"TRANSDUCE_COALESCE": "false"})

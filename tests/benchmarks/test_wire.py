@@ -36,7 +36,7 @@ def server(parts: list[bytes], *, times: int = 1) -> Iterator[int]:
     listener.close()
 
 
-def test_the_time_is_until_the_last_byte() -> None:
+def test_the_time_ends_at_the_last_byte() -> None:
     parts = [b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=9\r\nContent-Le", b'ngth: 4\r\n\r\n{"', b'"}']
     with server(parts, times=2) as port:
         first, second = exchange(port, "/x", [b"{}", b"{}"])
@@ -48,6 +48,6 @@ def test_the_time_is_until_the_last_byte() -> None:
     ("part", "error"),
     [(b"HTTP/1.1 200 OK\r\n\r\nx", ValueError), (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx", OSError)],
 )
-def test_half_an_answer_is_none(part: bytes, error: type[Exception]) -> None:
+def test_an_incomplete_answer_is_an_error(part: bytes, error: type[Exception]) -> None:
     with server([part]) as port, pytest.raises(error):
         exchange(port, "/x", [b"{}"])

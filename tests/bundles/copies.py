@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 
 def copy_bundle(
@@ -15,16 +16,20 @@ def copy_bundle(
     name: str,
     version: str = "1",
     pairs: Sequence[tuple[str, str]] = (),
+    languages: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Put a copy at `folder`, as an operator replaces a bundle: it is written beside it and renamed.
+    """Replace the bundle at `folder`, if any, by a copy. As an operator does: write it beside the folder, then rename.
 
-    pairs: source and target of each pair; empty for the bundle's own.
+    pairs: source and target of each pair, all with the first pair's prefix; empty for the bundle's own pairs.
+    languages: other codes for languages of the bundle's own pairs, which keep their prefixes.
     """
     fresh, old = folder.with_name("fresh"), folder.with_name("old")
     shutil.copytree(bundle, fresh)
     file = fresh / "manifest.json"
     manifest = json.loads(file.read_text("utf-8"))
     manifest |= {"name": name, "version": version}
+    for pair in manifest["language_pairs"]:
+        pair |= {side: languages.get(pair[side], pair[side]) for side in ("source", "target")}
     if pairs:
         prefix = manifest["language_pairs"][0]["source_prefix"]
         manifest["language_pairs"] = [

@@ -37,7 +37,7 @@ DIMENSIONS = [
     Damage(f"{field}={value}", set_field(f"dimensions.{field}", value), message)
     for field, values, message in (
         ("vocab_size", (8, *VAST), "log_probabilities has axes"),
-        ("d_model", (8, *VAST), "by the dimensions they are"),
+        ("d_model", (8, *VAST), "the manifest's dimensions give"),
         ("num_heads", (1,), "alignment.heads"),
         ("num_heads", (3, *VAST), "d_model is not a multiple of num_heads"),
         ("d_ff", (1, 8, *VAST), "dimensions.d_ff is"),

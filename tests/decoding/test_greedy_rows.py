@@ -1,4 +1,4 @@
-"""Each search of `GreedyRows` gives the result that it gives alone, while others are added, removed and moved."""
+"""Each search in `GreedyRows` gives the same result as alone, while others are added, removed and moved."""
 
 from __future__ import annotations
 

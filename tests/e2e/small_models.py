@@ -1,4 +1,4 @@
-"""Three small models, and what the tests of servers with several models share."""
+"""Three small models, and functions for the tests of servers with several models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS: dict[str, object] = {
 
 
 def budget(bundles: Path, num_models: int, settings: Mapping[str, object] = SETTINGS) -> int:
-    """Memory for so many models and a half."""
+    """A memory budget, in bytes, for `num_models` models and half of another one."""
     checked = Settings(**settings)  # type: ignore[arg-type]  # pydantic checks them
     return int(read_model(bundles / "m-first", checked).num_bytes * (num_models + 0.5))
 

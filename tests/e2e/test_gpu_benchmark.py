@@ -54,10 +54,10 @@ def test_cuda_without_a_gpu_fails_with_a_message(tiny_bundle: Path, tmp_path: Pa
         [*command, *files], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1
-    assert "device cuda was asked for, and" in done.stdout
+    assert "device cuda is required, and" in done.stdout
 
 
-def test_every_part_has_its_lines() -> None:
+def test_every_part_has_lines_in_the_report() -> None:
     assert set(ROWS) == set(PARTS)
     skipped = {name: {"status": "skipped", "reason": "there is no a|b"} for name in PARTS}
     result = {

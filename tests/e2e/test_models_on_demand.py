@@ -26,7 +26,7 @@ def server(bundles: Path) -> Iterator[ServerProcess]:
         yield process.ready()
 
 
-def test_models_come_and_go_with_the_requests(server: ServerProcess) -> None:
+def test_requests_load_and_unload_models(server: ServerProcess) -> None:
     with server.client() as client:
         names = [model["name"] for model in client.get("/v1/models").json()["models"]]
         assert names == list(MODELS), "all models are listed"
@@ -99,7 +99,7 @@ def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_the_deadl
         assert answer.status_code == 503, answer.text
         assert "first is not loaded yet" in answer.json()["error"]["message"]
         assert int(answer.headers["retry-after"]) >= 1
-        assert post(client, "first").status_code == 200, "the server keeps on"
+        assert post(client, "first").status_code == 200, "the server still answers"
 
 
 def test_a_broken_model_fails_its_requests_only(server: ServerProcess, bundles: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_broken_model_fails_its_requests_only(server: ServerProcess, bundles: 
         assert post(client, "third").status_code == 200
         assert client.get("/readyz").status_code == 200
     assert server.metric('transduce_model_loads_total{outcome="failed"}') == 1, (
-        "the second is refused at once"
+        "the second request is refused without another load"
     )
 
 

@@ -1,13 +1,12 @@
-"""A pair through another language, with two real bundles. Both are the bundled model; the second calls German French.
+"""A pair through another language, with two real bundles.
 
-So a translation from de to fr is German, translated into English and back.
+Both are copies of the bundled model. The second has the code fr for German. So a translation from de to fr is German,
+translated into English and back.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
+from tests.bundles.copies import copy_bundle
 from tests.e2e.conftest import SERVE
 
 BUNDLED = ROOT / "bundles" / "en-de"
@@ -28,14 +28,8 @@ SENTENCES = (
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("bundles")
-    for name, other in (("one", "de"), ("two", "fr")):
-        shutil.copytree(BUNDLED, folder / name)
-        file = folder / name / "manifest.json"
-        manifest = json.loads(file.read_text("utf-8"))
-        manifest["name"] = name
-        for pair in manifest["language_pairs"]:
-            pair.update({side: other for side in ("source", "target") if pair[side] == "de"})
-        file.write_text(json.dumps(manifest), "utf-8")
+    copy_bundle(BUNDLED, folder / "one", name="one")
+    copy_bundle(BUNDLED, folder / "two", name="two", languages={"de": "fr"})
     settings = {"num_threads": 2, "num_lanes": 1, "device": "cpu", "precision": "int8", "pivot": "en"}
     with (
         ServerProcess([*SERVE, "--bundles", str(folder)], settings) as process,
@@ -52,7 +46,7 @@ def translate(client: httpx.Client, text: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", SENTENCES)
-def test_it_is_what_both_models_make_one_after_the_other(client: httpx.Client, text: str) -> None:
+def test_a_pivoted_translation_equals_two_single_ones(client: httpx.Client, text: str) -> None:
     english = translate(client, text, target="en")
     french = translate(client, english["text"], source="en")
     pivoted = translate(client, text)
@@ -124,7 +118,7 @@ def test_a_prefix_begins_the_translation(client: httpx.Client) -> None:
     assert "Sie" not in translate(client, "Können Sie mir helfen?", suppress="Sie")["text"]
 
 
-def test_a_second_answer_is_from_the_cache(client: httpx.Client) -> None:
+def test_a_repeated_text_is_answered_from_the_cache(client: httpx.Client) -> None:
     body = {"text": "Der Mond scheint heute hell.", "source": "de", "target": "fr"}
     answers = [client.post("/v1/translate", json=body) for _ in range(2)]
     assert [answer.headers["x-transduce-cached-sentences"] for answer in answers] == ["0", "1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
+from tests.bundles.copies import copy_bundle
 from tests.e2e.conftest import SERVE
 
 BUNDLED = ROOT / "bundles" / "en-de"
@@ -22,24 +22,14 @@ TEXT = "The station is near the old bridge. It is late, and I would like to go h
 NUM_CLIENTS = 4
 
 
-def write_bundle(folder: Path, version: str) -> None:
-    """Put the bundled model there under this version, as a user would: beside the old folder, then renamed."""
-    fresh, old = folder.with_name("fresh"), folder.with_name("old")
-    shutil.copytree(BUNDLED, fresh)
-    file = fresh / "manifest.json"
-    manifest = json.loads(file.read_text("utf-8"))
-    manifest["version"] = version
-    file.write_text(json.dumps(manifest), "utf-8")
-    if folder.exists():
-        folder.rename(old)
-    fresh.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+def write_bundle(folder: Path, version: str) -> Path:
+    """Put the bundled model there under this version."""
+    return copy_bundle(BUNDLED, folder, name="en-de", version=version)
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    write_bundle(tmp_path / "bundle", "1")
-    return tmp_path / "bundle"
+    return write_bundle(tmp_path / "bundle", "1")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The fake runner. It advances beams with the native library's beam search."""
+"""A fake runner that advances beams with the native library's beam search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BeamRunner(FakeRunner):
     """A fake runner that advances beams and records the calls.
 
     beam_calls: for each decode with beams, the number of beams and the number of steps.
-    outcomes: of each beam in each call.
+    outcomes: the outcome of each beam in each call.
     """
 
     def __init__(self, limits: Limits = BEAM_LIMITS, *, eos_bonus: float = 1.0) -> None:

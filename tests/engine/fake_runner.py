@@ -1,7 +1,7 @@
-"""A runner without a neural model. Its language model hashes the sentence and the prefix; its cache rows are arrays.
+"""A runner without a neural model. Its scores are a hash of the sentence and the prefix.
 
-A row's next subword depends only on its sentence and its prefix. The runner reads both from the cache rows, which
-`copy_rows` and `reorder` move. So a bookkeeping error of the engine changes the answers.
+Its cache rows are arrays of subwords: the sentence, and the prefix so far. `copy_rows` and `reorder` copy them, and the
+scores are computed from them. So a bookkeeping error of the engine changes the answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admission: its bounds, and the rejection of requests that would miss their deadline. The test sets the clock."""
+"""Admission: its bounds, and the refusal of requests that would miss their deadline. The test sets the clock."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_a_retry_adds_steps_but_no_tokens() -> None:
     assert driver.tokens_per_s == pytest.approx(3200, rel=0.01)
 
 
-def test_a_slow_minute_is_dropped() -> None:
-    """Otherwise the rejections keep the rows from filling, and the recovery is never measured."""
+def test_a_slow_speed_is_forgotten_after_seconds_without_full_rows() -> None:
+    """Otherwise the refusals keep the rows from filling, and the recovered speed is never measured."""
     driver = AdmissionDriver()
     driver.report_steps(num_steps=MIN_FULL_STEPS, num_rows=64, step_s=10.0)
     assert driver.tokens_per_s == pytest.approx(6.4)

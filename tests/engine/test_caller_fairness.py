@@ -20,7 +20,7 @@ STEP_S, ROW_S = 0.001, 0.001
 KEPT = replace(LIMITS, num_rows=20, num_kept_rows=4, skips_free_rows=True, max_steps=8, max_target_length=40)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
-# Options of a search that takes every step on the host.
+# Options of a search of which the host, not the runner, takes every step.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
 
 

@@ -87,7 +87,7 @@ def test_one_step_advances_all_sentences() -> None:
     assert runner.batches == [1, 2, 1 + 4 + 1, 1 + 4 + 2]
     assert runner.calls["encode"] == 3
     steps = [step for report in driver.reports for step in report.steps]
-    assert steps == []  # no sentence has ended, so there is no report
+    assert steps == [], "no sentence has ended, so there is no report"
     driver.run()
     steps = [step for report in driver.reports for step in report.steps]
     assert [step.num_rows for step in steps] == runner.batches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import ExportError, write_bundle
+from export.portable import read_checkpoint
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
 from tests.export.tiny import random_model, request, write_checkpoint
@@ -295,3 +297,16 @@ def test_a_tokenizer_with_another_vocabulary_size_is_an_error(tmp_path: Path) ->
     assert Tokenizer(checkpoint / "tokenizer.spm").vocab_size == model.config.vocab_size
     with pytest.raises(CheckpointError, match="400 subwords, the model's embedding 408"):
         write_bundle(checkpoint, tmp_path / "bundle", request())
+
+
+def test_a_checkpoint_without_a_tokenizer_is_an_error(tiny: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(tiny / "checkpoint", checkpoint)
+    (checkpoint / "tokenizer.spm").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint/tokenizer\.spm is missing: copy the model's .* source\.spm"
+    ):
+        write_bundle(checkpoint, tmp_path / "bundle", request())
+    with pytest.raises(CheckpointError, match=r"checkpoint/tokenizer\.spm is missing"):
+        read_checkpoint(checkpoint)
+    assert names(tmp_path) == ["checkpoint"]

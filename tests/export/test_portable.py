@@ -184,7 +184,7 @@ def test_model_bin_has_the_variables_of_ctranslate2s_own_converter(
         assert (values == found[name]).all(), name
 
 
-# --- back again
+# --- import of an exported model
 
 
 def imported_model(read: ImportedModel) -> Transformer:
@@ -250,7 +250,7 @@ def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
 
 
 @pytest.mark.parametrize(("to", "read"), [("huggingface", read_marian), ("ctranslate2", read_ctranslate2)])
-def test_an_imported_model_with_two_vocabularies_goes_on(tmp_path: Path, to: str, read: Any) -> None:
+def test_an_imported_model_with_two_vocabularies_can_be_exported(tmp_path: Path, to: str, read: Any) -> None:
     """The bundle's fp16 weights round by 2^-11 at most."""
     write_marian(tmp_path / "theirs")
     bundle, output = tmp_path / "bundle", tmp_path / "out"
@@ -308,7 +308,7 @@ def test_a_bundle_needs_its_options_and_a_checkpoint(
 ) -> None:
     message = refused(capsys, f"--checkpoint {untrained} --output {tmp_path / 'out'} --source en --target de")
     assert "--name, --version, --card: needed for a bundle" in message
-    assert "--checkpoint is needed" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}")
+    assert "give --checkpoint" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}")
 
 
 def test_an_existing_folder_is_left_as_it_is(

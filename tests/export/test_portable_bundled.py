@@ -31,8 +31,9 @@ def model() -> Transformer:
 
 @pytest.fixture(scope="module")
 def texts() -> list[tuple[str, str]]:
-    """The golden sentences of both directions, each with its tag. A tokenizer of another project has no placeholder
-    symbols for emoji, so sentences with one are left out.
+    """The golden sentences of both directions, each with its tag.
+
+    Sentences with emoji are left out, because tokenizers of other projects have no placeholder symbols for them.
     """
     tags = [
         pair["source_prefix"] for pair in json.loads((BUNDLE / "manifest.json").read_text())["language_pairs"]
@@ -49,7 +50,7 @@ def sources(texts: list[tuple[str, str]]) -> list[tuple[int, ...]]:
 
 
 def exported(to: str, output: Path) -> Path:
-    """Write the bundle's weights, which are named as a checkpoint here."""
+    """Export the bundle's folder `weights`, as a checkpoint."""
     arguments = ["export", "--checkpoint", str(BUNDLE / "weights"), "--to", to, "--output", str(output)]
     assert main(arguments) == 0
     return output

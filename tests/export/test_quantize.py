@@ -1,3 +1,5 @@
+"""Quantisation to int8: rounding errors, columns, and rows of zeros."""
+
 from __future__ import annotations
 
 import numpy as np

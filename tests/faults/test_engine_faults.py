@@ -1,4 +1,4 @@
-"""What the engine does when the model or its thread fails."""
+"""The engine after failures of the model or of its own thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANG_TIMEOUT_S = 120.0  # seconds; only a hang takes longer, even on a busy mach
 
 
 class PoisonedRunner(FakeRunner):
-    """Fails every forward with POISON in a source. It fails in the encoder, or in the decoder from `at_position` on."""
+    """Fails every forward that has POISON in a source, in the encoder or in the decoder from `at_position` on."""
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0) -> None:
         super().__init__(eos_bonus=-1.0)

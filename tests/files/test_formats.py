@@ -17,7 +17,7 @@ from tests.files.samples import BOLD, DOCUMENT, JSON, MARKDOWN, PO, SAMPLES, SRT
 KEPT = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
 
 
-def shouted(text: str) -> str:
+def with_swapped_case(text: str) -> str:
     """Another text of the same length, with the same tags and placeholders."""
     parts = KEPT.split(text)
     return "".join(part if place % 2 else part.swapcase() for place, part in enumerate(parts))
@@ -25,7 +25,7 @@ def shouted(text: str) -> str:
 
 def changed(data: bytes, file_format: FileFormat) -> bytes:
     file = read_file(data, file_format)
-    return file.write([shouted(unit.text) for unit in file.units])
+    return file.write([with_swapped_case(unit.text) for unit in file.units])
 
 
 TEXTS_OF = {
@@ -116,7 +116,7 @@ def test_translations_replace_the_texts(file_format: FileFormat) -> None:
     file = read_file(data, file_format)
     out = changed(data, file_format)
     assert [unit.text for unit in read_file(out, file_format).units] == [
-        shouted(unit.text) for unit in file.units
+        with_swapped_case(unit.text) for unit in file.units
     ]
     assert out != data
     if file_format is not FileFormat.DOCX:
@@ -129,7 +129,7 @@ def test_one_translation_changes_only_its_text(file_format: FileFormat, index: i
     data = SAMPLES[file_format]
     file = read_file(data, file_format)
     texts = [unit.text for unit in file.units]
-    texts[index] = shouted(texts[index])
+    texts[index] = with_swapped_case(texts[index])
     out = file.write(texts)
     if file_format is FileFormat.DOCX:
         before, after = ZipFile(BytesIO(data)), ZipFile(BytesIO(out))
@@ -224,10 +224,10 @@ def test_polib_reads_the_same_catalogue() -> None:
         if one.obsolete or one.msgstr or not any(map(str.isalpha, one.msgid)):
             assert other.msgstr == one.msgstr
         elif one.msgid_plural:
-            forms = [shouted(one.msgid), *[shouted(one.msgid_plural)] * 2]
+            forms = [with_swapped_case(one.msgid), *[with_swapped_case(one.msgid_plural)] * 2]
             assert other.msgstr_plural == dict(enumerate(forms))
         else:
-            assert other.msgstr == shouted(one.msgid)
+            assert other.msgstr == with_swapped_case(one.msgid)
     assert after.metadata == before.metadata
 
 

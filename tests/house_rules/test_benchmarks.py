@@ -41,7 +41,7 @@ def test_the_sentences_are_500_in_two_columns() -> None:
     assert read_sentences() == [sentence for _, sentence in rows()]
 
 
-def test_the_sentences_are_distinct_and_one_each() -> None:
+def test_the_sentences_are_distinct_and_single() -> None:
     sentences = read_sentences()
     assert len({sentence.casefold() for sentence in sentences}) == NUM_SENTENCES
     for sentence in sentences:
@@ -59,13 +59,13 @@ def test_the_lengths_are_mixed() -> None:
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
-def test_every_domain_has_its_part() -> None:
+def test_every_domain_has_at_least_30_sentences() -> None:
     counts = Counter(domain for domain, _ in rows())
     assert len(counts) == 12
     assert min(counts.values()) >= 30
 
 
-def test_some_sentences_have_what_is_hard() -> None:
+def test_some_sentences_have_difficult_characters() -> None:
     sentences = read_sentences()
     for is_hard, least in (
         (lambda character: not character.isascii(), 30),
@@ -88,8 +88,8 @@ class Answering:
     def __init__(self, *, pause_s: float = 0.0, status: str = "200 OK") -> None:
         self.pause_s = pause_s
         self.status = status
-        self.num_under_way = 0
-        self.most_under_way = 0
+        self.num_open = 0
+        self.max_open = 0
         self.tasks: list[asyncio.Task[None] | None] = []
 
     async def __aenter__(self) -> Answering:
@@ -109,10 +109,10 @@ class Answering:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
-                self.num_under_way += 1
-                self.most_under_way = max(self.most_under_way, self.num_under_way)
+                self.num_open += 1
+                self.max_open = max(self.max_open, self.num_open)
                 await asyncio.sleep(self.pause_s)
-                self.num_under_way -= 1
+                self.num_open -= 1
                 head = f"HTTP/1.1 {self.status}\r\ncontent-length: {len(ANSWER)}\r\n".encode()
                 writer.write(head + b"server-timing: queue;dur=0.50, decode;dur=2.00\r\n\r\n" + ANSWER)
         except asyncio.IncompleteReadError:  # the client has disconnected
@@ -131,7 +131,7 @@ def test_clients_wait_for_their_answers() -> None:
             return found, server
 
     answers, server = asyncio.run(run())
-    assert server.most_under_way == 3
+    assert server.max_open == 3
     assert len(answers) == 25
     assert set(Counter(answer.request.number for answer in answers).values()) <= {2, 3}
     assert [answer.ended_at for answer in answers] == sorted(answer.ended_at for answer in answers)
@@ -144,12 +144,12 @@ def test_a_pass_ends_at_its_limit() -> None:
         async with Answering(pause_s=limit_s / 5) as server:
             return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10, limit_s=limit_s)
 
-    # The first at which this machine answers at all.
+    # The first limit within which this machine answers at all.
     assert 0 < next(filter(None, (len(asyncio.run(run(limit_s))) for limit_s in (0.1, 1.0, 10.0)))) < 10
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """60 requests in 60 ms, each answered after 300 ms: most are under way at once (a busy machine: later)."""
+    """60 requests in 60 ms, each answered after 300 ms, so most are open at once. A busy machine gets longer pauses."""
 
     async def run(pause_s: float) -> tuple[list[TimedAnswer], Answering]:
         async with Answering(pause_s=pause_s) as server:
@@ -158,17 +158,17 @@ def test_arrivals_do_not_wait_for_answers() -> None:
     for pause_s in (0.3, 3.0, 10.0):
         started_at = time.perf_counter()
         answers, server = asyncio.run(run(pause_s))
-        if server.most_under_way > 30:
+        if server.max_open > 30:
             break
     assert sorted(answer.request.number for answer in answers) == list(range(60))
-    assert server.most_under_way > 30
+    assert server.max_open > 30
     due = sorted(answer.due_at for answer in answers)
     assert due[-1] - started_at >= 0.06
     assert all(answer.latency_ms >= 290 for answer in answers)
 
 
-def test_what_is_sent_late_counts_from_when_it_was_due() -> None:
-    """60 requests in 60 microseconds, which is faster than any client."""
+def test_the_latency_of_a_late_request_counts_from_its_due_time() -> None:
+    """60 requests are due within 60 microseconds, faster than any client can send."""
 
     async def run() -> list[TimedAnswer]:
         async with Answering() as server:
@@ -191,7 +191,7 @@ def test_another_status_is_an_error() -> None:
         asyncio.run(run())
 
 
-def test_the_rate_leaves_the_warm_up_out() -> None:
+def test_the_rate_does_not_include_the_warm_up() -> None:
     assert rate_of([0.0, 5.0, 5.5, 6.0], num_warm_up=2) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="too few"):
         rate_of([1.0, 2.0], num_warm_up=2)

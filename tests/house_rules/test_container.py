@@ -74,7 +74,7 @@ class TestImage:
         assert "HOME=/tmp" in environment
         assert "TRANSDUCE_HOST=0.0.0.0" in environment
 
-    def test_takes_the_environment_of_its_own_lock(self, stage: str) -> None:
+    def test_installs_the_packages_of_its_own_lock(self, stage: str) -> None:
         assert f"--from=venv-{stage} /opt/venv /opt/venv" in [
             rest for name, rest in stages()[stage][1] if name == "COPY"
         ]
@@ -83,7 +83,7 @@ class TestImage:
         assert [*installs[0][-3:]] == ["--require-hashes", "-r", f"requirements/{stage}.txt"]
         assert "--no-deps" in installs[1]
 
-    def test_the_build_looks_for_what_must_not_be_there(self, stage: str) -> None:
+    def test_the_build_checks_that_forbidden_packages_are_absent(self, stage: str) -> None:
         check = [json.loads(rest) for name, rest in stages()[f"venv-{stage}"][1] if name == "RUN"][-1]
         assert check[0] == "/opt/venv/bin/python"
         assert all(repr(module) in check[2] for module in ("torch", "onnx", "model", "export"))
@@ -93,7 +93,7 @@ class TestImage:
         assert copies == [f"--from=venv-{stage} /opt/venv /opt/venv", "bundles bundles"]
 
 
-def test_every_stage_starts_from_the_one_base() -> None:
+def test_every_stage_starts_from_the_same_base() -> None:
     assert ("ARG", "BASE=python:3.12-slim") in instructions()
     assert {base for base, _ in stages().values() if base not in stages()} == {"${BASE}"}
     assert all("torch" not in rest for name, rest in instructions() if name == "COPY")
@@ -130,7 +130,7 @@ class TestService:
         assert service["user"] == "65532:65532"
         assert "privileged" not in service
 
-    def test_a_bundle_and_glossaries_of_ones_own_have_volumes(self, name: str) -> None:
+    def test_the_bundle_and_the_glossaries_have_volumes(self, name: str) -> None:
         service = compose()["services"][name]
         environment = service["environment"]
         mounts = dict(volume.removesuffix(":ro").rsplit(":", 1)[::-1] for volume in service["volumes"])
@@ -141,7 +141,7 @@ class TestService:
         assert mounts[folder] in compose()["volumes"]
         assert any(folder in rest for name, rest in inherited("cpu") if name == "RUN")
 
-    def test_the_files_that_are_kept_by_default_fit(self, name: str) -> None:
+    def test_tmp_has_room_for_the_translated_files_of_the_default_settings(self, name: str) -> None:
         (options,) = (entry.partition(":")[2] for entry in compose()["services"][name]["tmpfs"])
         (size,) = re.findall(r"size=(\d+)m", options)
         kept = Settings.model_fields["max_kept_file_bytes"].default
@@ -163,7 +163,7 @@ class TestService:
         assert target == ("gpu" if name == "transduce-gpu" else "cpu")
 
 
-def test_the_services_are_these() -> None:
+def test_there_is_one_service_for_each_image() -> None:
     assert tuple(compose()["services"]) == SERVICES
 
 

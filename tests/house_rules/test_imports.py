@@ -42,12 +42,12 @@ def test_the_server_pulls_in_no_training_code() -> None:
     assert modules & NOT_IN_THE_SERVER == set()
 
 
-def test_a_server_that_takes_no_files_loads_nothing_that_reads_them() -> None:
+def test_a_server_without_file_routes_loads_no_file_readers() -> None:
     program = "from app.main import create_app; from app.settings import load_settings; create_app(load_settings({}))"
     assert "markdown_it" not in modules_after(program)
 
 
-def test_a_workers_process_and_its_server_load_each_its_own() -> None:
+def test_a_worker_process_and_its_server_load_different_modules() -> None:
     """A worker reads no manifest and serves no HTTP; the server runs no graph."""
     worker = modules_after(
         "import app.workers.model_spec, app.workers.fork_server_main, app.runtime.ort_runner"
@@ -60,7 +60,7 @@ def test_a_workers_process_and_its_server_load_each_its_own() -> None:
     assert "onnxruntime" not in server
 
 
-def test_what_starts_the_workers_imports_nothing_large() -> None:
+def test_the_start_of_the_workers_imports_nothing_large() -> None:
     modules = modules_after("import app.workers.early_start, transduce.serve")
     assert "app" in modules
     assert modules & {"numpy", "msgspec", "asyncio", "pydantic", "onnxruntime", "typing_extensions"} == set()

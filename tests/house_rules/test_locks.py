@@ -70,12 +70,12 @@ def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SERVING, "build"])
-def test_what_serves_is_locked_by_hash(name: str) -> None:
+def test_the_serving_packages_are_locked_by_hash(name: str) -> None:
     assert [str(requirement) for requirement, hashes in locked(name) if not hashes] == []
 
 
 @pytest.mark.parametrize("name", SERVING)
-def test_what_serves_holds_no_training_code(name: str) -> None:
+def test_the_serving_packages_include_no_training_code(name: str) -> None:
     names = {canonicalize_name(requirement.name) for requirement, _ in locked(name)}
     assert (
         names & {"torch", "onnx", "safetensors", "sacrebleu", "tensorboard", "matplotlib", "pytest"} == set()

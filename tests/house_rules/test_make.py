@@ -42,19 +42,19 @@ def announcing(name: str) -> str:
     return f'[ "$1" = -c ] && echo {name} || exec {sys.executable} "$@"'
 
 
-def test_the_newest_is_taken(tmp_path: Path) -> None:
+def test_the_newest_python_is_found(tmp_path: Path) -> None:
     for name in ("python3.11", "python3.13", "python3.12", "python3"):
         put(tmp_path, name, program=announcing(name))
     assert find_python(tmp_path).stdout == "python3.13\n"
 
 
-def test_one_that_cannot_build_an_environment_is_passed_over(tmp_path: Path) -> None:
+def test_a_python_that_cannot_build_an_environment_is_skipped(tmp_path: Path) -> None:
     put(tmp_path, "python3.14", program="exit 1")
     put(tmp_path, "python3.11", program=announcing("python3.11"))
     assert find_python(tmp_path).stdout == "python3.11\n"
 
 
-def test_the_executable_itself_is_named_not_a_shim(tmp_path: Path) -> None:
+def test_the_executable_is_printed_and_not_its_shim(tmp_path: Path) -> None:
     put(tmp_path, "python3.12")
     assert find_python(tmp_path).stdout == f"{sys.executable}\n"
 
@@ -65,7 +65,7 @@ def test_the_callers_choice_comes_first(tmp_path: Path) -> None:
     assert find_python(tmp_path, PYTHON=str(tmp_path / "mine")).stdout == "mine\n"
 
 
-def test_an_old_python_is_named_with_what_is_needed(tmp_path: Path) -> None:
+def test_an_old_python_is_named_with_the_needed_versions(tmp_path: Path) -> None:
     old = '[ "$1" = -c ] && exit 1; echo Python 3.9.2'
     put(tmp_path, "python3", program=old)
     done = find_python(tmp_path)
@@ -75,14 +75,14 @@ def test_an_old_python_is_named_with_what_is_needed(tmp_path: Path) -> None:
     assert "3.11 to 3.14" in done.stderr
 
 
-def test_none_at_all(tmp_path: Path) -> None:
+def test_no_python_at_all(tmp_path: Path) -> None:
     done = find_python(tmp_path)
     assert done.returncode == 1
     assert "None of these is on the PATH" in done.stderr
 
 
 def make(*arguments: str, **environment: str) -> str:
-    """The commands that `make -n` prints. A make that runs the tests passes nothing on, such as its flags."""
+    """The commands that `make -n` prints, without the variables of a make that runs these tests."""
     own = {
         name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     }
@@ -107,7 +107,7 @@ def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
 
 
 def test_serve_listens_on_loopback_by_default(tmp_path: Path) -> None:
-    """HOST is a common shell variable: only make's command line sets it here."""
+    """HOST is a common shell variable, so only make's command line sets it, and not the environment."""
     assert "exec .venv/bin/transduce serve --host 127.0.0.1 --port 8000" in make(
         "serve", HOST="0.0.0.0", PORT="1"
     )
@@ -129,7 +129,7 @@ def test_house_rules_run_once_in_ci() -> None:
 
 
 def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
-    """With a make that fails `lint` and prints a summary for `test`: all run, the summary is last, it fails."""
+    """A fake make fails at `lint` and prints a summary for `test`. All targets run, the summary is last, CI fails."""
     put(
         tmp_path,
         "make",

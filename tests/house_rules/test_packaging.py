@@ -18,13 +18,13 @@ from app.runtime.native.cpu import TARGETS
 from tests.house_rules.project import PACKAGES, ROOT, project_files
 
 PAGE = "app/web/pages/probe.html"
-# What the Pythons of Debian, Ubuntu and Fedora have extensions compiled with beside what others do.
-THEIR_FLAGS = "-Wall -Wformat -Werror=format-security -fstack-protector-strong -fwrapv"
+# Compiler options with which the Pythons of Debian, Ubuntu and Fedora build extensions, in addition to Python's own.
+DISTRIBUTION_FLAGS = "-Wall -Wformat -Werror=format-security -fstack-protector-strong -fwrapv"
 
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The files in a wheel built from a copy of the project and one page more, with the build tools that are here."""
+    """The files in a wheel of a copy of the project with one more page, built with the installed build tools."""
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
         if path.parts[0] in {*PACKAGES, "pyproject.toml", "setup.py", "README.md", "LICENSE"}:
@@ -34,7 +34,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     (tree / PAGE).touch()
     project = (tree / "pyproject.toml").read_text("utf-8")
     assert '"-O3"' in project
-    # The compiler is looked for and not run; Python's own options would compile for a debugger.
+    # Compile without optimisation and debug information, which saves time. The test reads only the names.
     (tree / "pyproject.toml").write_text(project.replace('"-O3"', '"-O0", "-g0"'), "utf-8")
     command = [
         sys.executable,
@@ -46,7 +46,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "--no-build-isolation",
         "--no-index",
     ]
-    environment = {**os.environ, "CFLAGS": THEIR_FLAGS, "CXXFLAGS": THEIR_FLAGS}
+    environment = {**os.environ, "CFLAGS": DISTRIBUTION_FLAGS, "CXXFLAGS": DISTRIBUTION_FLAGS}
     subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=tree, check=True, timeout=300, env=environment)
     (wheel,) = (tree / "dist").glob("*.whl")
     return set(ZipFile(wheel).namelist())
@@ -54,13 +54,13 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package: str) -> None:
-    """Pages and markers as well as code: every file of a package is included."""
+    """Not only code, but also pages and the `py.typed` markers."""
     expected = {path.as_posix() for path in project_files() if path.parts[0] == package}
     assert f"{package}/py.typed" in expected
     assert expected - wheel_names == set()
 
 
-def test_the_servers_pages_travel(wheel_names: set[str]) -> None:
+def test_the_wheel_holds_the_servers_pages(wheel_names: set[str]) -> None:
     assert PAGE in wheel_names
 
 
@@ -89,7 +89,7 @@ def broken_kernels(tmp_path: Path) -> Path:
 
 
 def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the kernels' build as on a processor with or without the required instructions."""
+    """Build the kernels. is_supported: whether the processor appears to have the required instructions."""
     cpu = tree / "app" / "runtime" / "native" / "cpu.py"
     text = (ROOT / "app" / "runtime" / "native" / "cpu.py").read_text("utf-8")
     cpu.write_text(f"{text}\n\ndef is_supported():\n    return {is_supported}\n", "utf-8")
@@ -100,13 +100,13 @@ def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subp
     )
 
 
-def test_a_compile_error_ends_the_installation_where_the_kernels_could_be_used(broken_kernels: Path) -> None:
+def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no compiler for them here")
     done = build_kernels(broken_kernels, is_supported=True)
     assert done.returncode != 0
     assert "broken.cpp" in done.stderr
-    assert "NATIVE_KERNELS=optional goes on without them" in done.stderr
+    assert "Set NATIVE_KERNELS=optional to install without them" in done.stderr
     assert build_kernels(broken_kernels, is_supported=True, NATIVE_KERNELS="optional").returncode == 0
 
 

@@ -16,17 +16,17 @@ from tests.house_rules.project import ROOT
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_figure_is_a_committed_results(path: Path) -> None:
+def test_every_figure_is_in_the_committed_results(path: Path) -> None:
     page = path.read_text("utf-8")
     assert filled(page, RESULTS) == page, "run python -m benchmarks.engine.page"
 
 
-def test_every_block_stands_in_one_page_once() -> None:
+def test_the_pages_have_every_block_once() -> None:
     names = [match[2] for page in PAGES for match in BLOCK.finditer(page.read_text("utf-8"))]
     assert sorted(names) == sorted(BLOCKS)
 
 
-def test_a_changed_figure_is_seen(tmp_path: Path) -> None:
+def test_a_changed_figure_is_detected(tmp_path: Path) -> None:
     page = "before\n<!-- figures: memory -->\n12 MB\n<!-- end -->\nafter\n"
     assert filled(page, tmp_path) == page.replace("12 MB", NOT_MEASURED)
     (tmp_path / "engine_memory.json").write_text(

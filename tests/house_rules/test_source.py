@@ -79,7 +79,7 @@ def test_top_level_layout() -> None:
 
 @pytest.mark.parametrize("pattern", [MACHINE_PATH, INDEX_HOST], ids=["path of a machine", "host of an index"])
 def test_no_file_names(pattern: re.Pattern[bytes]) -> None:
-    """Weights and tokenizers too: SentencePiece writes the paths of its training files into its model."""
+    """Weights and tokenizers are checked too. SentencePiece writes the paths of its training files into its model."""
     found = {
         str(path): match[0]
         for path in project_files()
@@ -88,7 +88,7 @@ def test_no_file_names(pattern: re.Pattern[bytes]) -> None:
     assert found == {}
 
 
-def test_the_patterns_find_what_they_are_for() -> None:
+def test_the_patterns_match_paths_and_hosts() -> None:
     assert MACHINE_PATH.search("see /{}/somebody/x".format("home").encode())
     assert MACHINE_PATH.search('"/{}/x"'.format("root").encode())
     assert not MACHINE_PATH.search(b"https://example.org/{}/x".replace(b"{}", b"work"))
@@ -113,7 +113,7 @@ def test_no_code_runs_what_it_reads(path: object) -> None:
         "np.load(f, allow_pickle=True)",
     ],
 )
-def test_dangerous_code_is_seen(code: str) -> None:
+def test_dangerous_code_is_detected(code: str) -> None:
     assert [problem for node in ast.walk(ast.parse(code)) for problem in dangerous(node)]
 
 
@@ -127,7 +127,7 @@ def test_a_load_of_tensors_only_is_allowed() -> None:
 
 
 def _reads_tensors_only(call: ast.Call) -> bool:
-    """Whether this is torch.load without code of the file: how others' weights are imported."""
+    """Whether this call is torch.load that executes no code from the file, as an import of others' weights needs."""
     return ast.unparse(call.func) == "torch.load" and any(
         word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in call.keywords
     )

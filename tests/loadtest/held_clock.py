@@ -1,7 +1,7 @@
-"""Runs of the load tester on a clock that the test holds, so that every latency is exact on any machine.
+"""Runs of the load tester on simulated time, so that every latency is exact on any machine.
 
-The event loop's time advances only where the loop would wait, and by TURN_S for each of its turns. The server is
-simulated in the same process; nothing goes over a socket.
+Where the event loop would wait, its time jumps to the next event. Each turn of the loop takes TURN_S. The server is
+simulated in the same process, without sockets.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from transduce.loadtest.quality import Expectation
 from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.runner import OnProgress, observe
 
-# Seconds of one turn of the event loop: the resolution of latencies. Smaller, and the tests take longer, because the
-# tester spins for the last 2 ms before a request.
+# Seconds of one turn of the event loop, which is the resolution of latencies. If smaller, the tests take longer,
+# because the tester spins for the last 2 ms before a request.
 TURN_S = 1e-4
 
 
@@ -46,7 +46,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
         return self._held.now_s
 
     def advance(self, seconds: float) -> None:
-        """The running callback takes so many seconds."""
+        """Advance the time by `seconds`, as if the running callback had taken so long."""
         self._held.now_s += seconds
 
     async def create_connection(  # type: ignore[override]  # only the tester's call of it
@@ -90,7 +90,7 @@ class _Transport(asyncio.Transport):
 
 
 def advance(seconds: float) -> None:
-    """The callback or task that runs on a HeldLoop takes so many seconds."""
+    """Advance the running HeldLoop's time by `seconds`, as if the running callback or task had taken so long."""
     cast(HeldLoop, asyncio.get_running_loop()).advance(seconds)
 
 
@@ -110,6 +110,6 @@ def held_run(
     kinds: str = "200",
     expected: Expectation | None = None,
 ) -> RunResult:
-    """Execute a plan against a simulated server with these replies. expected: not compared."""
+    """Execute a plan against a simulated server with these replies. expected: ignored."""
     replies = Replies(service_ms / 1e3, stall=stall, kinds=kinds.split(","))
     return make_result(plan, held_record(plan, replies, on_progress))

@@ -80,7 +80,7 @@ def test_the_timeline_is_even_and_has_no_gaps() -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 90, 99, 100, 101, 150, 200, 997])
 def test_a_percentile_within_the_limit_means_the_objective_is_met(num: int) -> None:
-    """With one late response of 90, 98.9 % are in time: the p99 is the late one's latency."""
+    """With one late response among 90, 98.9 % are in time, and the p99 is the latency of the late one."""
     for num_late in range(min(num, 4)):
         latencies = [0.1] * (num - num_late) + [0.9] * num_late
         found = distribution(latencies)
@@ -117,10 +117,10 @@ def test_outcomes_that_do_not_add_up_raise_an_error() -> None:
 
 
 def test_requests_do_not_wait_for_the_responses_of_others() -> None:
-    """50 requests/s; the server answers the requests from the 50th on when 100 have arrived.
+    """50 requests/s. The server answers the requests from the 50th on when 100 have arrived.
 
-    A tester that waits for each response would wait for ever. The first 100 requests need 2 s, so of them at least 50
-    are answered later than that: at least 25 wait for half a second or more.
+    A tester that waits for each response would wait for ever. The first 100 requests are sent within 2 s. The last 50
+    of them are answered at the end of these 2 s, so at least 25 wait for half a second or more.
     """
     with SteadyServer(hold=(50, 100)) as server:
         record = uvloop.run(

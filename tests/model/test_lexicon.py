@@ -32,7 +32,7 @@ def test_words_find_their_translations() -> None:
 
 
 def test_probabilities_are_those_of_the_formula() -> None:
-    """The probabilities equal those of a simple EM, word by word, as in the tutorial's pseudo-code."""
+    """The probabilities equal those of IBM Model 1's EM in plain loops over words."""
     sentences = [([1, 2], [1, 2]), ([1, 3], [1, 3]), ([3], [3]), ([2, 3, 2], [2, 3])]
     table = translation_table(sentences)
     t = dict.fromkeys({(e, f) for es, fs in sentences for f in fs for e in [0, *es]}, 1.0)

@@ -37,9 +37,9 @@ def new_writer(descriptor: int) -> LogWriter:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

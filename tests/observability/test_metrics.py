@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.api.http.error_table import ANSWERS, UNEXPECTED, WOULD_BE_LATE, WRONG_KEY
 from app.engine.stats import Health, StepStats
-from app.observability.metrics import Metrics
+from app.observability.metrics import REASONS, Metrics
 from app.translator.caching_submitter import SubmitterStats
 from tests.house_rules.project import ROOT
 
@@ -46,6 +47,7 @@ def test_steps_are_counted() -> None:
     assert value(metrics, "transduce_engine_sentences_total", outcome="finished") == 4
     assert value(metrics, "transduce_engine_sentences_total", outcome="looped") == 2
     assert value(metrics, "transduce_waiting_sentences") == 4
+    assert value(metrics, "transduce_worker_busy_seconds_total") == 0.07
 
 
 def test_requests_are_counted_and_unknown_methods_share_a_label() -> None:
@@ -68,15 +70,18 @@ def test_the_queue_is_read_at_each_scrape() -> None:
         lambda: Health(
             is_alive=True,
             is_stalled=False,
-            step_age_s=0.0,
+            step_age_s=1.5,
             num_pending_sentences=pending[0],
             num_pending_tokens=40,
+            num_workers=2,
         )
     )
     assert value(metrics, "transduce_queue_depth") == 3
     pending[0] = 0
     assert value(metrics, "transduce_queue_depth") == 0
     assert value(metrics, "transduce_queue_tokens") == 40
+    assert value(metrics, "transduce_workers") == 2
+    assert value(metrics, "transduce_step_age_seconds") == 1.5
 
 
 def test_the_sentence_cache_is_read_at_each_scrape() -> None:
@@ -113,6 +118,7 @@ def test_every_metric_is_documented_and_well_named() -> None:
     metrics.model_info.labels("a", "1", "fp32").set(1)
     metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
     metrics.track_cache(SubmitterStats)
+    metrics.track_memory(lambda: 1, lambda: math.inf)
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]
@@ -123,3 +129,14 @@ def test_every_metric_is_documented_and_well_named() -> None:
         assert f"`{name}`" in documented, name
         assert family.documentation
         assert not family.name.endswith(("_ms", "_milliseconds"))
+
+
+def test_every_reason_is_shown_before_its_first_request() -> None:
+    """Prometheus' rate() sees an increase only from a sample that is there before it."""
+    counted = {answer.reason for answer in (*ANSWERS.values(), WOULD_BE_LATE, WRONG_KEY, UNEXPECTED)}
+    assert counted | {"unread"} == set(REASONS)
+    metrics = Metrics()
+    assert [value(metrics, "transduce_rejected_total", reason=reason) for reason in REASONS] == [0] * len(
+        REASONS
+    )
+    assert value(metrics, "transduce_reloads_total", outcome="failed") == 0

@@ -80,7 +80,7 @@ def test_attention_equals_the_models(
     model = random_model(max_length=MAX_LENGTH, num_decoder_layers=3)
     runner = aligned_runner(model, alignment, precision, tmp_path, kernels)
     pairs = random_pairs(
-        np.random.default_rng(8), num_pairs=6, vocab_size=VOCAB_SIZE, max_length=MAX_LENGTH, max_join=0
+        np.random.default_rng(8), num_pairs=6, vocab_size=VOCAB_SIZE, max_length=MAX_LENGTH, max_first_step=0
     )
     for pair, found in zip(pairs, stepwise_weights(runner, pairs), strict=True):
         expected = expected_weights(model, pair, alignment)

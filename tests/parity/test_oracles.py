@@ -12,7 +12,7 @@ from app.decoding.options import EarlyStop
 from benchmarks.oracles import reference
 from benchmarks.oracles.answers import Answer, Task, answer_of
 from benchmarks.oracles.comparison import compare, kind_of
-from benchmarks.oracles.reference import Judge, decision_margin
+from benchmarks.oracles.reference import ReferenceScorer, decision_margin
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.search import greedy_search, next_log_probabilities, pad
 from model.transformer import Transformer
@@ -54,9 +54,9 @@ def test_a_teacher_forced_score_is_the_sum_over_steps() -> None:
     model = random_model(max_length=MAX_LENGTH)
     targets = [(9, 8, 7, 6), (), (5, 5), (11, 30, 12, 4, 4, 4, 90)]
     pairs = list(zip(sources(), targets, strict=True))
-    judge = Judge(model)
-    assert judge.worth(pairs[:2]) == judge.worth(pairs)[:2]
-    for (source, target), found in zip(pairs, judge.worth(pairs), strict=True):
+    scorer = ReferenceScorer(model)
+    assert scorer.scores(pairs[:2]) == scorer.scores(pairs)[:2]
+    for (source, target), found in zip(pairs, scorer.scores(pairs), strict=True):
         tokens, total = [BOS_ID], 0.0
         for token in (*target, EOS_ID):
             total += float(next_log_probabilities(model, source, [tokens])[0, token])
@@ -115,7 +115,7 @@ def test_a_wrong_answer_is_unexplained() -> None:
     task = Task(sources(), 1, 12)
     right = [Answer(greedy_search(model, source, max_target_length=12).ids[:5]) for source in task.sources]
     wrong = [right[0], Answer((5, *right[1].ids[1:])), *right[2:]]
-    found = compare(Judge(model), task, right, wrong)
+    found = compare(ReferenceScorer(model), task, right, wrong)
     assert (found.num_sentences, found.num_same) == (4, 3)
     assert [(one.sentence, one.kind) for one in found.differences] == [(1, "unexplained")]
     assert found.score_error is None

@@ -39,12 +39,12 @@ def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list
         num_pairs=num_pairs,
         vocab_size=VOCAB_SIZE,
         max_length=max_length,
-        max_join=7,
+        max_first_step=7,
     )
 
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
-def test_fp32_log_probabilities_of_rows_that_join_at_different_steps(
+def test_fp32_log_probabilities_of_rows_that_start_at_different_steps(
     form: dict[str, Any], tmp_path: Path, kernels: KernelChoice
 ) -> None:
     model = random_model(max_length=24, **form)

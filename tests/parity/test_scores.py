@@ -29,7 +29,7 @@ def model() -> Transformer:
 
 def sources() -> list[list[int]]:
     pairs = random_pairs(
-        np.random.default_rng(12), num_pairs=8, vocab_size=VOCAB_SIZE, max_length=24, max_join=0
+        np.random.default_rng(12), num_pairs=8, vocab_size=VOCAB_SIZE, max_length=24, max_first_step=0
     )
     return [pair.source.tolist() for pair in pairs]
 
@@ -103,6 +103,7 @@ def test_a_found_hypothesis_has_the_score_of_its_ids(
 def test_distributions_and_candidates_give_the_same_search(
     model: Transformer, precision: Precision, beam_size: int, tmp_path: Path
 ) -> None:
+    """`neutral` forbids a sequence that is longer than any target. So its search reads whole distributions."""
     plain = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=LONGEST)
     neutral = replace(plain, suppress_sequences=((9,) * 12,))
     jobs = [(source, options) for source in sources() for options in (plain, neutral)]

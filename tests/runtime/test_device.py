@@ -81,7 +81,7 @@ def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def test_a_required_gpu_is_an_error_that_says_what_to_install(
     reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SettingsError, match=f"device cuda was asked for, and .*{reason}"):
+    with pytest.raises(SettingsError, match=f"device cuda is required, and .*{reason}"):
         choose_device("cuda")
     assert not capsys.readouterr().out
 

@@ -116,7 +116,7 @@ def test_a_target_that_cannot_be_used_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pretend(monkeypatch, built=built, supported=supported)
-    with pytest.raises(SettingsError, match=f"kernels avx512 was asked for, and {reason}"):
+    with pytest.raises(SettingsError, match=f"avx512 kernels are required, and {reason}"):
         choose_kernels(variant, "avx512")
 
 

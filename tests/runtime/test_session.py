@@ -64,7 +64,7 @@ def test_a_missing_variant_is_named_with_the_existing_ones(bundle: Bundle) -> No
 def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
     assert choose_device("auto") == "cpu"
     with pytest.raises(
-        SettingsError, match="device cuda was asked for, and the installed onnxruntime has no CUDA"
+        SettingsError, match="device cuda is required, and the installed onnxruntime has no CUDA"
     ):
         load(bundle, device="cuda")
 

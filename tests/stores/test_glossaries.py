@@ -283,7 +283,7 @@ def test_entries_are_read(text: str, entries_format: EntriesFormat) -> None:
         ("a\t" + "b" * 11, EntriesFormat.TSV, ("line 1: the translation has 11 characters, more than 10",)),
         ("a\x00\tb", EntriesFormat.TSV, ("line 1: the term has a control character",)),
         ('"a\nb",c', EntriesFormat.CSV, ("line 2: the term has a control character",)),
-        ("a\tb\n\na\tc", EntriesFormat.TSV, ("line 3: the term of line 1 again",)),
+        ("a\tb\n\na\tc", EntriesFormat.TSV, ("line 3: it repeats the term of line 1",)),
         ("a\na\na\na\na", EntriesFormat.TSV, tuple(f"line {n}: 1 columns, not 2" for n in (1, 2, 3))),
         ("\n".join(f"{n}\tx" for n in range(5)), EntriesFormat.TSV, ("entries: more than 4",)),
     ],

@@ -22,6 +22,9 @@ from app.text.number_check import ChangedNumbers, changed_numbers
         ("0.5", "0,5"),
         ("1.5 million", "1,5 Millionen"),
         ("12/31/2024", "31.12.2024"),
+        ("4.5/5 stars", "4,5/5 Sterne"),
+        ("8:15-9:30", "9:30 bis 8:15"),
+        ("1.5-2.5 kg", "1,5-2,5 kg"),
         ("2024-05-01", "1. Mai 2024"),
         ("May 1, 2024", "1. Mai 2024"),
         ("March 3, 1990", "3.3.1990"),
@@ -57,6 +60,7 @@ def test_another_notation_is_no_change(source: str, target: str) -> None:
         ("cats", "3 Katzen", (), ("3",)),
         ("2 and 3", "2 und 2", ("3",), ("2",)),
         ("12/31/2024", "31.12.2023", ("12/31/2024",), ("31.12.2023",)),
+        ("12/31/2024", "12.31/2024", ("12/31/2024",), ("12.31/2024",)),
         ("2024-05-01", "1. Juni 2024", ("2024-05-01",), ()),
         ("1.2.3", "1.2", ("1.2.3",), ()),
         ("0.5", "5,0", ("0.5",), ("5,0",)),
@@ -72,6 +76,12 @@ def test_changes_are_reported(
     found = changed_numbers(source, target, "en", "de")
     assert (found.missing, found.added) == (tuple(part.strip("%") for part in missing), added)
     assert found
+
+
+def test_a_date_with_the_marks_of_no_date_is_a_change() -> None:
+    found = changed_numbers("Am 24.12. ist zu.", "Closed on 24,12.", "de", "en")
+    assert (found.missing, found.added) == (("24.12",), ("24,12",))
+    assert not changed_numbers("Am 24.12. ist zu.", "Closed on 12/24.", "de", "en")
 
 
 def test_the_source_is_read_in_its_own_notation() -> None:

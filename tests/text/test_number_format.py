@@ -1,4 +1,4 @@
-"""Decimal and thousands marks follow the target language, except in versions, times and the like."""
+"""Marks of numbers follow the target language, except in versions and times. Spaces at placeholders are corrected."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.files import SUFFIXES, FileFormat, Unit, UnitFormat
 from app.files.reading import read_file
 from tests.files.samples import SAMPLES, docx
-from tests.files.test_formats import shouted as swap_case
+from tests.files.test_formats import with_swapped_case as swap_case
 from tests.transduce.conftest import Answer, ScriptedServer
 from transduce.cli import main
 from transduce.journal import Journal

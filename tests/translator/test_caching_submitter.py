@@ -103,7 +103,8 @@ def test_a_cached_sentence_is_not_decoded_again() -> None:
     in_scenario(scenario)
 
 
-OTHERS: dict[str, DecodingOptions] = {
+# Options that each differ in one field from DecodingOptions(beam_size=3).
+VARIANTS: dict[str, DecodingOptions] = {
     "num_hypotheses": DecodingOptions(beam_size=3, num_hypotheses=2),
     "length_penalty": DecodingOptions(beam_size=3, length_penalty=LengthPenalty.POWER),
     "alpha": DecodingOptions(beam_size=3, alpha=0.5),
@@ -128,13 +129,13 @@ OTHERS: dict[str, DecodingOptions] = {
 
 
 def test_the_key_depends_on_every_option_every_id_and_the_model() -> None:
-    assert set(OTHERS) == {field.name for field in fields(DecodingOptions)}, (
+    assert set(VARIANTS) == {field.name for field in fields(DecodingOptions)}, (
         "each decoding option needs a line above"
     )
     base = DecodingOptions(beam_size=3)
     engine: Any = None
     submitter = CachingSubmitter(engine, model_key="m", settings=CACHED)
-    keys = [submitter._key(SOURCE, options) for options in (base, *OTHERS.values())]
+    keys = [submitter._key(SOURCE, options) for options in (base, *VARIANTS.values())]
     sampled = [
         Sampling(seed=2),
         Sampling(seed=1, top_k=3),

@@ -16,7 +16,7 @@ GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("said") / "tokenizer.spm"))
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("output") / "tokenizer.spm"))
 
 
 def reasons(translation: Translation) -> list[FinishReason]:

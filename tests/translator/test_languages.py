@@ -32,12 +32,12 @@ def detector() -> LanguageDetector:
     return LanguageDetector(("en", "de"))
 
 
-def shouted(source: str) -> str:
+def stretched(source: str) -> str:
     return source.replace("a", "aa")
 
 
 def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     texts = [ENGLISH, GERMAN, "Gift", "42", f"{GERMAN} https://www.example.com/where/is/the/station"]
     translations = script.result(texts, source=None).translations
     assert [each.source for each in translations] == ["en", "de", "en", "en", "de"]
@@ -61,7 +61,7 @@ def test_loading_the_detector_blocks_no_other_request(
         assert may_end.wait(60)
         return detector
 
-    script = ScriptedTranslator(tokenizer, shouted, detector=LazyDetector(load))
+    script = ScriptedTranslator(tokenizer, stretched, detector=LazyDetector(load))
 
     async def run() -> tuple[TranslationResult, TranslationResult]:
         first = asyncio.ensure_future(script.translator.translate(request([ENGLISH], source=None)))
@@ -77,14 +77,14 @@ def test_loading_the_detector_blocks_no_other_request(
 
 
 def test_a_source_in_the_request_is_not_checked(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     (gift, german) = script.result(["Gift", GERMAN]).translations
     assert len(script.engine.submitted) == 2
     assert (gift.source, gift.confidence) == (german.source, german.confidence) == ("en", 1.0)
 
 
 def test_markup_does_not_count_for_detection(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     page = f'<p title="the station of the town">{GERMAN}</p><script>{ENGLISH * 5}</script>'
     translation = script(page, source=None, text_format=TextFormat.HTML)
     assert (translation.source, translation.text) == ("de", page)
@@ -103,7 +103,7 @@ def test_terms_have_the_endings_of_the_detected_language(
 def test_an_unknown_pair_is_an_error_that_lists_the_pairs(
     tokenizer: Tokenizer, detector: LanguageDetector, source: str | None, target: str
 ) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     with pytest.raises(UnsupportedLanguages, match="en to de"):
         script(ENGLISH, source=source, target=target)
 
@@ -114,7 +114,7 @@ FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     with pytest.raises(UnsupportedLanguages, match=r"text\[1\] is in French \(fr\).*en to de") as caught:
         script.result([ENGLISH, FRENCH], source=None)
     assert (caught.value.source, caught.value.target, caught.value.field) == ("fr", "de", "text[1]")
@@ -133,7 +133,7 @@ def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Toke
 def test_a_language_that_is_served_only_as_a_source_is_no_target(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
-    script = ScriptedTranslator(tokenizer, shouted, detector=detector)
+    script = ScriptedTranslator(tokenizer, stretched, detector=detector)
     assert script(ENGLISH, source=None, target="en").text == ENGLISH
     with pytest.raises(UnsupportedLanguages) as caught:
         script(GERMAN, source=None, target="en")
@@ -141,7 +141,7 @@ def test_a_language_that_is_served_only_as_a_source_is_no_target(
 
 
 def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:
-    script = ScriptedTranslator(tokenizer, shouted)
+    script = ScriptedTranslator(tokenizer, stretched)
     with pytest.raises(InvalidRequest) as caught:
         script(ENGLISH, source=None)
     assert caught.value.field == "source"

@@ -1,4 +1,4 @@
-"""The pool keeps the loaded models within its budget, and shares loads among requests. Models are stand-ins."""
+"""The pool keeps the loaded models within its budget, and shares loads among requests. The models are fakes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from app.errors import BundleError, ModelInUse, NotReady
 from app.translator import ModelPool, PooledModel, Translator
 
-FAR = 60.0  # seconds
+HANG_TIMEOUT_S = 60.0
 
 
 class Loads:
-    """Loads and unloads stand-ins, and records what the pool does. `gate` holds loads back while it is cleared."""
+    """Loads and unloads fake models, and records the pool's actions. gate: loads wait while it is cleared."""
 
     def __init__(self, max_bytes: int) -> None:
         self.pool = ModelPool(max_bytes, unload=self.unload, listener=self)
@@ -53,21 +53,21 @@ class Loads:
 
     async def use(self, *models: PooledModel) -> None:
         for model in models:
-            async with self.pool.held(model, time.monotonic() + FAR) as translator:
+            async with self.pool.held(model, time.monotonic() + HANG_TIMEOUT_S) as translator:
                 assert cast("str", translator) == model.name
 
     @contextlib.asynccontextmanager
     async def users(self, *models: PooledModel) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for model in models:
-                await stack.enter_async_context(self.pool.held(model, time.monotonic() + FAR))
+                await stack.enter_async_context(self.pool.held(model, time.monotonic() + HANG_TIMEOUT_S))
             yield
 
 
 def run(max_bytes: int, test: Callable[[Loads], Coroutine[Any, Any, None]]) -> Loads:
     async def main() -> Loads:
         loads = Loads(max_bytes)
-        await asyncio.wait_for(test(loads), FAR)
+        await asyncio.wait_for(test(loads), HANG_TIMEOUT_S)
         await loads.pool.close()
         return loads
 
@@ -130,7 +130,7 @@ def test_a_request_waits_no_longer_than_its_deadline() -> None:
                     pass
             assert caught.value.retry_after_s > 0
         await settle()
-        assert loads.events == ["load a"], "nobody waits for b any more"
+        assert loads.events == ["load a"], "no request waits for b any more"
         await loads.use(b)
 
     assert run(1, test).events == ["load a", "unload a", "load b"]
@@ -256,7 +256,7 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
         a, b, c, d = (loads.model(name) for name in "abcd")
 
         async def use_both(first: PooledModel, last: PooledModel) -> None:
-            async with loads.pool.both_held(first, last, time.monotonic() + FAR) as found:
+            async with loads.pool.both_held(first, last, time.monotonic() + HANG_TIMEOUT_S) as found:
                 assert cast("tuple[str, str]", found) == (first.name, last.name)
                 await settle()
 

@@ -37,7 +37,7 @@ def copy_of(source: str) -> str:
 
 
 class Pivoted:
-    """Two scripted models and what they make of a request from en to de."""
+    """Two scripted models that translate a request from en to de together. into, out_of: of the pivot language."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Pivoted:
         self.models = Models(served, pivots=("fr",))
 
     def result(self, *texts: str, observer: Observer | None = None, **changes: Any) -> TranslationResult:
-        asked = request(texts, **changes)
+        translation_request = request(texts, **changes)
         if observer is None:
-            return asyncio.run(self.models.translate(asked))
-        return asyncio.run(self.models.pivoted["en", "de"].translate(asked, observer))
+            return asyncio.run(self.models.translate(translation_request))
+        return asyncio.run(self.models.pivoted["en", "de"].translate(translation_request, observer))
 
     def __call__(self, text: str, observer: Observer | None = None, **changes: Any) -> Translation:
         (translation,) = self.result(text, observer=observer, **changes).translations
@@ -215,7 +215,7 @@ def test_the_attention_is_the_product_of_both(tokenizer: Tokenizer) -> None:
         target=((0, 3), (3, 5), (5, 5)),
         weights=np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]),
     )
-    last = Attention(  # its source has a prefix, and divides the pivot in another way
+    last = Attention(  # its source has a prefix, and other subwords for the same pivot text
         source=((0, 0), (0, 1), (1, 4), (4, 5), (5, 5)),
         target=((0, 2), (2, 2)),
         weights=np.array([[0.0, 0.5, 0.5, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0, 0.9]]),

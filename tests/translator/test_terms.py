@@ -111,13 +111,13 @@ def test_a_sentence_in_capitals_is_checked_in_its_final_casing(tokenizer: Tokeni
     assert script.sources == ["A bakery"], "the sentence is in capitals only with the term"
 
 
-@pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
-def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: int) -> None:
+@pytest.mark.parametrize(("word", "num_decodings"), [("Kater", 1), ("Maus", 2)])
+def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_decodings: int) -> None:
     script = ScriptedTranslator(tokenizer, as_dictionary(cat=word), has_alignment=True)
     text = "<p>Anna &amp; <b>nobody</b> see the <i>cat</i> today.</p>"
     translation = script(text, terms=CAT, text_format=TextFormat.HTML)
     assert translation.text == text.replace("cat", "Kater")
-    assert len(script.engine.submitted) == num_rounds
+    assert len(script.engine.submitted) == num_decodings
     check_hits(text, translation, [("cat", "Kater")])
 
 
@@ -148,12 +148,12 @@ def test_a_term_with_a_tag_inside_or_a_digit_is_a_placeholder_at_once(tokenizer:
 
 
 @pytest.mark.parametrize("text", ["Anna draws {name} cat.", "Anna draws {name}cat.", "Anna draws cat{name}."])
-@pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
-def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str, num_rounds: int) -> None:
+@pytest.mark.parametrize(("word", "num_decodings"), [("Kater", 1), ("Maus", 2)])
+def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str, num_decodings: int) -> None:
     script = ScriptedTranslator(tokenizer, as_dictionary(cat=word), has_alignment=True)
     translation = script(text, terms=CAT)
     assert translation.text == text.replace("cat", "Kater")
-    assert len(script.engine.submitted) == num_rounds
+    assert len(script.engine.submitted) == num_decodings
     assert "cat" in script.sources[0]
 
 

@@ -20,10 +20,10 @@ class TranslatePage:
         self.posted: list[Request] = []
         self.script_errors: list[str] = []
         page.set_default_timeout(TIMEOUT_MS)
-        page.on("request", self._note)
+        page.on("request", self._record)
         page.on("pageerror", lambda error: self.script_errors.append(str(error)))
 
-    def _note(self, request: Request) -> None:
+    def _record(self, request: Request) -> None:
         self.urls.append(request.url)
         if request.method == "POST":
             self.posted.append(request)

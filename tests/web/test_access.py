@@ -105,11 +105,11 @@ def test_every_heatmap_colour_is_readable(open_ui: OpenUi, model_server: ServerP
     ui = open_ui(model_server, color_scheme=theme).ready()
     ui.type(STATION)
     ui.shows(STATION_DE)
-    cell = ui["map"].locator("td.paid").first
+    cell = ui["map"].locator("td.filled").first
     for heat in range(10):
-        cell.evaluate("(cell, heat) => { cell.className = `paid heat-${heat}`; }", heat)
+        cell.evaluate("(cell, heat) => { cell.className = `filled heat-${heat}`; }", heat)
         ratios = dict(ui.page.evaluate(CONTRASTS))
-        found = [ratio for name, ratio in ratios.items() if name.startswith(f"paid heat-{heat}: ")]
+        found = [ratio for name, ratio in ratios.items() if name.startswith(f"filled heat-{heat}: ")]
         assert found
         assert min(found) >= MIN_CONTRAST, heat
 

@@ -28,7 +28,7 @@ def narrow_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerPr
         yield server.ready()
 
 
-def problem(ui: TranslatePage, text: str) -> None:
+def expect_problem(ui: TranslatePage, text: str) -> None:
     expect(ui["problem-text"]).to_contain_text(text)
     assert ui["problem-text"].get_attribute("role") == "alert"
 
@@ -41,7 +41,7 @@ def seconds_until_retry(ui: TranslatePage) -> int:
 
 def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
     ui.type("😀" * 5001)
-    problem(ui, "The text has 5,001 characters; this server accepts at most 5,000.")
+    expect_problem(ui, "The text has 5,001 characters; this server accepts at most 5,000.")
     expect(ui["count"]).to_have_text("5,001 / 5,000")
     assert ui.posted == []
     ui.type("It is late.")
@@ -53,8 +53,8 @@ def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> No
     """Status 413, with the server's own message."""
     ui = open_ui(narrow_server).ready()
     ui.type(f"{SENTENCE} {SENTENCE} {SENTENCE}")
-    problem(ui, "The request is too large.")
-    problem(ui, "2")
+    expect_problem(ui, "The request is too large.")
+    expect_problem(ui, "2")
     expect(ui["retry"]).to_be_hidden()
 
 
@@ -64,7 +64,7 @@ def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerPro
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
     ui.type(SENTENCE)
-    problem(ui, "supported: en to de")
+    expect_problem(ui, "supported: en to de")
 
 
 def test_a_full_queue_is_retried(open_ui: OpenUi, narrow_server: ServerProcess, hang_file: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_full_queue_is_retried(open_ui: OpenUi, narrow_server: ServerProcess, 
         running = pool.submit(client.post, "/v1/translate", json=body)
         narrow_server.wait_until("transduce_queue_depth", 2)
         ui.type(SENTENCE)
-        problem(ui, "The server is busy. Trying again in")
+        expect_problem(ui, "The server is busy. Trying again in")
         expect(ui["retry"]).to_be_visible()
         hang_file.unlink()
         assert running.result().status_code == 200
@@ -90,7 +90,7 @@ def test_a_loading_server_is_retried(open_ui: OpenUi, echo_command: list[str], t
     load_file.touch()
     with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
         ui = open_ui(server.listening())
-        problem(ui, "The server is not ready. Trying again in")
+        expect_problem(ui, "The server is not ready. Trying again in")
         load_file.unlink()
         ui.ready().type(SENTENCE)
         ui.shows(SENTENCE)
@@ -101,12 +101,12 @@ def test_a_server_that_stopped(open_ui: OpenUi, echo_command: list[str]) -> None
     with ServerProcess(echo_command) as server:
         ui = open_ui(server.ready()).ready()
     ui.type(SENTENCE)
-    problem(ui, "The server cannot be reached. Trying again in")
+    expect_problem(ui, "The server cannot be reached. Trying again in")
     first_s = seconds_until_retry(ui)
     expect(ui["retry"]).to_be_enabled()
     ui["retry"].click()
     expect(ui["problem-text"]).not_to_contain_text(f"again in {first_s} s.")
-    problem(ui, "The server cannot be reached. Trying again in")
+    expect_problem(ui, "The server cannot be reached. Trying again in")
     # On a busy machine a further automatic retry may have run: the delay doubles each time, up to a minute.
     waits_s = [5, 10, 20, 40, 60]
     assert seconds_until_retry(ui) in waits_s[waits_s.index(first_s) + 1 :]
@@ -120,7 +120,7 @@ def test_a_stream_that_breaks_off(open_ui: OpenUi, echo_command: list[str], hang
         ui.type(GOLDEN)
         expect(ui["target"]).not_to_have_text("")
     hang_file.unlink()
-    problem(ui, "The connection to the server was lost.")
+    expect_problem(ui, "The connection to the server was lost.")
     expect(ui["target"]).to_have_text("")
 
 
@@ -128,7 +128,7 @@ def test_a_failed_engine(open_ui: OpenUi, echo_command: list[str]) -> None:
     with ServerProcess(echo_command) as server:
         ui = open_ui(server.ready()).ready()
         ui.type(POISON)
-        problem(ui, "The server failed to translate this text.")
+        expect_problem(ui, "The server failed to translate this text.")
 
 
 def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, echo_command: list[str]) -> None:
@@ -139,7 +139,7 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, echo_command: 
         assert ui["key"].get_attribute("type") == "password"
         ui["key"].fill("wrong horse")
         ui["key"].press("Enter")
-        problem(ui, "The API key is wrong.")
+        expect_problem(ui, "The API key is wrong.")
         ui["key"].fill(KEY)
         ui["key"].press("Enter")
         ui.ready().type(SENTENCE)
@@ -164,4 +164,4 @@ def test_an_error_event_is_shown(open_ui: OpenUi, model_server: ServerProcess) -
         "**/v1/translate/stream", lambda route: route.fulfill(body=content, content_type="text/event-stream")
     )
     ui.type("It is late.")
-    problem(ui, "The translation took too long and was cancelled.")
+    expect_problem(ui, "The translation took too long and was cancelled.")

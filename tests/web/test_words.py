@@ -90,7 +90,7 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
     assert columns == [*sources.values(), "rest"]
     assert rows == list(targets.values())
     column_of = [word_at(text, sources, span) for span in segment["source_tokens"]]
-    paid = np.zeros((len(rows), len(columns)))
+    attention = np.zeros((len(rows), len(columns)))
     nums = np.zeros((len(rows), 1))
     for token in segment["tokens"][:-1]:
         if not token["text"].strip():
@@ -99,11 +99,11 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
         assert row is not None
         nums[row] += 1
         for column, weight in zip(column_of, token["weights"], strict=True):
-            paid[row, -1 if column is None else column] += weight
-    assert np.abs(np.array(percents) - 100 * paid / nums).max() <= 0.53, "the map shows whole percents"
+            attention[row, -1 if column is None else column] += weight
+    assert np.abs(np.array(percents) - 100 * attention / nums).max() <= 0.53, "the map shows whole percents"
     assert np.array(percents).sum(axis=1) == pytest.approx(100, abs=len(columns) / 2)
     assert (nums.max() > 1) == (text == NAMES)
-    drawn = ui["map"].locator("tbody td.paid").all_text_contents()
+    drawn = ui["map"].locator("tbody td.filled").all_text_contents()
     assert len(drawn) > 2 * len(rows), "the map must show more than the largest weight of each row"
     assert all(drawn)
 
@@ -158,13 +158,13 @@ def test_the_map_is_drawn(ui: TranslatePage) -> None:
     """Cells with more attention are darker."""
     ui.type(STATION)
     ui.shows(STATION_DE)
-    cells = ui["map"].locator("td.paid")
+    cells = ui["map"].locator("td.filled")
     grounds = {
         int(cell.inner_text()): cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
         for cell in cells.all()
     }
     assert len(set(grounds.values())) > 1
-    empty = ui["map"].locator("tbody td:not(.paid)").first
+    empty = ui["map"].locator("tbody td:not(.filled)").first
     assert empty.evaluate("cell => getComputedStyle(cell).backgroundColor") not in grounds.values()
     box = cells.first.bounding_box()
     assert box is not None

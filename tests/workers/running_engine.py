@@ -13,6 +13,9 @@ from pathlib import Path
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.stats import StepStats
+from app.engine.supervisor import RestartBudget, WorkerRestarts
+from app.engine.worker import Worker
+from app.startup import in_daemon_thread
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.test_engine import HANG_TIMEOUT_S
@@ -23,7 +26,10 @@ SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive
 
 @dataclass
 class RunningEngine:
-    """A started engine, its workers, their plan, and their reports."""
+    """A started engine, its worker processes, and what it has reported.
+
+    plan: the behaviour of the workers' runners. deaths: the times at which the engine reported its death.
+    """
 
     engine: Engine
     processes: list[WorkerProxy]
@@ -41,27 +47,27 @@ class RunningEngine:
 
     async def until_idle(self, *workers: int) -> None:
         """Wait until these workers are idle."""
-        await until(lambda: not any(self.began(worker) for worker in workers))
+        await until(lambda: not any(self.step_started_at(worker) for worker in workers))
 
-    def began(self, worker: int) -> float | None:
-        """Return the begin of the worker's current step, according to its shared status."""
+    def step_started_at(self, worker: int) -> float | None:
+        """Return when the worker's current step began, by its shared status; None while it is idle."""
         process = self.processes[worker]
         return process._status.get(process._number)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop runs."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
 
 
 def block_until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, checked every millisecond, while the event loop is blocked."""
-    patience = time.monotonic() + HANG_TIMEOUT_S
+    deadline = time.monotonic() + HANG_TIMEOUT_S
     while not condition():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
@@ -80,7 +86,7 @@ def children() -> list[int]:
 
 
 def descriptors(kind: str) -> list[str]:
-    """Return this process's open descriptors of a kind."""
+    """Return the targets of this process's open descriptors that begin with `kind`, such as `socket:`."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -94,9 +100,17 @@ def descriptors(kind: str) -> list[str]:
 
 @asynccontextmanager
 async def running(
-    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
+    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS, max_restarts: int = 0
 ) -> AsyncIterator[RunningEngine]:
-    """Yield a started engine of num_workers workers, and close it at the end."""
+    """Yield a started engine of num_workers workers. At the end close it, and check that nothing of it is left."""
+
+    def start_again(dead: Worker) -> Worker:
+        assert isinstance(dead, WorkerProxy)
+        worker = dead.successor(ForkServer(plan.command()), b"")
+        worker.load()
+        ids.append(worker.process_id)
+        return worker
+
     before = descriptors("socket:")
     processes = start_workers(ForkServer(plan.command()), num_workers)
     for process in processes:
@@ -109,8 +123,13 @@ async def running(
         settings=settings,
         on_steps=steps.extend,
         on_death=lambda: deaths.append(time.monotonic()),
+        restarts=WorkerRestarts(
+            RestartBudget(max_restarts, HANG_TIMEOUT_S),
+            lambda dead: in_daemon_thread(lambda: start_again(dead), on_unused=lambda unused: unused.close()),
+        ),
     )
     engine.start()
+    engine.end_warm_up()
     try:
         yield RunningEngine(engine, processes, plan, steps, deaths)
     finally:

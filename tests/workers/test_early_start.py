@@ -26,7 +26,7 @@ from tests.workers.running_engine import children
         ({"DEVICE": "auto"}, 4, True),
     ],
 )
-def test_it_starts_if_the_environment_suggests_worker_processes(
+def test_the_fork_server_starts_if_the_environment_suggests_worker_processes(
     environment: dict[str, str], num_cores: int, is_started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NUM_LANES", "NUM_THREADS", "DEVICE"):
@@ -45,14 +45,14 @@ def test_it_starts_if_the_environment_suggests_worker_processes(
             assert fork_server.process_id not in children()
 
 
-def test_a_process_that_cannot_be_started_raises_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_server_that_cannot_be_started_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_NUM_LANES", "2")
     monkeypatch.setattr("sys.executable", "/no/such/command")
     assert early_start.start_early() is None
 
 
-def test_the_servers_signals_do_not_end_it_even_before_it_runs() -> None:
-    """A terminal sends its signals to every process of the group."""
+def test_signals_do_not_end_the_fork_server_even_before_it_runs() -> None:
+    """A terminal sends its signals to every process of the group, and only the server must handle them."""
     fork_server = early_start.start_fork_server()
     try:
         for one in (signal.SIGINT, signal.SIGTERM):

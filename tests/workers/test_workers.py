@@ -18,7 +18,8 @@ import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
 from app.engine.call_length import MIN_CALL_S
-from app.engine.engine import FEW_ROWS, Engine
+from app.engine.engine import Engine
+from app.engine.placement import FEW_ROWS
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
 from tests.engine import test_engine
@@ -145,7 +146,7 @@ def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
     run(scenario())
 
 
-# A number of steps, each of STEP_S or more. A call that stops early has stopped by then.
+# Steps after which a call is held. They take longer than MIN_CALL_S, so a call that must stop early ends with them.
 HOLDS_AFTER = 4
 
 
@@ -153,7 +154,7 @@ HOLDS_AFTER = 4
 def test_a_long_call_ends_for_a_new_sentence_and_for_a_worker_that_becomes_busy(
     plan: FakePlan, worker: int
 ) -> None:
-    """The new sentence goes to the worker itself, or to the other one."""
+    """The new sentence goes to the worker with the long call (0), or makes the other worker (1) busy."""
     plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_after=HOLDS_AFTER)
 
     async def scenario() -> None:
@@ -215,7 +216,7 @@ def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakeP
             staying = submit(started.engine, [5, EOS])
             await started.until_held(0)
             plan.release(0)
-            block_until(lambda: started.began(0) is None)
+            block_until(lambda: started.step_started_at(0) is None)
             leaving.cancel()
             assert_same((await staying).hypotheses, expected([5, EOS], NARROW, FakeRunner(ALIGNED)))
             await submit(started.engine, [6, EOS])
@@ -237,7 +238,7 @@ def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
             late = submit(started.engine, [6, EOS], WIDE, timeout_s=0.05)
             block_until(lambda: time.monotonic() > deadline + 0.01)
             plan.release(0)
-            block_until(lambda: started.began(0) is None)
+            block_until(lambda: started.step_started_at(0) is None)
             with pytest.raises(DeadlineExceeded):
                 await late
             await others
@@ -347,8 +348,8 @@ def test_a_retried_request_is_next_in_each_of_its_workers(plan: FakePlan) -> Non
 def put_into(
     started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this worker, since the other counts as full. One with WIDE fills a worker's rows."""
-    rows = started.engine._num_rows
+    """Submit a sentence to this worker, by counting the other one as full. One with WIDE fills a worker's rows."""
+    rows = started.engine._pool.placement._num_rows
     other = started.processes[1 - worker]
     rows[started.processes[worker]] -= MANY_ROWS
     rows[other] += MANY_ROWS

@@ -120,7 +120,7 @@ STREETS = ("Lindenstraße", "Gartenweg", "Schulstraße", "Bergallee", "Oak Stree
 AREA_CODES = ("+49 30", "+1 555", "089", "040", "(0221)")
 SITES = ("example.com", "example.org", "shop.example.net", "docs.example.com")
 
-# {name} is a value of the same name below: its English form, its German form.
+# English, tab, German. `{name}` is the value of that name in `values`, in the form of its column.
 TEMPLATES = """
 {price}\t{price}
 It costs {price}.\tEs kostet {price}.
@@ -313,7 +313,7 @@ def values(numbers: random.Random) -> dict[str, tuple[str, str]]:
 
 
 def main() -> None:
-    """Write the pairs without copies."""
+    """Write the pairs, each once."""
     numbers = random.Random(SEED)
     seen = set()
     for line in TEMPLATES.strip().splitlines():

@@ -68,9 +68,9 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     server = ServerSide(plan.target, args.server_pid)
     with pinned(args.server_pid if args.pin else None) as pinning:
         expected = baseline_answers(plan, args.rest) if args.rest else references_of(plan.workload)
-        carry_out = _with_server_figures(server, expected, execute)
-        found = _sweep(plan, args, carry_out) if args.sweep else None
-        runs = [] if args.sweep else _runs(plan, args.runs, carry_out)
+        run_plan = _with_server_figures(server, expected, execute)
+        found = _sweep(plan, args, run_plan) if args.sweep else None
+        runs = [] if args.sweep else _runs(plan, args.runs, run_plan)
     models = server.models()
     metadata = RunMetadata(
         label=args.label or f"{plan.workload.name} on {plan.target.url}",
@@ -90,25 +90,25 @@ Run = Callable[[RunPlan, OnProgress | None], RunResult]
 def _with_server_figures(server: ServerSide, expected: Expectation | None, execute: Execute) -> Run:
     """A function that executes a run and adds the server's figures to its result."""
 
-    def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
+    def run_plan(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         before, started_at = server.snapshot(), time.monotonic()
         result = execute(plan, on_progress, expected=expected)
         seconds = time.monotonic() - started_at
         return dataclasses.replace(result, server=difference(before, server.snapshot(), seconds))
 
-    return carry_out
+    return run_plan
 
 
-def _runs(plan: RunPlan, num_runs: int, carry_out: Run) -> list[RunResult]:
+def _runs(plan: RunPlan, num_runs: int, run_plan: Run) -> list[RunResult]:
     found = []
     for number in range(num_runs):
         name = f"run {number + 1} of {num_runs}"
         with _Bar(plan, name) as bar:
-            found.append(carry_out(dataclasses.replace(plan, seed=plan.seed + 1000 * number), bar.show))
+            found.append(run_plan(dataclasses.replace(plan, seed=plan.seed + 1000 * number), bar.show))
     return found
 
 
-def _sweep(plan: RunPlan, args: argparse.Namespace, carry_out: Run) -> SweepResult:
+def _sweep(plan: RunPlan, args: argparse.Namespace, run_plan: Run) -> SweepResult:
     settings = SweepSettings(
         duration_s=args.duration,
         kind=args.arrivals,
@@ -118,7 +118,7 @@ def _sweep(plan: RunPlan, args: argparse.Namespace, carry_out: Run) -> SweepResu
 
     def with_bar(one: RunPlan, _: OnProgress | None) -> RunResult:
         with _Bar(one, "sweep") as bar:
-            return carry_out(one, bar.show)
+            return run_plan(one, bar.show)
 
     return sweep(plan, settings, on_point=_print_point, run_one=with_bar)
 

@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         if exc is None and response is not None and response.status and self._ends_with_connection:
             self.on_message_complete()
         self._keeps_alive = False
-        self._end(ConnectionLostError())
+        self._fail(ConnectionLostError())
 
     def data_received(self, data: bytes) -> None:
         """Parse a part of the response."""
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._keeps_alive = False
             self.close()
-            self._end(ConnectionLostError())
+            self._fail(ConnectionLostError())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store the relevant headers."""
@@ -166,7 +166,8 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _end(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
+        """End the exchange in progress with an error."""
         self._received = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
@@ -243,10 +244,10 @@ class ConnectionPool:
 
 def head(target: Target, content_length: int) -> bytes:
     """The request line and the headers."""
-    default = target.port == {True: 443, False: 80}[target.has_tls]
+    is_default_port = target.port == (443 if target.has_tls else 80)
     host = f"[{target.host}]" if ":" in target.host else target.host
     fields = {
-        "Host": host if default else f"{host}:{target.port}",
+        "Host": host if is_default_port else f"{host}:{target.port}",
         "User-Agent": "transduce-loadtest",
         "Content-Length": str(content_length),
         **target.dialect.headers(target.api_key),

@@ -100,23 +100,23 @@ async def observe(
     clock: the clock of the schedule and of all measured times. It must advance with the running event loop's timers.
     """
     with _no_collections():
-        one = _Run(plan, clock)
+        current = _Run(plan, clock)
         cpu_s = time.process_time()
         wall_at = clock()
-        helpers = [asyncio.create_task(one.probe.run())]
+        background = [asyncio.create_task(current.probe.run())]
         if on_progress is not None:
-            helpers.append(asyncio.create_task(one.report_progress(on_progress)))
+            background.append(asyncio.create_task(current.report_progress(on_progress)))
         try:
-            await (one.open_loop() if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load))
-            await one.drain()
+            await (current.open_loop() if isinstance(plan.load, Arrivals) else current.closed_loop(plan.load))
+            await current.drain()
         finally:
-            for helper in helpers:
-                helper.cancel()
-            one.pool.close()
-    one.record.cpu_share = (time.process_time() - cpu_s) / (clock() - wall_at)
-    one.record.loop_late_s = one.probe.late_s
-    one.record.num_connections = one.pool.num_opened
-    return one.record
+            for task in background:
+                task.cancel()
+            current.pool.close()
+    current.record.cpu_share = (time.process_time() - cpu_s) / (clock() - wall_at)
+    current.record.loop_late_s = current.probe.late_s
+    current.record.num_connections = current.pool.num_opened
+    return current.record
 
 
 @contextlib.contextmanager
@@ -256,6 +256,7 @@ class _Run:
         return outcome
 
     async def _outcome(self, sample: Sample, request: RunRequest, content: bytes) -> str:
+        """Send the request, store the times in the sample, and return the outcome."""
         left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
         disconnect_s = request.disconnect_after_s
         is_disconnect = disconnect_s is not None and disconnect_s < left_s

@@ -140,7 +140,7 @@ class _Search:
     plan: RunPlan
     settings: SweepSettings
     on_point: OnPoint | None
-    carry_out: Callable[[RunPlan], RunResult]
+    run_plan: Callable[[RunPlan], RunResult]
     points: list[SweepPoint] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     lower: float | None = None
@@ -149,7 +149,7 @@ class _Search:
     def saturate(self) -> RunResult:
         load = ClosedLoop(self.settings.num_clients, self.settings.saturation_s)
         # A seed that no other run uses; the server would answer repeated texts from its cache.
-        return self.carry_out(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
+        return self.run_plan(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
 
     @property
     def is_spent(self) -> bool:
@@ -160,7 +160,7 @@ class _Search:
         load = Arrivals.at(rate, self.settings.duration_s, self.settings.kind)
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)
-            result = self.carry_out(dataclasses.replace(self.plan, load=load, seed=seed))
+            result = self.run_plan(dataclasses.replace(self.plan, load=load, seed=seed))
             point = SweepPoint(rate, result.is_valid and result.meets_slos, result)
             self.points.append(point)
             if self.on_point is not None:
@@ -187,7 +187,7 @@ class _Search:
                 rate *= DOWN
 
     def bisect(self) -> None:
-        """Halve the interval between the two until it is narrow enough."""
+        """Halve the interval between `lower` and `upper` until it is narrow enough."""
         while self.lower is not None and self.upper is not None and not self.is_spent and not self.problems:
             if self.upper - self.lower <= self.settings.precision * self.lower:
                 return
@@ -198,7 +198,7 @@ class _Search:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that held in most of its runs; if it did not, lower rates are tested."""
+        """The highest rate that holds in most of its runs, from `lower` downwards; None if there is none."""
         rate = self.lower
         while rate is not None and not self.problems:
             for _ in range(self.settings.num_confirmations):

@@ -1,4 +1,4 @@
-"""Translates uploaded documents, a batch of texts at a time, beside other requests."""
+"""Translates uploaded documents in batches of texts, so that other requests are served meanwhile."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from app.translator import TranslationRequest
 logger = logging.getLogger("app.files")
 # The names of the elements in a unit's XML (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
-# The language of a file is detected from its first so many code points. More take longer; fewer are less certain.
+# The first code points of a file, from which its language is detected. More take longer; fewer are less certain.
 SAMPLE_CHARACTERS = 5_000
-# After a file of more bytes than these, unused memory is returned to the operating system. That happens RETURN_DELAY_S
-# after the file's end, when no object holds the memory. For smaller files it costs more time than the memory is worth.
+# After a job with a file of more than LARGE_BYTES, unused memory is returned to the operating system. That happens
+# RETURN_DELAY_S seconds after the job, when no object holds the memory. If LARGE_BYTES is smaller, that takes CPU time
+# more often. If larger, the server keeps more memory that it does not use.
 LARGE_BYTES = 500_000
 RETURN_DELAY_S = 1.0
 
@@ -45,8 +46,8 @@ RETURN_DELAY_S = 1.0
 class DocumentJob:
     """A file to translate.
 
-    texts: the texts that a worker found in the file. source: None to detect the language from the whole file.
-    request_id, share: those of the upload.
+    texts: the texts that a file worker found in it. source: None to detect one language for the whole file.
+    request_id, share: those of the upload; see `Requester`.
     """
 
     content: bytes
@@ -63,7 +64,7 @@ class DocumentJobs:
     """Translates and stores files. Only the worker processes parse a file."""
 
     def __init__(self, plain: PlainTranslator, limits: DocumentLimits, usage: UsageCounter) -> None:
-        """It starts nothing."""
+        """Starts no process."""
         self.plain = plain
         self.limits = limits
         self.store = DocumentStore(limits)
@@ -73,7 +74,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. If that fails, the document is removed. Raises as `FileWorkers.read`."""
+        """The file's texts. Removes the document if it cannot be read. Raises as `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
@@ -88,7 +89,7 @@ class DocumentJobs:
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and store. If that fails, the document is removed.
+        """Translate and store the document. Removes it if that fails.
 
         Raises NoSuchPair, QuotaExceeded, and as `Translator.translate`.
         """
@@ -102,7 +103,7 @@ class DocumentJobs:
             self._return_memory(job.content)
 
     async def open(self) -> None:
-        """Remove the files of killed servers."""
+        """Remove the files that killed servers have left."""
         num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
@@ -157,7 +158,7 @@ class DocumentJobs:
             await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The file's language; the target if the file is in it. Raises NoSuchPair."""
+        """The language to translate the file from; the target if it needs no translation. Raises NoSuchPair."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
@@ -166,7 +167,7 @@ class DocumentJobs:
         return await self.plain.source_of(sample, target)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
-        """Batches of texts of one kind, as indices. A batch is within the limits of one request, or is one text."""
+        """Yield batches of texts of one kind, as indices. A batch keeps a request's limits or is a single text."""
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
@@ -184,7 +185,7 @@ class DocumentJobs:
     async def _batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of texts of one kind. A batch that the translator refuses as too large is halved."""
+        """The translations of texts of one kind. A batch that is too large, or too slow for one deadline, is halved."""
         ends_at = document.started_at + self.limits.timeout_s
         while True:
             now = time.monotonic()
@@ -220,7 +221,7 @@ class DocumentJobs:
 
 
 def seconds_remaining(file: StoredDocument) -> int:
-    """An estimate of the seconds until the end, from the work so far; at least 1."""
+    """An estimate of the seconds until the translation is done, at least 1; 10 before the first text is translated."""
     spent_s = time.monotonic() - file.started_at
     rest = file.num_characters - file.num_done
     return max(1, round(spent_s * rest / file.num_done)) if file.num_done else 10

@@ -1,8 +1,8 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-The documents are in a temporary folder that no other user may read. The server removes the folder when it ends. The
-next server removes the folder of a killed one. Every method is called on the event loop, and threads read and write
-the bytes.
+The documents are in a temporary folder that no other user may read. The server removes the folder when it ends. If it
+is killed, the next server removes the folder. Every method is called on the event loop; threads read and write the
+bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A temporary folder that its process locks. By the lock other processes see whether that process still runs."""
+"""A temporary folder that its process locks. The lock shows other processes whether that process still runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LockedFolder:
 
 
 def remove_left_folders(prefix: str) -> int:
-    """Remove this user's folders whose processes have ended. Returns how many were removed."""
+    """Remove this user's folders with this prefix whose processes have ended. Returns how many were removed."""
     num_removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):

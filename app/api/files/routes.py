@@ -1,4 +1,4 @@
-"""Files at the root: POST /translate_file, then GET /download_file/<name>. docs/files.md."""
+"""Files in the simple dialect: POST /translate_file, then GET /download_file/<name>. See docs/files.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
         document = jobs.store.add(caller, upload.name, len(upload.content))
         texts = await while_connected(request, jobs.read(document, upload.content, file_format))
         job = DocumentJob(
-            *(upload.content, file_format, texts, source, target),
+            content=upload.content,
+            format=file_format,
+            texts=texts,
+            source=source,
+            target=target,
             request_id=request.state.request_id,
             share=caller or caller_address(request.scope),
         )
@@ -77,7 +81,7 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
     async def download_file(request: Request) -> Response:
         try:
             file = jobs.store.find(PurePath(request.path_params["name"]).stem, request.state.caller)
-            return await sent(jobs, file)
+            return await download_response(jobs, file)
         except NoSuchDocument as error:
             raise DialectError(404, str(error)) from error
 
@@ -90,8 +94,8 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
     return keys.caller_of(upload.fields.get("api_key", ""))
 
 
-async def sent(jobs: DocumentJobs, file: StoredDocument) -> Response:
-    """The translated file as a download. A browser does not show it as a page. Raises NoSuchDocument."""
+async def download_response(jobs: DocumentJobs, file: StoredDocument) -> Response:
+    """The response with a translated file, which a browser saves and does not show. Raises NoSuchDocument."""
     if file.status is not DocumentStatus.DONE:
         raise NoSuchDocument("there is no such file here")
     suffix = PurePath(file.name).suffix.lower()

@@ -11,8 +11,8 @@ import socket
 import sys
 from typing import Any
 
-# Seconds that a request may wait unread. If larger, every response is that late under overload. If smaller, requests
-# are refused after a short pause of the event loop.
+# Seconds that a request may wait unread. If larger, every response is later under overload. If smaller, requests are
+# refused after a short pause of the event loop.
 MAX_UNREAD_S = 1.0
 # The field tcpi_last_data_recv of `struct tcp_info` in linux/tcp.h, in milliseconds.
 _LAST_DATA_RECEIVED = slice(52, 56)

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# Connections of the reserve. What one turn of the event loop accepts beyond them is refused unread, probes too.
+# Connections of the reserve. If one turn of the event loop accepts more, the server refuses the further ones without
+# reading them, probes included. If larger, a full server uses more open files.
 NUM_RESERVED = 256
 # Connections of the port that serves only probes.
 NUM_PROBING = 64
@@ -36,7 +37,7 @@ class Admission(Enum):
 
 
 class Connection(Protocol):
-    """What the table needs of a connection."""
+    """The methods of a connection that the table calls."""
 
     def is_quiet(self) -> bool:
         """Whether no byte of a request has arrived and no byte of an answer is unsent."""
@@ -49,8 +50,8 @@ class Connection(Protocol):
 class Group:
     """Connections that share a limit.
 
-    members: each connection with its address. idle: the connections without a request, the longest idle first. A
-    connection adds itself to `idle` and removes itself.
+    members: each connection with its address. idle: the connections without a request, the longest idle first. An
+    admitted connection removes itself from `idle` when a request begins, and adds itself again after the response.
     """
 
     max_members: int
@@ -80,6 +81,7 @@ class ConnectionTable:
         proxies: addresses and networks to which the limit per address does not apply.
         """
         self.is_for_probes = is_for_probes
+        self.is_draining = False  # each connection then ends with the answer to its next request
         self._served = Group(max_connections)
         self._reserve = Group(num_reserved)
         self._max_per_address = max_per_address
@@ -87,13 +89,13 @@ class ConnectionTable:
         self._num_by_address: Counter[str] = Counter()
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
-        """What a new connection may do, and the table's set of idle connections, to which it adds itself.
+        """Add a new connection. Returns what it may do, and the idle connections of its group, which include it.
 
         host: the caller's address. If the address has reached its limit, its longest idle connection is closed. If
         the server has reached its limit, the longest idle one of all is closed.
         """
         address = address_of(host)
-        if self._has_place(address, is_limited=not self._is_proxy(host)):
+        if self._make_place(address, is_limited=not self._is_proxy(host)):
             return self._join(Admission.SERVED, self._served, connection, address)
         if not self._reserve.is_full or self._close_idle(self._reserve):
             return self._join(Admission.RESERVED, self._reserve, connection, address)
@@ -109,7 +111,11 @@ class ConnectionTable:
                 if not self._num_by_address[address]:
                     del self._num_by_address[address]
 
-    def _has_place(self, address: str, *, is_limited: bool) -> bool:
+    def _make_place(self, address: str, *, is_limited: bool) -> bool:
+        """Close an idle connection if a limit is reached. Returns whether there is a place.
+
+        is_limited: whether the limit per address applies.
+        """
         if is_limited and self._num_by_address[address] >= self._max_per_address:
             return self._close_idle(self._served, address)
         return not self._served.is_full or self._close_idle(self._served)

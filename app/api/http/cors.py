@@ -30,8 +30,8 @@ MAX_AGE_S = 600
 class CrossOrigin:
     """The outermost middleware, so that errors have the headers too and a preflight needs no key.
 
-    It is added only where an origin is listed. The routes at the root set their own headers, because any page may call
-    them.
+    The server adds it only if an origin is listed. It does not change the routes of the simple dialect. These set their
+    own headers, because any page may call them.
     """
 
     def __init__(self, app: ASGIApp, *, origins: Collection[str]) -> None:

@@ -31,7 +31,7 @@ class Dialect:
 
     paths: the paths of its routes. A final `/` stands for everything below.
     body: makes the body of an error.
-    map_error: gives an error's status and message in this dialect; None for the server's own.
+    map_error: returns an error's status and message in this dialect; None for those of the native API.
     open_paths: the paths that need no key in the header. A route there needs no key or reads it elsewhere.
     any_site_paths: the paths that pages of any site may call. The server stores nothing of these requests.
     headers: the headers of every error response.
@@ -58,7 +58,7 @@ class Dialect:
     def answer(
         self, status: int, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
     ) -> Response:
-        """The response to an error. field: the misspelt field, which the body names beside the message."""
+        """The response to an error. field: a misspelt field, whose name is added to the body."""
         body = self.body(status, message[:MAX_MESSAGE_CHARACTERS])
         if field is not None:
             body = {**body, "field": field}
@@ -71,12 +71,12 @@ class Dialects:
     def __init__(self, dialects: Sequence[Dialect] = ()) -> None:
         paths = [(path, dialect) for dialect in reversed(dialects) for path in dialect.paths]
         self._by_path = dict(paths)
-        self._above = [(path, dialect) for path, dialect in reversed(paths) if path.endswith("/")]
-        self._prefixes = tuple(path for path, _ in self._above)
+        self._by_prefix = [(path, dialect) for path, dialect in reversed(paths) if path.endswith("/")]
+        self._prefixes = tuple(path for path, _ in self._by_prefix)
 
     def of(self, path: str) -> Dialect | None:
         """The first dialect that has this path; None for a path of the native API."""
         found = self._by_path.get(path)
         if found is None and path.startswith(self._prefixes):
-            found = next((dialect for above, dialect in self._above if path.startswith(above)), None)
+            found = next((dialect for prefix, dialect in self._by_prefix if path.startswith(prefix)), None)
         return found

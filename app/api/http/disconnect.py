@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
 
-from app.api.http.protocol import READER
+from app.api.http.protocol import CONNECTION
 from app.errors import RequestCancelled
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        # A count above 0 means that someone else has cancelled the task, too. Then the CancelledError goes on.
+        # A count above 0 means that other code has cancelled the task, too. The CancelledError is then raised again.
         if is_disconnected and task.uncancel() == 0:
             raise RequestCancelled("the client disconnected before the response") from error
         raise
@@ -48,12 +48,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 def _watch_disconnect(request: Request, on_disconnect: Callable[[], None]) -> Callable[[], None]:
     """Call `on_disconnect` when the client disconnects. Returns a function that stops watching.
 
-    `BoundedProtocol` adds the READER extension to the scope and calls back. Under any other protocol, a task waits for
-    `http.disconnect`.
+    `BoundedProtocol` adds the extension CONNECTION to the scope and calls `on_disconnect`. Under any other protocol, a
+    task waits for `http.disconnect`.
     """
-    reader = request.scope.get("extensions", {}).get(READER)
-    if reader is not None:
-        set_callback = reader["on_disconnect"]
+    connection = request.scope.get("extensions", {}).get(CONNECTION)
+    if connection is not None:
+        set_callback = connection["on_disconnect"]
         set_callback(on_disconnect)
         return functools.partial(set_callback, None)
 

@@ -13,7 +13,7 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# The value of each field by name. It is a list if a form repeats the field.
+# The value of each field by name; a list of values if a form repeats the field.
 Fields = dict[str, object]
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

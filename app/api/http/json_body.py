@@ -11,8 +11,8 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
-# A body may hold one array or object for each so many bytes of the limit on its size. If smaller, parsing a body of
-# brackets blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
+# A body may have at most max_bytes / BYTES_A_CONTAINER arrays and objects. If smaller, parsing a body of brackets
+# blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
 BYTES_A_CONTAINER = 8
 
 

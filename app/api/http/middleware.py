@@ -1,7 +1,8 @@
 """The middleware around every request. It is pure ASGI because Starlette's BaseHTTPMiddleware hides disconnects.
 
-`RequestScope` is the outer one. It does the request id, responses to errors, headers, the log line and the metrics.
-`Gate` is the inner one. It checks the declared size of a body, then the API key.
+`RequestScope` is the outer one. It sets the request id and headers, answers errors, logs and counts the request. `Gate`
+is the inner one. Before the body is read it checks the declared size, the API key, and that no other site sent the
+request.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from app.api.http.cross_site import SITE_HEADERS, check_site
 from app.api.http.dialect import Dialect, DialectError, Dialects
 from app.api.http.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
 from app.api.http.json_body import too_large
-from app.api.http.protocol import READER
+from app.api.http.protocol import CONNECTION
 from app.api.http.request_head import PROBES, request_id_of
 from app.errors import InvalidRequest, NotReady, RequestCancelled, ServiceError
 from app.observability.logging import log_event
 from app.observability.metrics import Metrics
+from app.observability.tracing import Tracing
 
 logger = logging.getLogger("app.http")
 
@@ -33,18 +35,22 @@ logger = logging.getLogger("app.http")
 class RequestScope:
     """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts them."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects, tracing: Tracing | None = None
+    ) -> None:
+        """tracing: None if requests are not traced."""
         self._app = app
         self._metrics = metrics
         self._dialects = dialects
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        reader = scope.get("extensions", {}).get(READER)
-        started = time.monotonic() - (reader["unread_s"] if reader is not None else 0.0)
+        connection = scope.get("extensions", {}).get(CONNECTION)
+        started = time.monotonic() - (connection["unread_s"] if connection is not None else 0.0)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id_of(scope["headers"])
         state["received_at"] = started
@@ -53,7 +59,7 @@ class RequestScope:
         try:
             await self._app(scope, receive, answer.send)
         except ServiceError as error:
-            self._note(scope, error)
+            self._count_error(scope, error)
             if not answer.status:
                 response = (
                     dialect.error_response(error) if dialect else error_response(error, state["request_id"])
@@ -79,7 +85,8 @@ class RequestScope:
         finally:
             self._record(scope, answer.status or _unanswered(scope), time.monotonic() - started)
 
-    def _note(self, scope: Scope, error: ServiceError) -> None:
+    def _count_error(self, scope: Scope, error: ServiceError) -> None:
+        """Count an error by its reason. Log it if its status is 500."""
         answer = answer_to(error)
         self._metrics.rejected.labels(answer.reason).inc()
         if answer.status == UNEXPECTED.status:
@@ -87,6 +94,7 @@ class RequestScope:
             log_event(logger, logging.ERROR, "request_failed", error=error, fields=fields)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count the finished request and write its log line."""
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.record_request(route=route, method=scope["method"], code=status, seconds=seconds)
         log_event(
@@ -101,14 +109,16 @@ class RequestScope:
                 "duration_ms": round(seconds * 1000, 2),
                 "caller": scope["state"].get("caller") or None,
                 "sentences": scope["state"].get("num_sentences"),
+                "trace_id": self._tracing.trace_id() if self._tracing is not None else None,
             },
         )
 
 
 def _unanswered(scope: Scope) -> int:
-    """The status of a request without a response: either its caller has disconnected or the server ends."""
-    reader = scope.get("extensions", {}).get(READER)
-    cause = RequestCancelled if reader is not None and reader["is_disconnected"]() else NotReady
+    """The status of a request without a response: 499 if its client has disconnected, else 503."""
+    connection = scope.get("extensions", {}).get(CONNECTION)
+    is_disconnected = connection is not None and connection["is_disconnected"]()
+    cause = RequestCancelled if is_disconnected else NotReady
     return ANSWERS[cause].status
 
 
@@ -191,7 +201,7 @@ class Gate:
 class Requester(NamedTuple):
     """Who sent a request. caller: the name of its API key. received_at: seconds of time.monotonic.
 
-    share: the key by which the engine is shared fairly. It is the caller, or without keys the client's address.
+    share: the key of fair queueing in the engine. It is `caller`, or without keys the client's address.
     """
 
     request_id: str
@@ -201,7 +211,7 @@ class Requester(NamedTuple):
 
 
 def requester_of(request: Request) -> Requester:
-    """What RequestScope and Gate know of a request."""
+    """The sender of a request, as RequestScope and Gate have recorded it."""
     state = request.scope["state"]
     caller = state["caller"]
     return Requester(

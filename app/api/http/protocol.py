@@ -1,9 +1,10 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
-A request must arrive within `read_timeout_s` after its first byte was due. Otherwise the server closes the connection.
-This stops clients that send nothing, or send a header or body byte by byte. The limit does not apply while the server
-answers a request, nor to an idle connection between requests. The server closes an idle connection only to make room
-for another one. It cuts off a client that reads nothing of a response for `stall_s`. Until then it buffers at most
+A connection's first request must arrive completely within `read_timeout_s` of the connection, each later request
+within `read_timeout_s` of its first byte. Otherwise the server closes the connection. This stops clients that send
+nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
+idle connection between requests. The server closes an idle connection only to make room for another one, or after the
+keep-alive time. It cuts off a client that reads nothing of a response for `stall_s`. Until then it buffers at most
 64 KiB and the current message for that client.
 
 An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
@@ -36,26 +37,26 @@ from app.api.http.request_head import (
     FULL,
     NOT_HTTP,
     PROBES,
-    PROBES_ALONE,
+    PROBES_ONLY,
     UNREAD,
     Framing,
     Refusal,
     RefusedRequest,
     header_too_large,
+    refusal_bytes,
     refusal_of,
     request_id_of,
     without_upgrade,
-    written,
 )
 from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# Key of a scope's extension, which tells whether the client is gone and how many seconds the request waited unread.
-READER = "transduce.reader"
+# Key of a scope's extension: whether the client has disconnected or stalled, and how long the request waited unread.
+CONNECTION = "transduce.connection"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
-# Seconds in which a request has to arrive on a connection of the reserve. If larger, slow requests fill the reserve.
-# If smaller, probes from far away time out.
+# Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
+# reserve. If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
 # The most bytes of chunk sizes, extensions and line ends for each byte of a body. Chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
@@ -63,7 +64,7 @@ MAX_FRAMING_PER_BYTE = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: longest time without a read by a client."""
+    """Limits of one connection. stall_s: the longest time in which a client reads nothing of a response."""
 
     read_timeout_s: float
     stall_s: float
@@ -91,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._metrics = metrics
         self._table = table
         self._idle: dict[Any, None] = {}
-        self._refusal_but_for_probes = PROBES_ALONE if table.is_for_probes else None
+        self._refusal_unless_probe = PROBES_ONLY if table.is_for_probes else None
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -100,7 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
         self._on_disconnect: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
-            READER: {
+            CONNECTION: {
                 "has_stalled": lambda: self._has_stalled,
                 "is_disconnected": self._is_disconnected,
                 "on_disconnect": self._watch_disconnect,
@@ -122,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(FULL)
             return
         if admission is Admission.RESERVED:
-            self._refusal_but_for_probes = FULL
+            self._refusal_unless_probe = FULL
             self._read_timeout_s = min(self._read_timeout_s, RESERVED_READ_TIMEOUT_S)
         self._expect_request()
 
@@ -134,7 +135,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         if self._on_disconnect is not None:
             self._on_disconnect()
-        self._release_reader()
+        self._detach_from_scope()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of an incomplete header, and feed the parser."""
@@ -182,9 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle.pop(self, None)
         self._framing.reset()
         self._is_header_open = True
-        self._num_parsed_bytes = 0
-        self._num_open_bytes = 0
-        self._num_framing_bytes = 0
+        self._num_parsed_bytes = self._num_open_bytes = self._num_framing_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -203,7 +202,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         name = name.lower()
         if name in FRAMING_NAMES:
-            self._framing.take(name, value)
+            self._framing.record(name, value)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -218,15 +217,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if version != "1.1" or not self._framing.has_host:
             self._framing.check(version)
         self.expect_100_continue = self._framing.expects_continue
-        refusal = self._refusal_but_for_probes
-        self._extensions[READER]["unread_s"] = waited_s = self._unread_s()
+        refusal = self._refusal_unless_probe
+        self._extensions[CONNECTION]["unread_s"] = waited_s = self._unread_s()
         if waited_s > MAX_UNREAD_S:
             refusal = refusal or UNREAD
         if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
             raise RefusedRequest(refusal)
         super().on_headers_complete()
         self.scope["extensions"] = self._extensions
-        if refusal is FULL:
+        if refusal is FULL or self._table.is_draining:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -263,7 +262,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def is_quiet(self) -> bool:
-        """As `Connection`."""
+        """As `Connection.is_quiet`."""
         if self.transport.is_closing():
             return True
         unread = fcntl.ioctl(self._fileno(), termios.FIONREAD, bytes(4))
@@ -284,7 +283,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The write buffer is full: start to watch whether the client reads."""
         super().pause_writing()
-        self._watch_reader()
+        self._start_stall_timer()
 
     def resume_writing(self) -> None:
         """The client has read some of the buffer: stop watching."""
@@ -310,14 +309,14 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
-    def _release_reader(self) -> None:
-        """Replace the scope's references to this connection by their final values.
+    def _detach_from_scope(self) -> None:
+        """Replace the methods in the scope's extension by functions of their final values.
 
-        Then the connection and the body of its last request are freed at once, and not by the garbage collector.
+        The connection and its last request's body are then freed at once, and not by the garbage collector.
         """
         loop, has_stalled = self.loop, self._has_stalled
         self._on_disconnect = None
-        self._extensions[READER].update(
+        self._extensions[CONNECTION].update(
             has_stalled=lambda: has_stalled,
             is_disconnected=lambda: True,
             on_disconnect=lambda callback: loop.call_soon(callback) if callback is not None else None,
@@ -350,20 +349,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._metrics.read_timeouts.inc()
             self.transport.abort()
 
-    def _watch_reader(self) -> None:
-        self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
+    def _start_stall_timer(self) -> None:
+        num_bytes = self._num_undelivered_bytes()
+        self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_client, num_bytes)
 
-    def _check_reader(self, waited: int) -> None:
-        """Cut the connection off if the client has read nothing. An orderly close would wait for the client."""
-        if self._waiting() < waited:
-            self._watch_reader()
+    def _check_client(self, num_before: int) -> None:
+        """Cut off a client that has read nothing since num_before bytes were undelivered. A close would wait for it."""
+        if self._num_undelivered_bytes() < num_before:
+            self._start_stall_timer()
         else:
             self._has_stalled = True
             self._metrics.stalled_readers.inc()
             self.transport.abort()
 
-    def _waiting(self) -> int:
-        """Bytes that the client has not read. They include the kernel's buffer, which may hold megabytes."""
+    def _num_undelivered_bytes(self) -> int:
+        """Bytes that the client has not received. The kernel may hold megabytes of them."""
         sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
         return self.transport.get_write_buffer_size() + int(sent[0])
 
@@ -373,9 +373,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stall_timer = None
 
     def _unread_s(self) -> float:
-        """Seconds that the current request waited unread.
+        """Seconds that the current request waited in the kernel before this process read it.
 
-        For a pipelined request, the time before the last earlier response does not count.
+        For a pipelined request, only the time since the response to the request before it counts.
         """
         waited_s = unread_s(self.transport.get_extra_info("socket"))
         if self._answered_at_s is None:
@@ -389,7 +389,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer without the application and close the connection."""
         self._stop_reading_timer()
         request_id = request_id_of(self.headers or ())
-        self.transport.write(written(refusal, request_id))
+        self.transport.write(refusal_bytes(refusal, request_id))
         self.transport.close()
         if refusal is FULL:
             self._metrics.connections_refused.inc()

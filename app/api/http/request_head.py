@@ -28,7 +28,7 @@ BAD_VERSION = Refusal(400, "the version must be HTTP/1.1 or HTTP/1.0")
 BAD_HOST = Refusal(400, "there must be one valid Host")
 BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
 BAD_CHUNKS = Refusal(400, "the chunks of the body are framed in too many bytes")
-PROBES_ALONE = Refusal(404, "this port serves only probes")
+PROBES_ONLY = Refusal(404, "this port serves only probes")
 FULL = Refusal(503, "too many connections")
 DISPLACED = Refusal(503, "too many connections; this one was idle for the longest time")
 UNREAD = Refusal(503, "the server is too busy to read requests in time; come back later")
@@ -46,7 +46,7 @@ _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.
 
 
 class RefusedRequest(Exception):
-    """Stops the parser from within a callback. refusal: the answer."""
+    """Stops the parser from within a callback. refusal: the response."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -68,8 +68,8 @@ class Framing:
         """Begin a request."""
         self.has_host = self.is_chunked = self.expects_continue = False
 
-    def take(self, name: bytes, value: bytes) -> None:
-        """Record a header among FRAMING_NAMES. Raises RefusedRequest."""
+    def record(self, name: bytes, value: bytes) -> None:
+        """Record a header whose name is in FRAMING_NAMES. Raises RefusedRequest."""
         if name == b"host":
             if self.has_host or value.translate(None, _HOST_BYTES):
                 raise RefusedRequest(BAD_HOST)
@@ -108,8 +108,8 @@ def header_too_large(max_bytes: int) -> Refusal:
     return Refusal(431, f"header above {max_bytes} bytes")
 
 
-def written(refusal: Refusal, request_id: str) -> bytes:
-    """A refusal as bytes, in the format of the server's errors."""
+def refusal_bytes(refusal: Refusal, request_id: str) -> bytes:
+    """The complete HTTP response of a refusal. Its body has the format of the native API's errors."""
     status, message = refusal
     body = error_body(HTTP_CODES[status], message, request_id)
     retry = b"retry-after: 1\r\n" if status == FULL.status else b""
@@ -123,7 +123,7 @@ def written(refusal: Refusal, request_id: str) -> bytes:
 def without_upgrade(
     method: bytes, target: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
-    """A head as bytes, without `Upgrade` and without the `upgrade` of `Connection`.
+    """A request's head as bytes, without the header `Upgrade` and without `upgrade` in the header `Connection`.
 
     headers: names in lower case with their values. The parser has accepted them.
     """

@@ -28,7 +28,7 @@ CLOSE_TIMEOUT_S = 2
 # Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
 # and make and some supervisors then send it to their children again. If longer, a second Ctrl-C counts only then.
 SAME_SIGNAL_S = 1.0
-# Seconds for everything after a drain or after a second signal. When they are over the process ends at once.
+# Seconds in which the process must end after a drain, and after a second signal. Then it ends at once, whatever runs.
 END_MARGIN_S = 5.0
 HURRIED_END_S = 3.0
 EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
@@ -39,9 +39,11 @@ _BLOCKED_SIGNALS = (*_SIGNALS, _RELOAD_SIGNAL)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """drain_delay_s: seconds after the signal in which the server still takes requests.
+    """How the server handles connections and drains. Times in seconds.
 
-    drain_timeout_s: seconds after those in which it finishes them. table: the served connections.
+    table: the served connections. keep_alive_s: after them an idle connection is closed.
+    drain_delay_s: after the signal, while the server still accepts requests.
+    drain_timeout_s: after drain_delay_s, while the server completes the accepted requests.
     """
 
     connections: ConnectionLimits
@@ -52,14 +54,14 @@ class ServeOptions:
 
 
 class SignalFilter:
-    """Tells the signals that count from copies of the first. clock: in seconds, steady."""
+    """Tells a second signal from copies of the first one. clock: monotonic time in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._first_at_s: float | None = None
 
     def counts(self) -> bool:
-        """Whether the signal that is received now counts: the first, and those SAME_SIGNAL_S after it or later."""
+        """Whether a signal received now counts: it is the first one, or comes SAME_SIGNAL_S or more after the first."""
         now_s = self._clock()
         if self._first_at_s is None:
             self._first_at_s = now_s
@@ -111,13 +113,13 @@ class Server(uvicorn.Server):
         self._options = options
         self._close_engine = close_engine
         self._reload = reload
-        self._hurry = asyncio.Event()
+        self._must_end = asyncio.Event()  # ends the drain
         self._signals = SignalFilter()
 
     def stop(self, exit_code: int) -> None:
         """End without waiting for work. Called on the event loop."""
         self.exit_code = exit_code
-        self._hurry.set()
+        self._must_end.set()
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -171,7 +173,8 @@ class Server(uvicorn.Server):
         drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
         exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
-        self._service.start_draining(is_taking=self._options.drain_delay_s > 0)
+        self._options.table.is_draining = True
+        self._service.start_draining(accepts_work=self._options.drain_delay_s > 0)
         self.should_exit = True
 
     def _on_reload(self) -> None:
@@ -181,12 +184,12 @@ class Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), self._options.drain_delay_s)
-        self._service.start_draining(is_taking=False)
+            await asyncio.wait_for(self._must_end.wait(), self._options.drain_delay_s)
+        self._service.start_draining(accepts_work=False)
         drained = asyncio.ensure_future(self._service.drained(self._options.drain_timeout_s))
-        hurried = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
+        must_end = asyncio.ensure_future(self._must_end.wait())
+        await asyncio.wait({drained, must_end}, return_when=asyncio.FIRST_COMPLETED)
+        must_end.cancel()
         drained.cancel()
         fields = {"aborted_requests": self._service.num_inflight, "exit_code": self.exit_code}
         log_event(logger, logging.INFO, "drained", fields=dict(fields))

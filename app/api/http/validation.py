@@ -33,9 +33,9 @@ from app.errors import InvalidRequest, PayloadTooLarge, RequestError
 
 M = TypeVar("M", bound=BaseModel)
 Json = dict[str, Any]
-# Types of the errors that validators raise. The message of INVALID and TOO_LARGE follows the field's name. The message
-# of the two _BODY types is a complete sentence. `field` and `at` in an error's context name the field or item that is
-# refused inside the value.
+# Types of the errors that validators raise. INVALID and TOO_LARGE have a message that continues the field's name, the
+# two _BODY types a complete sentence. `field` or `at` in an error's context is the refused field or index inside the
+# validated value.
 INVALID = "invalid"
 TOO_LARGE = "too_large"
 INVALID_BODY = "invalid_body"
@@ -66,6 +66,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
 # The least difflib ratio, from 0 to 1, of a misspelt name and the known one. `taget` and `target` have 0.91, `beams`
 # and `beam_size` 0.71. If lower, messages suggest fields that were not meant. If higher, they miss misspelt ones.
 _HINT_RATIO = 0.7
+# As _HINT_RATIO, for `TolerantBody`, which ignores other unknown fields. If lower, extra fields of clients are refused.
 _REFUSAL_RATIO = 0.75
 # Most unknown fields of one body that are compared with the known ones; each takes about ten microseconds.
 _MAX_COMPARED = 16
@@ -103,7 +104,7 @@ class RequestBody(BaseModel):
 class TolerantBody(RequestBody):
     """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is missing.
 
-    A field counts as left out if it is one of `absent_values`.
+    A field counts as missing if its value is one of `absent_values`.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -146,7 +147,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class MaxItems:
-    """The most items of an array or object, checked before any of them. limit: a number or the context's attribute."""
+    """The most items of an array or object, checked before its items. limit: a number or the context's attribute."""
 
     limit: int | str
     unit: str = "items"
@@ -169,7 +170,7 @@ class MaxItems:
 
 @dataclass(frozen=True)
 class MaxCharacters:
-    """The most code points of a string. limit: a number or the context's attribute."""
+    """The most code points of a string. limit: a number, or an attribute of the context."""
 
     limit: int | str
 
@@ -198,7 +199,7 @@ def _kind_of_texts(value: object) -> str | None:
 class OneOrMore:
     """Annotation of `str | list[str]`: a string or a non-empty array of strings.
 
-    Limits: numbers, or the context's attributes.
+    max_items, max_characters: numbers, or names of attributes of the validation context.
     """
 
     max_items: int | str
@@ -219,7 +220,7 @@ class OneOrMore:
 
 
 def as_texts(value: str | list[str] | None) -> tuple[str, ...]:
-    """The strings of such a field; none if it is not set."""
+    """The strings of a `OneOrMore` field; empty if it is not set."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
@@ -234,7 +235,7 @@ def validate(kind: type[M], value: object, context: object = None) -> M:
 
 
 def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError:
-    """The first of Pydantic's errors as the server's. kind: the model that was validated."""
+    """The server's error for the first of Pydantic's errors. kind: the model that was validated."""
     finding = error.errors(include_url=False)[0]
     context = finding.get("ctx", {})
     what, loc = finding["type"], finding["loc"]

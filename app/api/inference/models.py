@@ -22,7 +22,7 @@ OutputName = Literal["translation", "source_language"]
 
 
 class InferParameters(RequestBody):
-    """The options of a translation. A server of one pair of languages needs neither language code."""
+    """The options of a translation. A language code may be left out if the model has only one source or target."""
 
     source: Annotated[
         str | None, Field(description="language code of the texts; auto: detected, text by text")
@@ -42,7 +42,7 @@ class InferParameters(RequestBody):
 
 
 class TensorParameters(TolerantBody):
-    """How a tensor is sent."""
+    """How the input tensor is sent."""
 
     binary_data_size: Annotated[
         int | None, Field(ge=0, le=_MAX_INT32, description="bytes of the tensor that follow the JSON")
@@ -50,7 +50,7 @@ class TensorParameters(TolerantBody):
 
 
 class InferTensor(TolerantBody):
-    """The texts. Their order is row-major."""
+    """The input tensor: the texts in row-major order."""
 
     name: Literal["text"]
     datatype: Literal["BYTES"]
@@ -70,7 +70,7 @@ class OutputParameters(TolerantBody):
 
 
 class InferOutputRequest(TolerantBody):
-    """One output of the answer."""
+    """One requested output."""
 
     name: OutputName
     parameters: OutputParameters = Field(default_factory=OutputParameters)
@@ -143,7 +143,7 @@ class InferModel(TypedDict):
 
 
 class InferOutput(TypedDict):
-    """One output. The shape is the input's."""
+    """One output. Its shape is that of the input."""
 
     name: str
     shape: list[int]

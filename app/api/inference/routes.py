@@ -150,7 +150,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
 
 def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> PlainRequest:
-    """The request to this model. Raises InvalidRequest."""
+    """The plain request for these parameters and this model. Raises InvalidRequest."""
     pairs = {(pair.source, pair.target) for pair in translator.manifest.language_pairs}
     served = served_languages(pairs)
     source = parameters.source or _only({each for each, _ in pairs}, "source")

@@ -1,8 +1,8 @@
 """Reads and writes bodies of the Open Inference Protocol, version 2.
 
-A request has one tensor of texts. A response has tensors of strings. The strings are in the JSON, or follow it as in
-the binary tensor data extension of KServe and Triton. There each string comes after its length in four little-endian
-bytes, and a header has the number of bytes that are JSON.
+A request has one tensor of texts. A response has tensors of strings. The strings are in the JSON, or follow it in the
+format of the binary tensor data extension of KServe and Triton. In that format each string follows its length in four
+little-endian bytes, and an HTTP header has the number of bytes that are JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
         raise PayloadTooLarge(f"{field}: {math.prod(shape)} texts, the limit is {max_items}", field=field)
     default = fields.parameters.binary_data_output
     outputs: dict[str, bool] = {
-        each.name: _first(each.parameters.binary_data, default) for each in fields.outputs
+        each.name: default if each.parameters.binary_data is None else each.parameters.binary_data
+        for each in fields.outputs
     }
     return InferRequest(
         fields.id,
@@ -80,7 +81,10 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
 def write_infer(
     request: InferRequest, model: tuple[str, str], columns: Mapping[str, Sequence[str]]
 ) -> tuple[bytes, int | None]:
-    """The response's body, and how many bytes of it are JSON; None if all are. model: its name and version."""
+    """The response's body, and how many of its bytes are JSON; None if all are.
+
+    model: name and version. columns: the strings of each output, in row-major order.
+    """
     parts: list[bytes] = []
     outputs: list[InferOutput] = []
     for name, is_binary in request.outputs.items():
@@ -102,23 +106,22 @@ def write_infer(
     return b"".join([header, *parts]), len(header) if parts else None
 
 
-def _first(value: bool | None, default: bool) -> bool:
-    return default if value is None else value
+def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[str, ...]:
+    """The texts of a tensor, from its JSON or from the bytes after the JSON. Raises InvalidRequest, MalformedRequest.
 
-
-def _texts(tensor: InferTensor, shape: tuple[int, ...], behind: bytes) -> tuple[str, ...]:
-    """behind: the bytes that follow the JSON."""
+    binary: the bytes that follow the JSON.
+    """
     count, size = math.prod(shape), tensor.parameters.binary_data_size
     if size is not None:
         if "data" in tensor.model_fields_set:
             raise InvalidRequest("inputs[0] has its data twice, in the JSON and behind it", field=DATA_FIELD)
-        if size != len(behind):
+        if size != len(binary):
             raise InvalidRequest(
-                f"binary_data_size is {size}, and {len(behind)} bytes follow the JSON", field=DATA_FIELD
+                f"binary_data_size is {size}, and {len(binary)} bytes follow the JSON", field=DATA_FIELD
             )
-        found = list(_strings(behind, count))
+        found = list(_strings(binary, count))
     else:
-        if behind:
+        if binary:
             raise InvalidRequest("bytes follow the JSON that no input claims", field=DATA_FIELD)
         found = list(_flat(tensor.data, shape))
     if len(found) != count:
@@ -127,25 +130,25 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], behind: bytes) -> tuple[
 
 
 def _strings(content: bytes, count: int) -> Iterator[str]:
-    """At most `count` strings."""
-    place = 0
+    """Yield at most `count` strings, each after its length. Raises InvalidRequest, MalformedRequest."""
+    end = 0
     for index in range(count):
-        start = place + LENGTH_BYTES
+        start = end + LENGTH_BYTES
         if start > len(content):
             return
-        place = start + int.from_bytes(content[place:start], "little")
-        if place > len(content):
+        end = start + int.from_bytes(content[end:start], "little")
+        if end > len(content):
             raise InvalidRequest(f"element {index} reaches beyond the tensor's bytes", field=DATA_FIELD)
         try:
-            yield content[start:place].decode("utf-8")
+            yield content[start:end].decode("utf-8")
         except UnicodeDecodeError as error:
             raise MalformedRequest(f"element {index} is not UTF-8", field=DATA_FIELD) from error
-    if place != len(content):
+    if end != len(content):
         raise InvalidRequest("the tensor's bytes hold more than its shape says", field=DATA_FIELD)
 
 
 def _flat(data: object, shape: Sequence[int]) -> Iterator[str]:
-    """Strings in one array, or in arrays within arrays."""
+    """Yield the strings of a flat array, or of arrays nested as deep as the shape has dimensions."""
     if isinstance(data, str):
         yield data
     elif isinstance(data, list) and (shape or not any(isinstance(each, list) for each in data)):

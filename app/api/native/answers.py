@@ -27,9 +27,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 FinishReasonName = Annotated[
     Literal["stop", "length", "constraint", "source", "repetition"],
     Field(
-        description="stop: the end token; length: the limit on the length; constraint: options that left nothing to "
-        "follow; source: the translation had no letter or digit, and the source stands; repetition: the source repeats "
-        "itself, and the translation says it less often"
+        description="stop: the end token; length: the limit on the length; constraint: the options forbid every "
+        "subword that could follow; source: the model's output has no letter or digit, so the source replaces it; "
+        "repetition: the source repeats itself, and the translation repeats it much less often"
     ),
 ]
 Subword = Annotated[str | None, Field(description="null: the end of the sentence")]
@@ -39,7 +39,7 @@ Score = Annotated[
 
 
 class AlternativeAnswer(TypedDict):
-    """A subword that was probable in a token's place, before any constraint."""
+    """A subword that the model found probable in a token's place, without regard to constraints."""
 
     text: Subword
     log_probability: LogProbability
@@ -57,7 +57,7 @@ class TokenAnswer(TypedDict):
         ]
     ]
     attention: NotRequired[
-        Annotated[float | None, Field(description="with alignment: the attention to it, 0 to 1")]
+        Annotated[float | None, Field(description="with alignment: the attention to `source`, 0 to 1")]
     ]
     weights: NotRequired[
         Annotated[
@@ -105,13 +105,13 @@ class SegmentAnswer(TypedDict):
     score: Score
     finish_reason: FinishReasonName
     has_looped: NotRequired[
-        Annotated[bool, Field(description="with loop_guard: whether it was decoded twice")]
+        Annotated[
+            bool, Field(description="with loop_guard: whether it was decoded again without repetitions")
+        ]
     ]
     is_part: NotRequired[Annotated[bool, Field(description="present if the segment is a part of a sentence")]]
     fallbacks: NotRequired[
-        Annotated[
-            list[Fallback], Field(description="what the translation needed beyond one run of the model")
-        ]
+        Annotated[list[Fallback], Field(description="the repairs and retries that the translation needed")]
     ]
     changed_numbers: NotRequired[ChangedNumbersAnswer]
     log_probability: NotRequired[SummedLogProbability]
@@ -123,7 +123,7 @@ class SegmentAnswer(TypedDict):
 
 
 class GlossaryHitAnswer(TypedDict):
-    """A term that is in the translation."""
+    """A glossary term that is in the translation."""
 
     source: SpanAnswer
     term: str
@@ -160,7 +160,7 @@ class ModelName(TypedDict):
 
 
 class UsageAnswer(TypedDict):
-    """What was done. Tokens are subwords, end tokens counted."""
+    """The work of a request. Tokens are subwords, end tokens included."""
 
     source_tokens: int
     target_tokens: int
@@ -171,12 +171,16 @@ class TranslateAnswer(TypedDict):
     """The answer of POST /v1/translate."""
 
     translations: Annotated[list[TranslationAnswer], Field(description="one for each text, in order")]
-    model: Annotated[ModelName, Field(description="of the first text: the one that wrote the translation")]
+    model: Annotated[ModelName, Field(description="the model that wrote the first text's translation")]
     models: NotRequired[
-        Annotated[list[ModelName], Field(description="present if a text has `pivot`: all that translated")]
+        Annotated[
+            list[ModelName], Field(description="present if a text has `pivot`: all models that translated")
+        ]
     ]
     usage: UsageAnswer
-    seed: NotRequired[Annotated[int, Field(description="with sampling: it draws the same again")]]
+    seed: NotRequired[
+        Annotated[int, Field(description="with sampling: the same seed draws the same translations")]
+    ]
 
 
 class PairScoreAnswer(TypedDict):
@@ -184,7 +188,7 @@ class PairScoreAnswer(TypedDict):
 
     log_probability: LogProbability
     score: Score
-    num_tokens: Annotated[int, Field(description="subwords, the end token counted")]
+    num_tokens: Annotated[int, Field(description="subwords, the end token included")]
     tokens: NotRequired[Tokens]
     source_tokens: NotRequired[SourceTokens]
 
@@ -233,7 +237,7 @@ class LengthPenaltyAnswer(TypedDict):
 
 
 class DefaultsAnswer(TypedDict):
-    """The options of a request that sets none."""
+    """The values of options that a request does not set."""
 
     beam_size: int
     length_penalty: LengthPenaltyAnswer
@@ -252,7 +256,10 @@ class ModelAnswer(TypedDict):
         bool, Field(description="whether the options alignment and coverage_penalty are served")
     ]
     loaded: Annotated[
-        bool, Field(description="whether it is in memory; if not, the first request for it waits until it is")
+        bool,
+        Field(
+            description="whether it is in memory; if not, the first request for it waits until it is loaded"
+        ),
     ]
     defaults: DefaultsAnswer
     licence: str
@@ -266,7 +273,9 @@ class PivotedPairAnswer(TypedDict):
     pivot: str
     models: Annotated[
         list[str],
-        Field(description="names of the models into the pivot and out of it; one if it has both halves"),
+        Field(
+            description="names of the models into the pivot and out of it; one name if it is the same model"
+        ),
     ]
 
 

@@ -128,7 +128,7 @@ def _doc(description: str, **options: Any) -> Any:
 
 Texts = Annotated[str | list[str], OneOrMore("max_items", "max_item_characters")]
 Language = Annotated[str, Field(min_length=1, max_length=MAX_LANGUAGE_CHARACTERS)]
-# Lets an enumeration be given by its value, although the types of a body are strict.
+# Accepts the value of an enumeration, although the types of a body are strict.
 _CHOICE = Field(strict=False)
 Tags = Annotated[
     list[Annotated[str, MaxCharacters(MAX_TAG_CHARACTERS)]],
@@ -154,7 +154,8 @@ class Sampling(RequestBody):
         float, _doc("draw from the fewest subwords that reach this probability; 1: off", ge=0.001, le=1)
     ] = 1.0
     seed: Annotated[
-        int | None, _doc("the same seed draws the same; absent: a new one each time", ge=0, le=MAX_SEED)
+        int | None,
+        _doc("the same seed draws the same; absent: a random seed for each request", ge=0, le=MAX_SEED),
     ] = None
 
 
@@ -200,7 +201,7 @@ class DetectBody(RequestBody):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts."""
+        """The texts, also if the body has a single string."""
         return as_texts(self.text)
 
     def text_groups(self) -> dict[str, Sequence[str]]:
@@ -259,7 +260,7 @@ class ScoreBody(_ModelBody):
 
     @property
     def translations(self) -> tuple[str, ...]:
-        """One for each text."""
+        """One translation for each text."""
         return as_texts(self.translation)
 
     def text_groups(self) -> dict[str, Sequence[str]]:
@@ -279,7 +280,7 @@ class TranslateBody(_ModelBody):
     splitting: Annotated[
         Splitting,
         _CHOICE,
-        _doc("sentences end at line breaks too, at line breaks not, or at line breaks only"),
+        _doc("sentences end also at line breaks, not at line breaks, or only at line breaks"),
     ] = Splitting.SENTENCES
     ignore_tags: Annotated[Tags | None, _doc("html and xml: elements whose content is not translated")] = None
     splitting_tags: Annotated[Tags | None, _doc("xml: elements at which a sentence always ends")] = None
@@ -311,7 +312,7 @@ class TranslateBody(_ModelBody):
     min_target_length: Annotated[Length, _doc("fewest subwords of a sentence's translation")] = 0
     max_target_length: Annotated[
         int | None,
-        _doc("most subwords of a sentence's translation; absent: those of the source and 50", ge=1),
+        _doc("most subwords of a sentence's translation; absent: 50 more than the source", ge=1),
         AtMost("max_target_length"),
     ] = None
     min_target_ratio: Annotated[
@@ -330,11 +331,11 @@ class TranslateBody(_ModelBody):
         False
     )
     suppress: Annotated[Phrases | None, _doc("words or phrases that no translation contains")] = None
-    target_prefix: Annotated[Texts | None, _doc('the beginning of each text\'s translation; "": free')] = None
+    target_prefix: Annotated[Texts | None, _doc('the beginning of each text\'s translation; "": none')] = None
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """One for each text; empty if the body sets none."""
+        """One prefix for each text; empty if the body sets none."""
         return as_texts(self.target_prefix)
 
     @property

@@ -34,7 +34,7 @@ from app.text.parsed_text import TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import ScoreRequest, TranslationRequest
 
-# The fields of bodies that set `DecodingOptions`. A body without any of them has the model's options.
+# The fields of bodies that set `DecodingOptions`. A body without any of them has the model's default options.
 SEARCH_FIELDS = frozenset({
     "beam_size",
     "num_hypotheses",
@@ -53,8 +53,8 @@ SEARCH_FIELDS = frozenset({
     "num_alternatives",
     "alignment",
 })  # fmt: skip
-# The server draws a seed below this for a request without one. The sum of seed and sample number then still fits a
-# double exactly.
+# The server draws a seed below this number for a request without a seed. A double then represents the sum of seed and
+# sample number exactly.
 NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
 _NO_RULES = XmlRules()
 
@@ -82,8 +82,8 @@ class NativeParser:
 
     @functools.cached_property
     def _model_options(self) -> DecodingOptions:
-        """The options of a body without any."""
-        return self._made({})
+        """The decoding options of a body that sets none."""
+        return self._with_defaults({})
 
     def translate(self, body: object, requester: Requester) -> TranslationRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
@@ -123,7 +123,7 @@ class NativeParser:
     def score(self, body: object, requester: Requester) -> ScoreRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
         fields = validate(ScoreBody, body, self._context)
-        options = self._made({**_set_options(fields), "beam_size": 1})
+        options = self._with_defaults({**_set_options(fields), "beam_size": 1})
         _check_attention(fields, options)
         source, target = served_pair(fields.source, fields.target, self._pairs)
         return ScoreRequest(
@@ -142,13 +142,17 @@ class NativeParser:
         )
 
     def _options(self, fields: TranslateBody) -> DecodingOptions:
-        """The search's options."""
+        """The decoding options of a body."""
         if SEARCH_FIELDS.isdisjoint(fields.model_fields_set):
             return self._model_options
-        return self._made(_set_options(fields))
+        return self._with_defaults(_set_options(fields))
 
-    def _made(self, options: dict[str, Any]) -> DecodingOptions:
-        """The defaults, overridden by these options. Without beam_size, num_hypotheses or sampling sets the beam."""
+    def _with_defaults(self, options: dict[str, Any]) -> DecodingOptions:
+        """The defaults, overridden by these options.
+
+        If beam_size is not set, it is 1 with sampling, else the larger of the default and num_hypotheses, within the
+        server's limit.
+        """
         if "beam_size" not in options:
             widest = max(self._defaults.beam_size, options.get("num_hypotheses", 1))
             options["beam_size"] = 1 if "sampling" in options else min(widest, self._limits.max_beam_size)
@@ -157,13 +161,13 @@ class NativeParser:
         return _decoding_options(self._defaults, tuple(options.items()), self._bounds)
 
     def _languages(self, source: str, target: str) -> tuple[str | None, str]:
-        """The served languages that the codes mean, or else the codes. A source to be detected is None."""
+        """The served languages that the codes match, or the codes themselves; None for a source to be detected."""
         if source == AUTO:
             return None, served_target(target, {each for _, each in self._pairs})
         return served_pair(source, target, self._pairs)
 
     def _deadline(self, timeout_ms: int | None, requester: Requester) -> float:
-        """Seconds of time.monotonic."""
+        """The request's deadline, in seconds of time.monotonic."""
         timeout_s = self._limits.default_timeout_s if timeout_ms is None else timeout_ms / 1000
         return requester.received_at + timeout_s
 

@@ -42,8 +42,8 @@ from app.translator import (
 )
 
 TAG = "native"
-# Code points of a request's texts above which another thread builds its answer, which can take a tenth of a second.
-# Larger: other requests wait for the event loop. Smaller: short requests wait for a thread.
+# If the texts of a request have more code points than this, another thread builds the answer, which can take a tenth of
+# a second. If larger, other requests wait for the event loop. If smaller, short requests wait for a thread.
 LONG_CHARACTERS = 2_000
 ERRORS = Errors(
     ErrorAnswer,
@@ -80,8 +80,7 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parsers of the served models. A parser knows the pairs of all models, so models that are replaced take their
-# parsers with them.
+# The parsers of each set of models. A parser depends on the pairs of all models, so a new set gets new parsers.
 _PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
@@ -130,7 +129,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
 
 def model_answer(model: ServedModel) -> ModelAnswer:
-    """What the lists of models say of one."""
+    """The description of one model, for GET /v1/models and the administrator's routes."""
     translator = model.translator
     manifest = translator.manifest
     defaults = manifest.decoding
@@ -175,7 +174,7 @@ async def build_answer(
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
-    """The parser for a body: that of the model which it needs, as far as an unchecked body tells."""
+    """The parser of the model that an unchecked body needs; the default model's if the body names no served pair."""
     translator = models.default
     if len(models) > 1 and isinstance(body, dict):
         codes = [body.get(field) for field in ("source", "target", "model")]
@@ -203,10 +202,24 @@ def _answered(request: Request, service: Service, usage: Usage, answer: object) 
 
 
 def record_usage(service: Service, result: Usage) -> None:
-    """Add the work to the metrics."""
+    """Add the work to the metrics, and to the request's trace if it has one."""
     metrics = service.metrics
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)
     metrics.target_tokens.inc(result.target_tokens)
     for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)
+    if service.tracing is not None:
+        service.tracing.add_work(result.timings.phases(), _attributes(result))
+
+
+def _attributes(usage: Usage) -> dict[str, str | int]:
+    """The attributes of a translation's span."""
+    return {
+        "transduce.model": usage.model.name,
+        "transduce.model_version": usage.model.version,
+        "transduce.sentences": usage.num_sentences,
+        "transduce.cached_sentences": usage.num_cached,
+        "transduce.source_tokens": usage.source_tokens,
+        "transduce.target_tokens": usage.target_tokens,
+    }

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.http.error_table import error_response
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
-from app.api.http.protocol import READER
+from app.api.http.protocol import CONNECTION
 from app.api.limits import RequestLimits
 from app.api.native.models import TranslateBody
 from app.api.native.results import model_name, translate_answer
@@ -76,40 +76,40 @@ def add_stream_route(
 
 
 class EventStream(Response):
-    """The response of one request, which translates while it is sent."""
+    """The response of one request. The translation runs while the response is sent."""
 
     def __init__(self, service: Service, request: TranslationRequest, limits: StreamLimits) -> None:
         super().__init__()
         self._service = service
         self._request = request
         self._limits = limits
-        self._feed = EventBuffer()
+        self._events = EventBuffer()
         self._is_started = False
         self._began = time.monotonic()
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Raises what the translation raises. After the start an event reports the error too."""
+        """Send the stream. Raises the errors of the translation. A stream that has begun ends with an error event."""
         with self._service.work() as models:
             translator = await models.only_translator(self._request)
             work = asyncio.ensure_future(self._body(models, translator, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
             for task in (work, watcher):
-                task.add_done_callback(lambda _: self._feed.news.set())
-            line = _EventWriter(scope, send)
+                task.add_done_callback(lambda _: self._events.changed.set())
+            writer = _EventWriter(scope, send)
             try:
-                await self._follow(line, translator, work, watcher)
+                await self._send_events(writer, translator, work, watcher)
             finally:
                 work.cancel()
                 watcher.cancel()
                 await asyncio.gather(work, watcher, return_exceptions=True)
-                for name, number in self._feed.num_sent.items():
+                for name, number in self._events.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
     async def _body(self, models: Models, translator: PairTranslator, scope: Scope) -> bytes:
-        """Translate, and return the body of /v1/translate."""
+        """Translate. Returns the body that /v1/translate would send."""
         request = self._request
-        result = await translator.translate(request, self._feed)
+        result = await translator.translate(request, self._events)
         model = model_name(result.model)
         answer = await build_answer(models, request, lambda: translate_answer(result, request, model))
         scope["state"]["num_sentences"] = result.num_sentences
@@ -117,46 +117,47 @@ class EventStream(Response):
         self._timing = server_timing(result.timings)
         return orjson.dumps(answer)
 
-    async def _follow(
+    async def _send_events(
         self,
-        line: _EventWriter,
+        writer: _EventWriter,
         translator: PairTranslator,
         work: asyncio.Task[bytes],
         watcher: asyncio.Task[None],
     ) -> None:
-        """Send events up to the last one."""
-        feed = self._feed
+        """Send the events as they occur, up to the last one."""
+        events = self._events
         while not work.done():
-            is_quiet = not await _set_within(feed.news, self._limits.keep_alive_s)
-            feed.news.clear()
+            is_quiet = not await _set_within(events.changed, self._limits.keep_alive_s)
+            events.changed.clear()
             if watcher.done():
                 raise RequestCancelled("the client disconnected before the response")
             if work.done():
                 break
-            if feed.has_unsent or (is_quiet and feed.is_planned):
-                await self._begin(line, translator)
-                await line.send(feed.take() if feed.has_unsent else KEEP_ALIVE)
-        await self._end(line, translator, work)
+            if events.has_unsent or (is_quiet and events.is_planned):
+                await self._begin(writer, translator)
+                await writer.send(events.take() if events.has_unsent else KEEP_ALIVE)
+        await self._end(writer, translator, work)
 
-    async def _begin(self, line: _EventWriter, translator: PairTranslator) -> None:
+    async def _begin(self, writer: _EventWriter, translator: PairTranslator) -> None:
+        """Send the status, the headers and the first event, unless they are sent already."""
         if not self._is_started:
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
-            await line.start()
-            await line.send(self._feed.start([model_name(each) for each in translator.versions]))
+            await writer.start()
+            await writer.send(self._events.start([model_name(each) for each in translator.versions]))
 
-    async def _end(self, line: _EventWriter, translator: PairTranslator, work: asyncio.Task[bytes]) -> None:
-        """Send the last event. Raises what the translation raises."""
+    async def _end(self, writer: _EventWriter, translator: PairTranslator, work: asyncio.Task[bytes]) -> None:
+        """Send the last event. Raises the errors of the translation."""
         try:
             body = work.result()
         except ServiceError as error:
             if self._is_started:
                 body = bytes(error_response(error, self._request.request_id).body)
-                await line.send(self._feed.take() + self._feed.error(body), is_last=True)
+                await writer.send(self._events.take() + self._events.error(body), is_last=True)
             raise
-        await self._begin(line, translator)
+        await self._begin(writer, translator)
         timing = f": server-timing {self._timing}\n".encode()
-        await line.send(self._feed.take() + timing + self._feed.done(body), is_last=True)
+        await writer.send(self._events.take() + timing + self._events.done(body), is_last=True)
 
 
 class _EventWriter:
@@ -164,7 +165,7 @@ class _EventWriter:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
-        self._has_stalled = scope["extensions"][READER]["has_stalled"]
+        self._has_stalled = scope["extensions"][CONNECTION]["has_stalled"]
 
     async def start(self) -> None:
         """Status and headers."""
@@ -183,13 +184,13 @@ class _EventWriter:
                 raise RequestCancelled("the caller reads nothing of its answer")
 
 
-async def _set_within(news: asyncio.Event, seconds: float) -> bool:
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     """Wait for an event. Returns whether it was set in time."""
-    if news.is_set():
+    if event.is_set():
         return True
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(news.wait(), seconds)
-    return news.is_set()
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -42,11 +42,11 @@ class _Unsent:
 class EventBuffer:
     """An `Observer` that keeps events until they are sent. It is used on the event loop only.
 
-    news: set at each change. The task that waits for it clears it.
+    changed: set at each change. The task that waits for it clears it.
     """
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self.num_sent: Counter[str] = Counter()
         self._texts: Sequence[Sequence[TextSpan]] | None = None
         self._unsent: dict[tuple[int, int], _Unsent] = {}
@@ -67,27 +67,27 @@ class EventBuffer:
         """As `Observer`."""
         self._texts = texts
         self._num_segments = sum(map(len, texts))
-        self.news.set()
+        self.changed.set()
 
     def delta(self, text_index: int, segment_index: int, text: str) -> None:
         """As `Observer`."""
-        self._of(text_index, segment_index).delta += text
+        self._unsent_of(text_index, segment_index).delta += text
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
         """As `Observer`."""
-        unsent = self._of(text_index, segment_index)
+        unsent = self._unsent_of(text_index, segment_index)
         unsent.replacement, unsent.delta = text, ""
 
     def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """As `Observer`."""
-        self._of(text_index, segment_index).finished = (text, finish_reason)
+        self._unsent_of(text_index, segment_index).finished = (text, finish_reason)
 
     def start(self, models: Sequence[ModelName]) -> bytes:
         """The first event. models: several with a pivot; the last one writes the translation."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
         all_models = {"models": models} if len(models) > 1 else {}
         fields = {"model": models[-1], **all_models, "num_segments": self._num_segments, "texts": texts}
-        return self._made("start", fields)
+        return self._counted("start", fields)
 
     def take(self) -> bytes:
         """The unsent events, in the order in which their segments changed. They then count as sent."""
@@ -104,24 +104,28 @@ class EventBuffer:
         self.num_sent["error"] += 1
         return event("error", body)
 
-    def _of(self, text_index: int, segment_index: int) -> _Unsent:
-        self.news.set()
+    def _unsent_of(self, text_index: int, segment_index: int) -> _Unsent:
+        """Return a segment's unsent changes, to which the caller adds one."""
+        self.changed.set()
         return self._unsent.setdefault((text_index, segment_index), _Unsent())
 
     def _events(self, text_index: int, segment: int, unsent: _Unsent) -> bytes:
         place = {"text_index": text_index, "segment": segment}
-        made = b""
+        events = b""
         if unsent.replacement is not None:
-            made += self._made("replace", {**place, "text": unsent.replacement})
+            events += self._counted("replace", {**place, "text": unsent.replacement})
         if unsent.delta:
-            made += self._made("delta", {**place, "text": unsent.delta})
+            events += self._counted("delta", {**place, "text": unsent.delta})
         if unsent.finished is not None:
             text, reason = unsent.finished
             self._num_done += 1
             progress = {"num_done": self._num_done, "num_segments": self._num_segments}
-            made += self._made("segment", {**place, "text": text, "finish_reason": str(reason), **progress})
-        return made
+            events += self._counted(
+                "segment", {**place, "text": text, "finish_reason": str(reason), **progress}
+            )
+        return events
 
-    def _made(self, name: str, data: object) -> bytes:
+    def _counted(self, name: str, data: object) -> bytes:
+        """Return one event, and count it in `num_sent`."""
         self.num_sent[name] += 1
         return event(name, orjson.dumps(data))

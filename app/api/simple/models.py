@@ -15,7 +15,7 @@ from app.api.limits import RequestLimits
 
 
 def _to_number(value: object) -> object:
-    """The number that a form sends as a string of digits. Nine characters are read, more than any limit has."""
+    """The number of a string of digits, as a form sends it. Nine characters are read, more than any limit has."""
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdecimal():
@@ -24,11 +24,11 @@ def _to_number(value: object) -> object:
 
 
 class SimpleBody(TolerantBody):
-    """Base of the bodies. api_key: checked before anything else."""
+    """Base of the bodies. The routes check `api_key` before they validate a body."""
 
     missing_message: ClassVar[str] = "missing {field} parameter"
     absent_values: ClassVar[tuple[object, ...]] = (None, "", [])
-    api_key: Annotated[Any, Field(description="where keys are needed and the header has none")] = None
+    api_key: Annotated[Any, Field(description="the API key, unless the header has it")] = None
 
 
 class SimpleDetectBody(SimpleBody):
@@ -91,7 +91,7 @@ class SimpleDetection(TypedDict):
 
 
 class SimpleTranslateAnswer(TypedDict):
-    """The answer of POST /translate. Each field is a list if `q` is one."""
+    """The answer of POST /translate. Each field is a list if `q` is a list."""
 
     translatedText: str | list[str]
     detectedLanguage: NotRequired[
@@ -117,14 +117,14 @@ class SimpleHealth(TypedDict):
 
 
 class SimpleLanguageName(TypedDict):
-    """A language of a page's list."""
+    """A language by code and name."""
 
     code: str
     name: str
 
 
 class SimpleLanguageChoice(TypedDict):
-    """The languages that a page shows at first."""
+    """The languages that a client's page selects at first."""
 
     source: SimpleLanguageName
     target: SimpleLanguageName

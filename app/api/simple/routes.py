@@ -1,4 +1,4 @@
-"""The dialect at the root: /translate, /detect and /languages in JSON or urlencoded. See docs/http-dialects.md."""
+"""The simple dialect, at the root: /translate, /detect, /languages and others. See docs/http-dialects.md."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ HEADERS = (
 )
 PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings", "/suggest")
 FILE_PATHS = ("/translate_file", "/download_file/")
+# Milliseconds without typing until a client's page sends a request. If smaller, pages send more requests.
 FRONTEND_TIMEOUT_MS = 500
 # The most code points of a language code that an error repeats.
 MAX_SHOWN_CHARACTERS = 10
@@ -85,7 +86,7 @@ DETECT = operation(
 SUGGEST = operation(TAG, "Refused: no suggestions are taken", None, status=403)
 LANGUAGES = operation(TAG, "The languages, each with its target languages", list[SimpleLanguage])
 HEALTH = operation(TAG, "200 while the server takes requests", SimpleHealth)
-SETTINGS = operation(TAG, "What a page has to know of the server", SimpleSettings)
+SETTINGS = operation(TAG, "The server's settings for a client's page", SimpleSettings)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
@@ -108,7 +109,7 @@ DIALECT = Dialect(
     paths=(*PATHS, *FILE_PATHS),
     body=lambda _status, message: {"error": message},
     map_error=_map_error,
-    # An upload has its key in the form.
+    # The key of an upload is in its form.
     open_paths=frozenset((*PATHS, "/translate_file")),
     any_site_paths=frozenset(PATHS),
     headers=HEADERS,
@@ -126,9 +127,9 @@ def add_simple_routes(
         body = validate(SimpleTranslateBody, await _fields(request, plain, keys), plain.limits)
         source = None if body.source == "auto" else served(body.source, plain)
         # Clients expect no alternatives of HTML.
-        num_sought = body.alternatives if body.format == "text" else 0
+        num_alternatives = body.alternatives if body.format == "text" else 0
         wanted = PlainRequest(
-            source, served(body.target, plain), num_sought, text_format=TextFormat(body.format)
+            source, served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
         )
         try:
             found = await plain.translate(request, body.texts, wanted)
@@ -159,7 +160,7 @@ def add_simple_routes(
 def _add_descriptions(
     router: APIRouter, plain: PlainTranslator, *, has_keys: bool, file_suffixes: Sequence[str]
 ) -> None:
-    """Add the routes that need no key. Clients call them before they have one."""
+    """Add the routes that describe the server. They need no key, because clients call them before they have one."""
 
     @router.get("/languages", **LANGUAGES)
     async def languages() -> Response:

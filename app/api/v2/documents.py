@@ -1,4 +1,4 @@
-"""Documents at /v2: POST /v2/document, then the routes of its status and its result. See docs/files.md."""
+"""Documents at /v2: POST /v2/document translates one; other routes return its status and result. See docs/files.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.api.files.document_jobs import DocumentJob, DocumentJobs, seconds_remaining
 from app.api.files.document_store import DocumentStatus, NoSuchDocument, StoredDocument
 from app.api.files.multipart import MULTIPART, read_upload
-from app.api.files.routes import OCTETS, known_format, sent
+from app.api.files.routes import OCTETS, download_response, known_format
 from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
@@ -70,7 +70,11 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
         document = jobs.store.add(caller, name, len(form.content))
         texts = await while_connected(request, jobs.read(document, form.content, file_format))
         job = DocumentJob(
-            *(form.content, file_format, texts, source, target),
+            content=form.content,
+            format=file_format,
+            texts=texts,
+            source=source,
+            target=target,
             request_id=request.state.request_id,
             glossary=glossary,
             share=caller or caller_address(request.scope),
@@ -83,6 +87,7 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
 
 
 def _add_routes_of_one(router: APIRouter, jobs: DocumentJobs) -> None:
+    """Add the routes of one document: GET with its key in the query, and POST with its key in the body."""
     for method, extra in (("GET", KEY_IN_QUERY), ("POST", KEY_IN_BODY)):
         status_path, result_path = "/v2/document/{document_id}", "/v2/document/{document_id}/result"
 
@@ -96,7 +101,7 @@ def _add_routes_of_one(router: APIRouter, jobs: DocumentJobs) -> None:
             if document.status in {DocumentStatus.QUEUED, DocumentStatus.TRANSLATING}:
                 raise DialectError(503, "the document is not translated yet")
             try:
-                return await sent(jobs, document)
+                return await download_response(jobs, document)
             except NoSuchDocument as error:
                 raise DialectError(404, str(error)) from error
 

@@ -9,8 +9,7 @@ from app.api.v2.models import V2Language
 from app.errors import InvalidRequest
 from app.text.language_names import language_name
 
-# The regional varieties that a model of a language serves. Clients themselves refuse such a language's bare code as a
-# target.
+# The regional varieties that are listed as targets for a language, because clients refuse its bare code as a target.
 _VARIETIES = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -39,14 +38,14 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
-    """The served languages of a body's codes. An empty source gives None. Raises InvalidRequest."""
+    """The served languages that match a body's codes; None for an empty source. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
     found = _served("target_lang", target, targets)
     return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
 
 
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
-    """The served pair of a body's codes. Raises InvalidRequest."""
+    """The served pair that matches a body's codes. Raises InvalidRequest."""
     found_source, found_target = read_languages(source, target, pairs)
     if found_source is None or (found_source, found_target) not in pairs:
         raise InvalidRequest("target_lang is not supported with this source_lang", field="target_lang")

@@ -56,7 +56,7 @@ Tags = Annotated[
     Field(max_length=MAX_TAGS, fail_fast=True),
     BeforeValidator(_to_list),
 ]
-# A field that is refused if set. The server would otherwise ignore it and answer with something else than it asks for.
+# A field that is refused if it is set, because the server cannot do what it requests.
 NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 Ignored = Annotated[Any, Field(description="ignored")]
 SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
@@ -86,20 +86,20 @@ class V2TranslateBody(V2Body):
         Literal["0", "1", "nonewlines"] | None,
         BeforeValidator(_to_word),
         Field(
-            description="sentences end at line breaks only, at line breaks too, or at line breaks not; absent: 1, with "
-            "html nonewlines"
+            description="0: sentences end only at line breaks; 1: also at line breaks; nonewlines: not at line breaks; "
+            "absent: 1, or nonewlines with tag_handling html"
         ),
     ] = None
-    preserve_formatting: Annotated[Switch, Field(description="formatting is kept in any case")] = True
+    preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
     formality: Annotated[
         Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
         BeforeValidator(_to_none),
         BeforeValidator(_to_lower),
-        Field(description="more and less are refused: no language has a choice here"),
+        Field(description="more and less are refused: no language has a choice of formality"),
     ] = None
     glossary_id: Annotated[str | None, Field(description="of a stored glossary; needs source_lang")] = None
     glossary_ids: Annotated[
-        list[str], BeforeValidator(_to_list), Field(description="at most one, in place of glossary_id")
+        list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
     ] = Field(default_factory=list)
     tag_handling: Annotated[
         Literal["xml", "html"] | None,
@@ -108,7 +108,7 @@ class V2TranslateBody(V2Body):
     ] = None
     tag_handling_version: Annotated[Literal["v1", "v2"], Field(description="both mean the same")] = "v2"
     outline_detection: Annotated[
-        Switch, Field(description="xml: elements among elements only are boundaries of sentences")
+        Switch, Field(description="xml: a sentence ends at elements that have no text beside them")
     ] = True
     splitting_tags: Annotated[Tags, Field(description="xml: elements at which a sentence always ends")] = (
         Field(default_factory=list)
@@ -163,11 +163,13 @@ class V2LanguagesQuery(V2Body):
 class V2GlossaryBody(V2Body):
     """The body of POST /v2/glossaries."""
 
-    name: Annotated[str, Field(description="the owner's name of it")]
+    name: Annotated[str, Field(description="a name for the owner")]
     source_lang: TargetLanguage
     target_lang: TargetLanguage
-    entries: Annotated[str, Field(description="a line for each term: the term, and its translation")]
-    entries_format: Annotated[EntriesFormat, Field(strict=False, description="what separates the two")]
+    entries: Annotated[str, Field(description="one line for each term: the term and its translation")]
+    entries_format: Annotated[
+        EntriesFormat, Field(strict=False, description="what separates term and translation")
+    ]
 
 
 class V2DocumentBody(V2Body):
@@ -176,7 +178,7 @@ class V2DocumentBody(V2Body):
     file: UploadedFile
     source_lang: SourceLanguage = ""
     target_lang: TargetLanguage
-    filename: Annotated[str, Field(description="in place of the uploaded file's own name")] = ""
+    filename: Annotated[str, Field(description="replaces the uploaded file's own name")] = ""
     formality: Annotated[
         Literal["", "default", "prefer_more", "prefer_less"], Field(description="ignored")
     ] = ""
@@ -202,7 +204,7 @@ class V2TranslationRow(TypedDict):
 
     detected_source_language: Annotated[str, Field(description="the text's language, as sent or detected")]
     text: str
-    billed_characters: Annotated[int, Field(description="code points of the text, those of markup counted")]
+    billed_characters: Annotated[int, Field(description="code points of the text, markup included")]
     model_type_used: NotRequired[Annotated[str, Field(description="with model_type")]]
 
 
@@ -221,7 +223,7 @@ class V2Language(TypedDict):
 
 
 class V2Usage(TypedDict):
-    """How many code points the server has translated for the caller's key since its start, and their limit."""
+    """The code points that the server has translated for the caller's key since it started, and the key's limit."""
 
     character_count: int
     character_limit: int

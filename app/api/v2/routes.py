@@ -1,4 +1,4 @@
-"""The routes /v2/translate, /v2/languages and /v2/usage; bodies are JSON or urlencoded. docs/http-dialects.md."""
+"""The routes /v2/translate, /v2/languages and /v2/usage. Bodies are JSON or urlencoded. See docs/http-dialects.md."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ LANGUAGES = operation(
     errors=ERRORS,
     query={"type": ("target", "source or target")},
 )
-USAGE = operation(TAG, "Characters that this key had translated, and their limit", V2Usage, errors=ERRORS)
+USAGE = operation(TAG, "Characters translated for this key, and the limit", V2Usage, errors=ERRORS)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:

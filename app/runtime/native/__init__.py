@@ -21,10 +21,10 @@ from app.runtime.stop_condition import StopCondition
 
 # Return values of transduce_copy_rows for copies that fail.
 NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
-# Room for the row copies of a step of the widest beam, which are at most 15. If smaller, advance_beam would write past
-# the array.
+# Copies that the array of `advance_beam` has room for. A step of the widest beam has at most 15. If smaller, the
+# library writes past the array.
 MAX_COPIES = 16
-# The C functions that are called here. A library that lacks one was built before the code last changed.
+# The C functions that this module calls. A library that lacks one was built from other sources.
 FUNCTIONS = (
     "transduce_advance_beam",
     "transduce_allow_matrix_tiles",
@@ -138,8 +138,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows in every plane, as if all at once. The thread pool shares the planes.
 
     values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
-    part, each target once. Raises IndexError for a row out of range, and ValueError for bytes out of range. Raises
-    MemoryError, after which the target rows are undefined.
+    part, each target once. Raises IndexError for a row out of range, and ValueError for bytes out of range. After a
+    MemoryError the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
@@ -156,7 +156,10 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
 
 
 class DecodeArgs:
-    """Arguments of a decoder call that are not graph inputs (native/step_budget.h). Used by one thread only."""
+    """Arguments and outcomes of decoder calls that are not graph inputs or outputs. Used by one thread only.
+
+    native/step_budget.h describes them.
+    """
 
     def __init__(self, max_beams: int) -> None:
         """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
@@ -184,7 +187,7 @@ class DecodeArgs:
         self._set(None, 0, 1, 0, None, 0, None)
 
     def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
-        """The steps taken by the last call, and each beam's `BeamOutcome`."""
+        """The steps taken by the last call, and the `BeamOutcome` of each of its beams."""
         num_steps, *outcomes = self._outcomes[: num_beams + 1].tolist()
         return num_steps, outcomes
 
@@ -195,7 +198,7 @@ def advance_beam(
     ids: NDArray[np.int64],
     attention: NDArray[np.float32] | None = None,
 ) -> tuple[int, list[list[int]]]:
-    """Advance one beam by one step. Returns its outcome, and the copies that its rows need.
+    """Advance one beam by one step, for tests. Returns its `BeamOutcome` and the copies that its rows need.
 
     log_probabilities, ids: (rows, k), the candidates of all rows. attention: (rows, capacity), if the beam records it.
     A copy is source row, target row, first column, end column. Raises RuntimeError if the library cannot be used.

@@ -78,7 +78,7 @@ void Beam::find_best(const StepCandidates& candidates, BestContinuations& best) 
     best.capacity = 2 * b_;
     int64_t k = std::min(b_ + 1, candidates.k);
     for (int64_t i = 0; i < num_live(); ++i) {
-        double total = length() ? scores_[(length() - 1) * b_ + i] : 0.0;
+        double total = length() ? sums_[(length() - 1) * b_ + i] : 0.0;
         const float* scores = candidates.log_probabilities + rows_[i] * candidates.k;
         const int64_t* ids = candidates.ids + rows_[i] * candidates.k;
         for (int64_t j = 0; j < k; ++j) {
@@ -109,7 +109,7 @@ BeamOutcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>
         const auto& continuation = best.ranked[selected[i]];
         tokens_[begin + i] = continuation.id;
         parents_[begin + i] = continuation.parent;
-        scores_[begin + i] = continuation.sum;
+        sums_[begin + i] = continuation.sum;
     }
     reassign_rows(parents_ + begin, copies);
     ++header_[3];
@@ -130,8 +130,8 @@ void Beam::record_attention(const StepCandidates& candidates) {
     }
 }
 
-// As app/engine/slots.py: a parent's first child keeps its row, the other children take the rows of parents without a
-// child.
+// As app/engine/slots.py: a parent's first child keeps the parent's row. The other children take the rows of parents
+// without a child.
 void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     int64_t before[MAX_SIZE];
     bool is_alive[MAX_SIZE] = {}, has_row[MAX_SIZE] = {};
@@ -154,7 +154,7 @@ void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     }
 }
 
-// Returns how many first columns the rows of two hypotheses have in common, without the current step's column.
+// Returns how many leading columns the rows of two hypotheses have in common, without the current step's column.
 int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
     for (int64_t step = length(); step > 0; --step) {
         one = parents_[(step - 1) * b_ + one];

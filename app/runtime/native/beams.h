@@ -1,5 +1,5 @@
-// Beam search between decoder steps inside the operator. app/decoding/beam.py defines the rules. This code handles only
-// steps that just pick the best continuations. All other steps are left to Python (BeamOutcome::undecided).
+// Beam search between decoder steps inside the operator. app/decoding/beam.py defines the rules. This code takes only
+// steps that just rank continuations. Python takes all other steps (BeamOutcome::undecided).
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ struct StepCandidates {
 // numbers, laid out by app/runtime/beams.py:
 //   NUM_HEADER numbers: b, end id, max_length, length, max_complete, num_complete, start id, num_columns
 //   rows (b,)
-//   tokens (max_length, b), parents (max_length, b), scores (max_length, b) as doubles
-//   complete (max_complete + b, 3) as doubles: a hypothesis' score, its length before the end, its rank at that length
-//   attention (steps, live hypotheses, num_columns) as floats, if num_columns > 0
+//   tokens (max_length, b), parents (max_length, b), sums of log-probabilities (max_length, b) as doubles
+//   complete (max_complete + b, 3) as doubles: a hypothesis' sum, its length before the end, its rank at that length
+//   attention (max_length, b, num_columns) as floats, if num_columns > 0, by hypothesis before the step
 class Beam {
 public:
     explicit Beam(void* block)
@@ -41,8 +41,8 @@ public:
           rows_(header_ + NUM_HEADER),
           tokens_(rows_ + b_),
           parents_(tokens_ + max_length() * b_),
-          scores_(static_cast<double*>(block) + (parents_ + max_length() * b_ - header_)),
-          complete_(scores_ + max_length() * b_),
+          sums_(static_cast<double*>(block) + (parents_ + max_length() * b_ - header_)),
+          complete_(sums_ + max_length() * b_),
           attention_(reinterpret_cast<float*>(complete_ + 3 * (max_complete() + b_))) {}
 
     int64_t length() const { return header_[3]; }
@@ -78,7 +78,7 @@ private:
     int64_t* header_;
     int64_t b_;
     int64_t *rows_, *tokens_, *parents_;
-    double *scores_, *complete_;
+    double *sums_, *complete_;
     float* attention_;
 };
 

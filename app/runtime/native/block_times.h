@@ -1,5 +1,5 @@
-// Time that encoder and decoder spend in each kind of block, summed over all threads. ONNX Runtime's profile shows only
-// the whole stack, which is one operator.
+// Time that encoder and decoder spend in each kind of block, summed over all threads. In ONNX Runtime's profile a whole
+// stack is one operator.
 #pragma once
 
 #include <atomic>

@@ -37,8 +37,8 @@ struct alignas(64) LogitSpan {
 };
 static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 
-// Returns how far two logits may be apart whose log-probabilities are rounded to the same number. max_magnitude: no
-// logit exceeds this magnitude.
+// Returns the largest difference of two logits whose log-probabilities may be rounded to the same number.
+// max_magnitude: no logit exceeds this magnitude.
 float rounding_slack(float max_magnitude);
 
 // Scans a span's logits (count,) for the row's k best. class_maxima: of the row's earlier spans, or new. hits_out:

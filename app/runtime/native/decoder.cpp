@@ -1,5 +1,5 @@
 // The decoder ("Attention Is All You Need", section 3.1) as one operator that takes one or several steps, by greedy
-// search or with beams. Control returns to ONNX Runtime or Python neither between two blocks nor between two steps.
+// search or with beams. It returns to ONNX Runtime and Python only after the last step.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -67,7 +67,7 @@ struct Layer {
           feed_forward(info, index + 2 * BLOCK_CONSTANTS) {}
 };
 
-// Returns the index of the last constant, the bias of the logits, which a graph may lack.
+// Returns the index of the last constant, the bias of the logits. It is optional.
 int output_bias_index(const NodeInfo& info) {
     int norm = info.integer("is_pre_norm") ? 2 : 0;
     return 14 + norm + int(info.integer("num_layers")) * 3 * BLOCK_CONSTANTS;
@@ -183,8 +183,8 @@ private:
         }
     };
 
-    // Returns the rows whose id is not FREE_ROW_ID. Rows of one slot are neighbours, since they read its columns
-    // together. If distributions are requested, rows are in ascending order instead, as `spread` needs. Throws
+    // Returns the rows whose id is not FREE_ROW_ID. Rows of one slot are neighbours, so that they read its columns
+    // together. If distributions are requested, the rows are in ascending order instead, as `spread` requires. Throws
     // InvalidArgument for values out of range.
     std::vector<int32_t> active_rows(const CallTensors& tensors) const {
         std::vector<int32_t> rows;
@@ -200,10 +200,11 @@ private:
     }
 
     static std::vector<int32_t> by_slot(const CallTensors& tensors, const std::vector<int32_t>& rows) {
-        std::vector<int32_t> places(tensors.cross.rows() + 1), sorted(rows.size());
-        for (int32_t row : rows) ++places[tensors.slots[row] + 1];
-        std::partial_sum(places.begin(), places.end(), places.begin());
-        for (int32_t row : rows) sorted[places[tensors.slots[row]]++] = row;
+        // A counting sort. starts: for each slot, the index in `sorted` of its next row.
+        std::vector<int32_t> starts(tensors.cross.rows() + 1), sorted(rows.size());
+        for (int32_t row : rows) ++starts[tensors.slots[row] + 1];
+        std::partial_sum(starts.begin(), starts.end(), starts.begin());
+        for (int32_t row : rows) sorted[starts[tensors.slots[row]]++] = row;
         return sorted;
     }
 
@@ -256,7 +257,7 @@ private:
         if (tensors.top_k.distributions) spread(active, tensors.top_k.distributions, candidates_.vocab_size());
     }
 
-    // Moves the values of the i-th active row from position i to the row's own position.
+    // Moves the values (active.size(), width) of the i-th active row from row i to the row's own index.
     static void spread(const std::vector<int32_t>& active, float* values, int64_t width) {
         for (int64_t i = int64_t(active.size()) - 1; i >= 0; --i) {
             if (active[i] != i) std::copy_n(values + i * width, width, values + active[i] * width);

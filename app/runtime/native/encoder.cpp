@@ -16,8 +16,8 @@ constexpr auto ANY = ElementType::any;
 
 // Rough rate of attention, in multiply-adds per nanosecond of one thread.
 constexpr int64_t PRODUCTS_PER_NS = 20;
-// Queries of one head of one sentence in a chunk. If larger, long sentences load the threads unevenly.
-constexpr int64_t QUERIES_PER_CHUNK = 64;
+// Most queries of a part of a sentence. If larger, long sentences load the threads unevenly.
+constexpr int64_t QUERIES_PER_PART = 64;
 
 // Concatenated sentences. lengths: (count,) tokens of each.
 struct Sentences {
@@ -57,22 +57,22 @@ public:
 
     void run(const BlockInput& input, const Sentences& sentences, const BlockOutput& output) const {
         int64_t d = weights_.d(), n = input.n;
-        Chunks chunks = chunks_of(sentences);
+        SentenceParts parts = parts_of(sentences);
         int64_t score_stride = MAX_QUERIES * num_scores(sentences.longest);
         Scratch scratch(LinearInput::bytes(weights_.in, n) + LinearInput::bytes(weights_.out, n) +
                         Scratch::padded_bytes<float>(n * 3 * d) + Scratch::padded_bytes<float>(n * d) +
-                        Scratch::padded_bytes<float>(chunks.initial_sums.size() * weights_.num_heads * score_stride));
+                        Scratch::padded_bytes<float>(parts.starts.size() * weights_.num_heads * score_stride));
         LinearInput x(weights_.in, input.x, n, scratch);
         x.prepare_all();
         auto qkv = scratch.allocate<float>(n * 3 * d), heads = scratch.allocate<float>(n * d);
-        auto scores = scratch.allocate<float>(chunks.initial_sums.size() * weights_.num_heads * score_stride);
+        auto scores = scratch.allocate<float>(parts.starts.size() * weights_.num_heads * score_stride);
         // qkv: (3 * num_heads, n, head_dim), so that what one head of a sentence reads is contiguous.
         int64_t dim = weights_.head_dim;
         multiply(weights_.in, x.activations(), n, [=](int column, FirstLanes) {
             float* to = qkv + column / dim * n * dim + column % dim;
             return [=](int64_t row, Floats product) { store16(to + row * dim, product); };
         });
-        attend_all(n, sentences, chunks, qkv, heads, scores);
+        attend_all(n, sentences, parts, qkv, heads, scores);
         LinearInput h(weights_.out, heads, n, scratch);
         h.prepare_all();
         add_and_normalize(weights_.out, h.activations(), input.residual, weights_.norm, n, output.total,
@@ -80,42 +80,45 @@ public:
     }
 
 private:
-    // Chunks of queries: `counts` queries from row `starts` on, of the sentence of rows [first, first + length).
-    struct Chunks {
-        std::vector<int64_t> initial_sums, counts, firsts, lengths;
+    // The queries of all sentences in parts of at most QUERIES_PER_PART. Part i has the counts[i] queries from row
+    // starts[i] on. Its sentence has the lengths[i] rows from row firsts[i] on. products: pairs of a query and a
+    // column, summed over all parts.
+    struct SentenceParts {
+        std::vector<int64_t> starts, counts, firsts, lengths;
         int64_t products = 0;
     };
 
-    static Chunks chunks_of(const Sentences& sentences) {
-        Chunks chunks;
+    static SentenceParts parts_of(const Sentences& sentences) {
+        SentenceParts parts;
         for (int64_t i = 0, first = 0; i < sentences.count; first += sentences.lengths[i++]) {
             int64_t length = sentences.lengths[i];
-            chunks.products += length * length;
-            for (int64_t begin = 0; begin < length; begin += QUERIES_PER_CHUNK) {
-                chunks.initial_sums.push_back(first + begin);
-                chunks.counts.push_back(std::min(QUERIES_PER_CHUNK, length - begin));
-                chunks.firsts.push_back(first);
-                chunks.lengths.push_back(length);
+            parts.products += length * length;
+            for (int64_t begin = 0; begin < length; begin += QUERIES_PER_PART) {
+                parts.starts.push_back(first + begin);
+                parts.counts.push_back(std::min(QUERIES_PER_PART, length - begin));
+                parts.firsts.push_back(first);
+                parts.lengths.push_back(length);
             }
         }
-        return chunks;
+        return parts;
     }
 
-    void attend_all(int64_t n, const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
+    // qkv: (3 * num_heads, n, head_dim). heads: receives (n, d). scores: scratch memory for each part and head.
+    void attend_all(int64_t n, const Sentences& sentences, const SentenceParts& parts, const float* qkv, float* heads,
                     float* scores) const {
         int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
-        int64_t score_stride = num_scores(sentences.longest), runs = int64_t(chunks.initial_sums.size());
+        int64_t score_stride = num_scores(sentences.longest), num_parts = int64_t(parts.starts.size());
         // A job has at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
-        int64_t heads_per_chunk = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
+        int64_t heads_per_chunk = (num_parts * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
         int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
-        parallel_for(int(runs * groups), chunks.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {
-            int64_t run = chunk / groups, first_head = chunk % groups * heads_per_chunk;
+        parallel_for(int(num_parts * groups), parts.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {
+            int64_t part = chunk / groups, first_head = chunk % groups * heads_per_chunk;
             for (int64_t head = first_head; head < std::min(first_head + heads_per_chunk, num_heads); ++head) {
-                const float* queries = qkv + (head * n + chunks.initial_sums[run]) * dim;
-                const float* keys = qkv + ((num_heads + head) * n + chunks.firsts[run]) * dim;
-                SentenceHead own{queries, keys, keys + d * n, chunks.counts[run], chunks.lengths[run], int(dim)};
+                const float* queries = qkv + (head * n + parts.starts[part]) * dim;
+                const float* keys = qkv + ((num_heads + head) * n + parts.firsts[part]) * dim;
+                SentenceHead own{queries, keys, keys + d * n, parts.counts[part], parts.lengths[part], int(dim)};
                 attend_sentence(own, scores + chunk * MAX_QUERIES * score_stride, score_stride,
-                                heads + chunks.initial_sums[run] * d + head * dim, d);
+                                heads + parts.starts[part] * d + head * dim, d);
             }
         });
     }
@@ -157,16 +160,16 @@ private:
         int d = linear_.inputs();
         int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
         // Offset of each row's column in a plane.
-        auto places = scratch.allocate<int64_t>(n);
+        auto offsets = scratch.allocate<int64_t>(n);
         for (int64_t i = 0, row = 0; i < sentences.count; ++i) {
             for (int column = 0; column < sentences.lengths[i]; ++column) {
-                places[row++] = (slots[i] * capacity + column) * d;
+                offsets[row++] = (slots[i] * capacity + column) * d;
             }
         }
         auto to = cache.as<Element>();
         multiply(linear_, prepared.activations(), n, [=](int column, FirstLanes) {
             Element* own = to + column / d * plane + column % d;
-            return [=](int64_t row, Floats product) { store16(own + places[row], product); };
+            return [=](int64_t row, Floats product) { store16(own + offsets[row], product); };
         });
     }
 
@@ -273,7 +276,7 @@ private:
         const int32_t *ids, *positions, *lengths, *slots;
     };
 
-    // Sentences that one thread takes through the whole stack, copied together.
+    // Copies of the sentences that one thread takes through the whole stack.
     struct Run {
         std::vector<int32_t> ids, positions, lengths, slots;
 
@@ -291,13 +294,13 @@ private:
     // Divides the sentences into `count` runs, at most one for each sentence. Each sentence, the longest first, goes to
     // the run with the fewest rows.
     static std::vector<Run> runs_of(const Source& source, const Sentences& sentences, int64_t count) {
-        std::vector<std::pair<int64_t, int64_t>> places;  // a sentence and its first row
-        for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) places.emplace_back(i, row);
+        std::vector<std::pair<int64_t, int64_t>> by_length;  // a sentence and its first row
+        for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) by_length.emplace_back(i, row);
         auto is_longer = [&](auto& a, auto& b) { return source.lengths[a.first] > source.lengths[b.first]; };
-        std::stable_sort(places.begin(), places.end(), is_longer);
+        std::stable_sort(by_length.begin(), by_length.end(), is_longer);
         std::vector<Run> runs(std::min(count, sentences.count));
         auto has_fewer = [](const Run& a, const Run& b) { return a.n() < b.n(); };
-        for (auto [sentence, row] : places) {
+        for (auto [sentence, row] : by_length) {
             std::min_element(runs.begin(), runs.end(), has_fewer)->add(source, sentence, row);
         }
         return runs;

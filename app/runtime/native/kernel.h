@@ -1,4 +1,4 @@
-// What an operator reads of ONNX Runtime: constants and attributes when the session is made, tensors in every call.
+// An operator's access to ONNX Runtime: constants and attributes when the session is made, tensors in every call.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ private:
 
 constexpr int MAX_RANK = 4;
 
-// A tensor in ONNX Runtime's memory. Holds no ownership.
+// A tensor in ONNX Runtime's memory, which it does not own.
 struct Tensor {
     const char* name;
     void* data;
@@ -49,7 +49,7 @@ struct Tensor {
 // The node of one kernel, while the session is made.
 class NodeInfo {
 public:
-    // input_names: the last name stands for all inputs from there on.
+    // input_names: (num_names,). The last name also stands for all further inputs.
     NodeInfo(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names, int num_names)
         : api_(api), info_(info), input_names_(input_names), num_names_(num_names) {}
 
@@ -93,7 +93,7 @@ private:
     const char* const* input_names_;
 };
 
-// Returns a tensor of ONNX Runtime. Throws InvalidArgument if it has more than MAX_RANK axes.
+// Returns the tensor of a value. Throws InvalidArgument if it is no tensor or has more than MAX_RANK axes.
 Tensor tensor_of(const OrtApi* api, const OrtValue* value, const char* name);
 
 // Throws InvalidArgument unless low <= values[i] < high for all i < n.

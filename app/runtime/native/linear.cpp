@@ -5,7 +5,8 @@
 namespace transduce {
 namespace {
 
-// Distance in bytes between the weights in use and those being prefetched, in a single pass; bytes of a cache line.
+// Distance in bytes between the weights in use and those being prefetched if a panel is read once, and bytes of a cache
+// line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
 // Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB.
 // If larger, they are evicted from the L1 cache, which has 32 kB on processors without AVX-512.
@@ -41,7 +42,7 @@ struct Float {
     using Sum = Floats;
     using Weights = Floats;
     static constexpr int DEPTH = 1, PART = 1;
-    // A constant, so that a step consists of loads and multiply-adds only.
+    // Groups have one step if tiles have whole panels. As a constant, this spares the inner loop.
     static constexpr bool IS_GROUPED = !HAS_WHOLE_PANELS;
     static Sum start(const int32_t* from) { return load16(reinterpret_cast<const float*>(from)); }
     static Weights weights(const char* from) { return load16(reinterpret_cast<const float*>(from)); }
@@ -200,7 +201,7 @@ TilePrefetch Linear::prefetch(int index, const InputRun& run, const char* next, 
     bool is_last = run.begin + run.count == inputs_;
     size_t bytes = is_int8_ ? panel_bytes() : run.count * STEP_BYTES;
     const char* from = panel(index) + (is_int8_ ? 0 : run.begin * STEP_BYTES);
-    // A single pass reads the weights in order and uses soon what it prefetches.
+    // One tile reads the panel once, in order, so it prefetches the weights that it soon uses itself.
     if (tiles == 1) {
         int turn = int((bytes - std::min(bytes, PREFETCH_BYTES)) / TILE_BYTES);
         return {from + PREFETCH_BYTES, VECTORS, TILE_BYTES, next && is_last ? turn : -1, next};

@@ -1,4 +1,4 @@
-// Linear: weights packed for the processor, int8 or float, and the sums of their products. multiply.h has x W + b.
+// Linear: the weights of a product, packed for the processor, int8 or float. multiply.h computes x W + b with them.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace transduce {
 
-// Columns of W in a panel, the unit of packed memory: four registers.
+// Columns of W in a panel, the unit of packed memory: four vector registers.
 constexpr int PANEL = 64;
 // Rows that vector instructions multiply at once, and the vectors of columns. 6 x 4 sums leave registers for four
 // weights and one input, 6 x 1 sums of an eighth of the registers for one weight and one input.
@@ -154,7 +154,7 @@ private:
     void pack(const LinearSource& source);
 
     int inputs_ = 0, outputs_ = 0;
-    // Neighbouring steps in the packed memory of a panel.
+    // Steps of a panel whose weights are stored together, vector by vector.
     int group_ = 1;
     bool is_int8_ = true;
     ActivationRange range_ = ActivationRange::symmetric;

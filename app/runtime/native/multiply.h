@@ -47,7 +47,7 @@ public:
         rows_per_turn_ = TileGroup::MAX_TILES * MATRIX_ROWS / turns + 1;
     }
 
-    // Says which rows the next sums belong to: tiles [first, first + count) of the rows from `begin` on.
+    // Sets the rows of the next sums: tiles [first, first + count) of the rows from `begin` on.
     void set_rows(int64_t begin, const RowTiles& rows, int first, int count, int panel) {
         next_rows_.begin = begin + int64_t(first) * rows.height;
         next_rows_.end = begin + std::min<int64_t>(int64_t(first + count) * rows.height, rows.rows);

@@ -55,7 +55,7 @@ struct AttentionWeights {
     int64_t d() const { return in.inputs(); }
 };
 
-// Tells each product which one follows it; is_ring: the first follows the last.
+// Sets the next product of each product. is_ring: the first product follows the last.
 void link_products(const std::vector<Linear*>& linears, bool is_ring);
 
 // Register the operators of one file with a domain. Return ONNX Runtime's status, which is nullptr for success.
@@ -65,7 +65,7 @@ OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
 
-// Whether the last of an operator's inputs stands for any number of inputs of any types. Such a class has IS_VARIADIC.
+// Whether an operator's last input stands for any number of inputs of any types. Such a class has a member IS_VARIADIC.
 template <class Operator, class = void>
 constexpr bool is_variadic = false;
 template <class Operator>
@@ -140,7 +140,7 @@ struct CustomOp : OrtCustomOp {
 
 template <class Operator>
 OrtStatus* add_operator(const OrtApi* api, OrtDomain* domain) {
-    // It is never deleted, because it must outlive every session, also while the process ends.
+    // Never deleted, because it must outlive every session, even while the process ends.
     static auto* const custom_op = new (std::nothrow) CustomOp<Operator>();
     if (!custom_op) return call<OrtStatus*>(api, Function::create_status, ErrorCode::fail, "out of memory");
     return call<OrtStatus*>(api, Function::domain_add, domain, static_cast<const OrtCustomOp*>(custom_op));

@@ -27,10 +27,10 @@ float quantize_row(const float* x, int width, ActivationRange range, Quantized* 
 // LayerNorm of one row: (x - mean) / sqrt(variance + epsilon) * gamma + beta. Ba et al. 2016, section 3.
 void normalize_row(const float* x, const Norm& norm, float* to);
 
-// LayerNorm of n rows, by several threads if it is worth it.
+// LayerNorm of n rows, by several threads if that is faster.
 void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to);
 
-// Calls row(index) for each of n rows, by several threads if it is worth it. nanoseconds: rough cost of a row.
+// Calls row(index) for each of n rows, by several threads if that is faster. nanoseconds: rough cost of a row.
 template <class Row>
 void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     // A chunk costs about a microsecond; there are at most 64 chunks.
@@ -42,8 +42,8 @@ void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Returns the number of runs into which n rows are divided. One thread takes each run by itself. 0: the threads share
-// each product.
+// Returns the number of runs into which n rows are divided, each for one thread; 0 if the threads share each product
+// instead.
 inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
     int64_t threads = num_threads(), max_rows = linear.max_own_rows();
     if (runs_own_rows || n < linear.min_own_rows() * threads) return 0;

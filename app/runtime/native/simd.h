@@ -71,9 +71,9 @@ inline Floats erf16(Floats x) {
     p = fma16(p, t, all16(-0.284496736f));
     p = fma16(p, t, all16(0.254829592f));
     Floats e = exp16(sub16(zero16(), mul16(a, a)));
-    Floats absmax = fnma16(mul16(p, t), e, all16(1.0f));
+    Floats magnitude = fnma16(mul16(p, t), e, all16(1.0f));
     Integers sign = and16(bits16(x), all16(INT32_MIN));
-    return floats_of_bits(or16(bits16(absmax), sign));
+    return floats_of_bits(or16(bits16(magnitude), sign));
 }
 
 }  // namespace transduce

@@ -64,9 +64,10 @@ public:
 
     // Computes the attention of all heads of all rows. columns: the number of columns, summed over all rows.
     // shares_columns(row): whether the row attends to the same columns as the row before it.
-    // columns_of(first row, first head, heads, next): the columns of a group of rows. It is called once for each group
-    // and part of the heads. next: the row that probably follows, or negative.
-    // after(row, scores): called when these heads of the row are done. If is_aligned, these are all heads.
+    // columns_of(row, first head, number of heads, next): returns the columns of the group of rows that begins with
+    // `row`. It is called once for each group and share of the heads. next: the row that the thread probably takes
+    // next; negative if there is none.
+    // after(row, scores): called when a share of the row's heads is done. If is_aligned, a share has all heads.
     template <class SharesColumns, class ColumnsOf, class After>
     void attend_all(int64_t columns, SharesColumns&& shares_columns, ColumnsOf&& columns_of, After&& after) {
         int threads = runs_own_rows ? 1 : num_threads(), num_heads = weights_.num_heads;
@@ -108,8 +109,8 @@ public:
     }
 
 private:
-    // Divides the rows into groups that share columns: groups_[i] is the first row of group i, then comes n. Returns
-    // their number.
+    // Divides the rows into groups that share columns. Sets groups_[i] to the first row of group i, and the entry after
+    // the last group's to n. Returns the number of groups.
     template <class SharesColumns>
     int64_t find_groups(int threads, SharesColumns&& shares_columns) {
         // If groups are not divided by heads, they are small enough for every thread to get one.

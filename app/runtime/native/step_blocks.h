@@ -1,4 +1,4 @@
-// The blocks of a decoder step. The operators of single blocks and the operator of the whole decoder are made of them.
+// The blocks of a decoder step. The operator of the whole decoder and the operators of single blocks consist of them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace transduce {
 
-// Number of constants of an attention block, and of a feed-forward block: two products and a norm.
+// Number of constants of an attention block and of a feed-forward block: weights, scales and bias of two products, then
+// gamma and beta.
 constexpr int BLOCK_CONSTANTS = 8;
 
 // Keys and values (rows, capacity, d) of one layer, both float16 or both float.
@@ -138,7 +139,7 @@ struct TopK {
     float* log_probabilities;
     int64_t* ids;
     float* distributions;
-    // (n,) positions of the rows of x, or nullptr. end_id is no candidate of a row at position 0, because a translation
+    // (n,) positions of the rows of x, or nullptr. In a row at position 0 end_id is no candidate, because a translation
     // has at least one token.
     const int32_t* positions = nullptr;
     int64_t end_id = NO_ID;
@@ -167,7 +168,7 @@ private:
     void scan_logits(const float* x, int64_t n, const struct LogitScan& to, Scratch& scratch) const;
 
     Linear linear_;
-    // No entry of the table, and of the bias, has a larger magnitude.
+    // Bounds of the magnitudes of the table's entries and of the bias.
     float largest_weight_, largest_bias_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Decides how many steps a call of the decoder takes. Python sets arguments beside the graph's inputs, and all threads
-// of a call share the decision.
+// Decides how many steps a call of the decoder takes. Python sets the arguments of this decision, which are not inputs
+// of the graph. All threads of a call share the decision.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ public:
     // Records that a row or beam has ended in a step that was taken.
     void record_end(int64_t step);
     // Limits the call to max_steps_after_end + 1 steps. Call it before the first step if some rows are taken through
-    // all steps before other rows begin. An end in the later rows is then not known in time.
+    // all steps before other rows begin: the earlier rows cannot know whether a later row ends.
     void limit_for_serial_runs();
     // Number of steps taken.
     int64_t num_steps() const { return num_begun_; }

@@ -87,10 +87,11 @@ struct alignas(64) ThreadPool {
     alignas(64) std::atomic<bool> is_busy{false};
     alignas(64) std::atomic<int> num_sleeping{0};
     std::atomic<uint32_t> wake_count{0};
-    // The number of workers that is set.
+    // Workers that should exist. Those with a number from this one on end.
     std::atomic<int> num_workers{0};
     // Threads that may work on a job now, including the caller. The other workers sleep.
     std::atomic<int> max_active{INT_MAX};
+    // Workers that have not ended.
     std::atomic<int> num_alive{0};
     // Time that a worker looks for the next job before it sleeps.
     std::atomic<int64_t> spin_ns{150000};
@@ -223,6 +224,7 @@ void run_alone(Job job, void* context, int num_chunks) {
     job(context, chunks);
 }
 
+// Waits until the workers have finished `count` chunks of the job.
 void wait_for(int count) {
     int64_t since = 0;
     Prefetcher prefetcher(Direction::up);

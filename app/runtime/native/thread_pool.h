@@ -32,7 +32,7 @@ public:
     }
     // Whether there probably is another chunk. Takes none; another thread may be faster.
     bool seems_to_have_more() const { return left_ > 0 || (is_shared_ && are_some_left()); }
-    // Takes all chunks that are left in the pool's queue, to run none of them.
+    // Takes all chunks that are left in the pool's queue, and runs none of them.
     void discard() {
         while (take_some()) {}
     }

@@ -1,4 +1,4 @@
-"""Files over HTTP: the routes of both dialects on a server process. One dialect has its unmodified client."""
+"""Files over HTTP: the routes of both dialects on a server process, and the unmodified client of the /v2 dialect."""
 
 from __future__ import annotations
 
@@ -263,11 +263,11 @@ def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Pat
         key = {"document_key": handle["document_key"]}
         status = f"/v2/document/{handle['document_id']}"
         until = time.monotonic() + HANG_TIMEOUT_S
-        while (reply := http.post(status, json=key).json())["status"] != "error":
-            assert reply["status"] in {"queued", "translating"}
+        while (state := http.post(status, json=key).json())["status"] != "error":
+            assert state["status"] in {"queued", "translating"}
             result = http.post(f"{status}/result", json=key)
             assert result.status_code == 503 or http.post(status, json=key).json()["status"] == "error"
             assert time.monotonic() < until
             time.sleep(0.1)
-        assert reply["error_message"]
+        assert state["error_message"]
         assert http.post(f"{status}/result", json=key).status_code == 404

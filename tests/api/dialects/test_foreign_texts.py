@@ -74,14 +74,14 @@ def test_a_document_at_v2_is_refused(http: httpx.Client) -> None:
     handle = http.post("/v2/document", files=files, data={"target_lang": "DE"}).json()
     until = time.monotonic() + HANG_TIMEOUT_S
     while True:
-        reply = http.post(
+        status = http.post(
             f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]}
         ).json()
-        if reply["status"] == "error":
+        if status["status"] == "error":
             break
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert "French (fr)" in reply["error_message"]
+    assert "French (fr)" in status["error_message"]
 
 
 def test_short_texts_and_names_are_translated(http: httpx.Client) -> None:

@@ -55,9 +55,9 @@ def test_a_misspelt_field_is_named(
     http: httpx.Client, path: str, body: dict[str, Any], field: str, near: str
 ) -> None:
     answer = http.post(path, json=body)
-    reply = answer.json()
+    content = answer.json()
     assert answer.status_code == (422 if path.startswith("/v1") else 400)
-    error = reply["error"] if path.startswith("/v1") else reply
+    error = content["error"] if path.startswith("/v1") else content
     message = error["message"] if "message" in error else error["error"]
     assert error["field"] == field
     assert f"{field} is not known; did you mean {near}?" in message
@@ -124,6 +124,6 @@ def test_codes_in_any_case_and_with_regions_in_every_dialect(
 @pytest.mark.parametrize(
     ("source", "target"), [("en-Latn", "de"), ("eng", "de"), ("en", "deu"), ("de", "en")]
 )
-def test_what_means_no_pair_stays_an_error(http: httpx.Client, source: str, target: str) -> None:
+def test_codes_that_match_no_pair_are_an_error(http: httpx.Client, source: str, target: str) -> None:
     answer = http.post("/v1/translate", json={"text": "Anna.", "source": source, "target": target})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unsupported_languages")

@@ -94,15 +94,15 @@ def test_what_is_accepted(http: httpx.Client, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "reply"),
+    ("model_type", "used"),
     [
         ("latency_optimized", "latency_optimized"),
         ("quality_optimized", "quality_optimized"),
         ("prefer_quality_optimized", "quality_optimized"),
     ],
 )
-def test_the_model_type_that_was_used(http: httpx.Client, model_type: str, reply: str) -> None:
-    assert translated(http, model_type=model_type)[0]["model_type_used"] == reply
+def test_the_model_type_that_was_used(http: httpx.Client, model_type: str, used: str) -> None:
+    assert translated(http, model_type=model_type)[0]["model_type_used"] == used
     assert "model_type_used" not in translated(http)[0]
 
 
@@ -151,9 +151,9 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ("changes", "status", "message"), REFUSED, ids=[str(index) for index in range(len(REFUSED))]
 )
 def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], status: int, message: str) -> None:
-    found, reply = refused(http, **changes)
-    assert found == status
-    assert re.search(message, reply)
+    found_status, found_message = refused(http, **changes)
+    assert found_status == status
+    assert re.search(message, found_message)
 
 
 @pytest.mark.parametrize(

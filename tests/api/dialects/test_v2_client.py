@@ -26,12 +26,12 @@ def client(bundled: httpx.Client) -> Client:
 
 
 @pytest.fixture(autouse=True)
-def _first_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sends a request once, unless a test says otherwise."""
-    retries(monkeypatch, 0)
+def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client does not repeat a failed request, unless a test allows it."""
+    set_retries(monkeypatch, 0)
 
 
-def retries(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def set_retries(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", number)
 
 
@@ -257,7 +257,7 @@ def test_a_full_queue_is_refused_at_once_and_repeating_helps(
             german(client, "No, 8 cats.")
         assert first.is_alive()
         hang_file.unlink()
-        retries(monkeypatch, 5)
+        set_retries(monkeypatch, 5)
         assert german(client, "No, 8 cats.") == "No, 8 cats."
         first.join()
 
@@ -270,7 +270,7 @@ def test_the_client_waits_for_a_loading_server(
         with pytest.raises(deepl.DeepLException, match=r"Service unavailable.*loading") as caught:
             german(client)
         assert caught.value.should_retry
-        retries(monkeypatch, 5)
+        set_retries(monkeypatch, 5)
         loaded = threading.Timer(1.0, load_file.unlink)
         loaded.start()
         assert german(client) == ANNA

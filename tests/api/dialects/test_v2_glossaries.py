@@ -21,7 +21,7 @@ KEYS = ("the first key", "the second key")
 
 
 @pytest.fixture(autouse=True)
-def _first_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
 
 
@@ -101,7 +101,7 @@ def test_a_pair_that_is_not_served(client: deepl.DeepLClient) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"entries": ""}, "the glossary cannot be used: entries: there are none"),
-    ({"entries": "a\tb\na\tc\nx"}, "line 2: the term of line 1 again; line 3: 1 columns, not 2"),
+    ({"entries": "a\tb\na\tc\nx"}, "line 2: it repeats the term of line 1; line 3: 1 columns, not 2"),
     ({"entries_format": "xls"}, "entries_format must be one of tsv, csv"),
     ({"entries_format": None}, "entries_format must be given"),
     ({"entries": ["a\tb"]}, "entries must be a string"),

@@ -149,7 +149,7 @@ def test_there_is_at_least_one_thread(num_threads: int) -> None:
         native.set_num_threads(num_threads)
 
 
-def test_sleeping_helpers_change_no_result() -> None:
+def test_sleeping_workers_change_no_result() -> None:
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)
@@ -182,7 +182,7 @@ def test_sessions_of_several_threads_share_the_pool() -> None:
     assert all(np.array_equal(values, alone[name]) for result in found for name, values in result.items())
 
 
-def test_a_process_can_end_while_helpers_sleep_or_spin() -> None:
+def test_a_process_can_end_while_workers_sleep_or_spin() -> None:
     code = """
         import time
         from app.runtime import native

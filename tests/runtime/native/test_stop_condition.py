@@ -1,4 +1,4 @@
-"""Stop conditions of a call of several steps. All rows take the same number of steps, and no result changes."""
+"""Stop conditions end a call of several steps early. All rows take the same steps, and no result changes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from tests.runtime.native.test_whole import (
 
 # Few rows, whose products the threads share, and more rows than a thread takes at once without tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
-# There are 50 times at which a flag is set. A test makes ten rounds of them, or one with a sanitizer's slow build.
+# The least number of calls in which a test sets the flag, at 50 different times in turn. Fewer with a sanitizer's slow
+# build.
 MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 500
-# Rows that each thread decodes in one part, with tile registers (12 to 96 rows) and without (16 to 36).
+# Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
 ROWS_OF_EACH = 32
 
 
@@ -52,7 +53,7 @@ def set_flag() -> WakeFlag:
 
 
 def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) -> None:
-    """Check that the steps of an output equal the same single steps."""
+    """Check that an output's steps equal the first steps of a search by single steps."""
     found = output.ids.copy(), output.log_probabilities.copy()
     tokens, scores = single_steps(runner, num_rows)
     np.testing.assert_array_equal(found[0], tokens[: output.num_steps])
@@ -99,7 +100,7 @@ def test_the_wake_flag_may_be_set_at_any_time(num_rows: int, tmp_path: Path) -> 
 
 
 class EndingSentences:
-    """Sentences of which at most the last one ends.
+    """Encodes sentences of which at most the last one ends.
 
     last_steps: the steps in which the last sentence can end, in ascending order.
     """
@@ -129,9 +130,9 @@ def test_steps_after_end_steps_follow_the_first_end(
     num_threads: int, steps_after_end: int, tmp_path: Path
 ) -> None:
     runner = runner_with_sources(tmp_path, num_threads=num_threads)
-    enders = EndingSentences(runner)
-    for last_step in enders.last_steps:
-        enders.encode(FEW_ROWS, last_step)
+    sentences = EndingSentences(runner)
+    for last_step in sentences.last_steps:
+        sentences.encode(FEW_ROWS, last_step)
         output = runner.decode(longest_call(FEW_ROWS, StopCondition(steps_after_end)))
         assert output.num_steps == min(NUM_STEPS, last_step + 1 + steps_after_end)
         assert_begins_as(output, runner, FEW_ROWS)
@@ -141,10 +142,10 @@ def test_steps_after_end_steps_follow_the_first_end(
 def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp_path: Path) -> None:
     """A row that ends in one thread ends the other thread's steps too, except steps already begun."""
     runner = runner_with_sources(tmp_path, num_threads=num_threads)
-    enders = EndingSentences(runner)
-    last_step = enders.last_steps[1]
+    sentences = EndingSentences(runner)
+    last_step = sentences.last_steps[1]
     num_rows = ROWS_OF_EACH * num_threads
-    enders.encode(num_rows, last_step)
+    sentences.encode(num_rows, last_step)
     tokens, scores = single_steps(runner, num_rows)
     for _ in range(300):
         runner._top_ids.fill(-1)  # remove the last call's results
@@ -155,7 +156,7 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
 
 
 def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
-    """No row ends here. A thread notices an end in the last part, or the wake flag, only late."""
+    """No row ends here. But the thread takes a part through all steps before it would see an end in the next part."""
     runner = runner_with_sources(tmp_path, num_threads=1)
     EndingSentences(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)

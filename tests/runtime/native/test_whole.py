@@ -140,14 +140,14 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
 ) -> None:
     """The sentences run one by one, in groups whose tokens the threads share, and all at once."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
-    everybody = sources(60)
+    all_sources = sources(60)
     alone = []
-    for source in everybody:
+    for source in all_sources:
         runner.encode([source], [0])
         alone.append(runner.decode(first_step(1, num_candidates=6)).log_probabilities[0].copy())
     for together in (2, 5, 60):
         for begin in range(0, 60, together):
-            group = everybody[begin : begin + together]
+            group = all_sources[begin : begin + together]
             runner.encode(group, range(len(group)))
             found = runner.decode(first_step(len(group), num_candidates=6)).log_probabilities
             assert np.array_equal(found, alone[begin : begin + len(group)])
@@ -201,8 +201,8 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
     runner.encode(sources(40), range(40))
     positions = np.zeros(40, np.int32)
     for wants in (False, True):
-        everybody = StepInput(np.full(40, 9, np.int32), positions, 5, wants_distributions=wants)
-        output = runner.decode(everybody)
+        all_rows = StepInput(np.full(40, 9, np.int32), positions, 5, wants_distributions=wants)
+        output = runner.decode(all_rows)
         held = np.flatnonzero(np.random.default_rng(3).random(40) < 0.6)
         assert output.alignment is not None
         expected = [
@@ -215,7 +215,7 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
         before = runner._self_cache.copy()
         ids = np.full(40, FREE_ROW_ID, np.int32)
         ids[held] = 9
-        output = runner.decode(replace(everybody, ids=ids))
+        output = runner.decode(replace(all_rows, ids=ids))
         found: list[NDArray[Any] | None] = [
             output.ids,
             output.log_probabilities,

@@ -1,0 +1,131 @@
+"""Traces of requests, received by a real OTLP receiver over HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.api.echo import GOLDEN
+from tests.api.server_process import ServerProcess
+
+BODY = {"text": GOLDEN, "source": "en", "target": "de"}
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+PHASES = ["admission", "tokenise", "queue", "encode", "decode", "detokenise"]
+
+
+@dataclass
+class Receiver:
+    """spans: those received, in order. names: of the services that sent them."""
+
+    port: int = 0
+    spans: list[Any] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1/traces"
+
+    def receive(self, content: bytes) -> None:
+        for resource in ExportTraceServiceRequest.FromString(content).resource_spans:
+            self.names.add(attributes_of(resource.resource)["service.name"])
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+
+
+def attributes_of(span: Any) -> dict[str, Any]:
+    """The attributes of a span or a resource."""
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            found.receive(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def traced_server(command: list[str], receiver: Receiver, share: float) -> Iterator[ServerProcess]:
+    """A server that sends its traces to the receiver. All have arrived at the end of the scope."""
+    settings: dict[str, object] = {"traces_endpoint": receiver.url, "traces_share": share}
+    with ServerProcess(command, settings) as server:
+        yield server.ready()
+        server.signal()
+        assert server.ended() == 0, server.errors
+
+
+def test_a_translation_is_a_span_with_its_phases(echo_command: list[str], receiver: Receiver) -> None:
+    with traced_server(echo_command, receiver, 0.0) as server, server.client() as client:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        assert client.post("/v1/translate?secret=1", json=BODY, headers=headers).status_code == 200
+    assert receiver.names == {"transduce"}
+    spans = {span.name: span for span in receiver.spans}
+    assert {span.trace_id.hex() for span in receiver.spans} == {TRACE}
+    request = spans.pop("POST /v1/translate")
+    assert request.parent_span_id.hex() == PARENT
+    assert sorted(spans, key=lambda name: spans[name].start_time_unix_nano) == PHASES
+    assert {span.parent_span_id for span in spans.values()} == {request.span_id}
+    for earlier, later in itertools.pairwise(PHASES):
+        assert spans[earlier].end_time_unix_nano == spans[later].start_time_unix_nano
+    assert spans["admission"].start_time_unix_nano == request.start_time_unix_nano
+    assert spans["detokenise"].end_time_unix_nano <= request.end_time_unix_nano
+    attributes = attributes_of(request)
+    assert attributes["http.route"] == "/v1/translate"
+    assert attributes["http.response.status_code"] == 200
+    assert attributes["transduce.sentences"] == 1
+    assert attributes["transduce.source_tokens"] > 0
+    (line,) = [line for line in map(json.loads, server.log) if line.get("event") == "request"]
+    assert line["trace_id"] == TRACE
+
+
+def test_no_span_holds_a_text_a_path_or_a_query(echo_command: list[str], receiver: Receiver) -> None:
+    with traced_server(echo_command, receiver, 1.0) as server, server.client() as client:
+        assert client.post("/v1/translate/stream?hello", json=BODY | {"beam_size": 1}).status_code == 200
+        assert client.get("/download_file/secret-name").status_code == 404
+    names = {span.name for span in receiver.spans}
+    assert names >= {"POST /v1/translate/stream", *PHASES}
+    assert any(name.startswith("GET") for name in names)
+    for span in receiver.spans:
+        for value in (span.name, *attributes_of(span).values()):
+            assert not any(secret in str(value) for secret in (GOLDEN, "hello", "secret-name"))
+
+
+def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: Receiver) -> None:
+    with traced_server(echo_command, receiver, 0.0) as server, server.client() as client:
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+        unsampled = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
+        assert client.post("/v1/translate", json=BODY, headers=unsampled).status_code == 200
+        sampled = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        assert client.get("/livez", headers=sampled).status_code == 200
+    assert receiver.spans == []
+    assert "trace_id" not in "".join(server.log)
+
+
+def test_a_receiver_that_does_not_answer_delays_nothing(echo_command: list[str]) -> None:
+    unreachable = Receiver(port=1)
+    with traced_server(echo_command, unreachable, 1.0) as server, server.client() as client:
+        assert client.post("/v1/translate", json=BODY).status_code == 200

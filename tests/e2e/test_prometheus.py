@@ -1,0 +1,199 @@
+"""Every expression of deploy/ reads what a real server exposes, and a real Prometheus evaluates it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
+from tests.deploy.monitoring import (
+    FOLDER,
+    RULES,
+    alert_expressions,
+    alerts,
+    dashboard_expressions,
+    scaler_expressions,
+)
+from tests.deploy.promql import read_expression
+from tests.e2e.conftest import SERVE
+
+Json = dict[str, Any]
+# What Prometheus itself adds.
+OWN_METRICS = {"up"}
+OWN_LABELS = {"job", "instance"}
+# Expressions without a result while all is well: shares of errors, an unknown speed, the starts of servers.
+MAY_BE_EMPTY = ('code=~"', "transduce_queue_drain_seconds", "changes(")
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path) -> Iterator[ServerProcess]:
+    """A server that has had a few requests."""
+    settings: dict[str, object] = {"bundle": tiny_bundle, "device": "cpu", "num_threads": 2, "num_lanes": 2}
+    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+        use(client)
+        yield process
+
+
+def use(client: httpx.Client) -> None:
+    """Send a translation, the same again, a stream and an invalid request."""
+    body = {"text": ["The station is near.", "It is late."], "source": "en", "target": "de"}
+    for route in ("/v1/translate", "/v1/translate", "/v1/translate/stream"):
+        assert client.post(route, json=body).status_code == 200
+    assert client.post("/v1/translate", json={}).status_code == 422
+
+
+@pytest.fixture(scope="module")
+def exposed(server: ServerProcess) -> dict[str, set[str]]:
+    """The labels of each series name of /metrics."""
+    with server.client() as client:
+        text = client.get("/metrics").text
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
+
+
+def unknown_names(expression: str, exposed: dict[str, set[str]]) -> list[str]:
+    """The metrics and labels of an expression that the server does not expose."""
+    reading = read_expression(expression)
+    assert reading.selectors, expression
+    known = set(OWN_LABELS)
+    unknown = []
+    for selector in reading.selectors:
+        if selector.metric in OWN_METRICS:
+            continue
+        labels = exposed.get(selector.metric)
+        if labels is None:
+            unknown.append(selector.metric)
+            continue
+        known |= labels
+        unknown += [f"{selector.metric}: {label}" for label in selector.labels - labels - OWN_LABELS]
+    return [*unknown, *(reading.grouped_by - known)]
+
+
+@pytest.mark.parametrize(
+    "expressions",
+    [alert_expressions, dashboard_expressions, scaler_expressions],
+    ids=["alerts", "dashboard", "autoscalers"],
+)
+def test_every_metric_and_label_is_exposed(expressions: Any, exposed: dict[str, set[str]]) -> None:
+    assert expressions()
+    found = {name for expression in expressions() for name in unknown_names(expression, exposed)}
+    assert found == set()
+
+
+def test_an_unknown_name_is_found(exposed: dict[str, set[str]]) -> None:
+    assert unknown_names("sum by (rute) (rate(transduce_ready[5m]))", exposed) == ["rute"]
+    assert unknown_names('transduce_redy{job="}"} > 1 or vector(0)', exposed) == ["transduce_redy"]
+    assert unknown_names('transduce_ready{jb="a"}', exposed) == ["transduce_ready: jb"]
+
+
+class Prometheus:
+    """A Prometheus process that scrapes every second."""
+
+    def __init__(self, program: str, folder: Path, target: str) -> None:
+        """folder: for its configuration, its data and its log. target: host and port of the server."""
+        document = yaml.safe_load((FOLDER / "prometheus.yml").read_text("utf-8"))
+        document["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+        document["rule_files"] = [str(RULES)]
+        (job,) = (each for each in document["scrape_configs"] if each["job_name"] == "transduce")
+        document["scrape_configs"] = [
+            job | {"scrape_timeout": "1s", "static_configs": [{"targets": [target]}]}
+        ]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(document), "utf-8")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._client = httpx.Client(
+            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=HANG_TIMEOUT_S
+        )
+        self._log = (folder / "log").open("wb")
+        self._process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._client.close()
+        self._log.close()
+
+    def get(self, path: str, **parameters: str) -> Json:
+        answer = self._client.get(f"/api/v1/{path}", params=parameters)
+        document: Json = answer.json()
+        assert document["status"] == "success", f"{parameters}: {document}"
+        data: Json = document["data"]
+        return data
+
+    def query(self, expression: str) -> list[Json]:
+        """The result of an instant query."""
+        result: list[Json] = self.get("query", query=expression)["result"]
+        return result
+
+    def wait_for(self, expression: str) -> None:
+        """Wait until a query has a result."""
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while True:
+            assert self._process.poll() is None
+            assert time.monotonic() < until, expression
+            try:
+                if self.query(expression):
+                    return
+            except httpx.TransportError:
+                pass  # it does not listen yet
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def prometheus(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not here: install Debian's package prometheus")
+    process = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{server.port}")
+    try:
+        process.wait_for('up{job="transduce"} == 1')
+        with server.client() as client:
+            use(client)
+        process.wait_for("count_over_time(transduce_ready[1m]) >= 3")
+        yield process
+    finally:
+        process.close()
+
+
+def test_prometheus_evaluates_the_dashboard_and_the_autoscalers(prometheus: Prometheus) -> None:
+    empty = [
+        expression
+        for expression in (*dashboard_expressions(), *scaler_expressions())
+        if not prometheus.query(expression) and not any(part in expression for part in MAY_BE_EMPTY)
+    ]
+    assert empty == []
+    assert float(prometheus.query("sum(transduce_ready)")[0]["value"][1]) == 1
+
+
+def test_prometheus_evaluates_the_alerts_and_none_fires(prometheus: Prometheus) -> None:
+    until = time.monotonic() + HANG_TIMEOUT_S
+    while True:
+        rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+        if all(rule["health"] != "unknown" for rule in rules) or time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    states = {rule["name"]: (rule["health"], rule["state"]) for rule in rules}
+    assert states == {rule["alert"]: ("ok", "inactive") for rule in alerts()}
