@@ -18,6 +18,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
+from app.graphs import KernelChoice
 
 PREFIX = "TRANSDUCE_"
 # Variables of the command-line client, which may run in the same environment.
@@ -115,9 +116,10 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where the model runs; auto: the GPU if there is one"
     )
-    kernels: Literal["auto", "native", "standard"] = Field(
+    kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's",
+        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's; "
+        "avx512, avx2: the native ones for these instructions",
     )
     num_threads: int = Field(
         0,

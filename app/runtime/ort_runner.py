@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from app.errors import SettingsError
-from app.graphs import GraphPair, Precision, Variant
+from app.graphs import GraphPair, KernelChoice, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
 from app.runtime.first_subword import num_to_rank, without_first_end
@@ -46,7 +46,7 @@ def load_runner(
     device: Literal["auto", "cpu", "cuda"],
     num_rows: int,
     num_threads: int,
-    kernels: Literal["auto", "native", "standard"] = "auto",
+    kernels: KernelChoice = "auto",
 ) -> LoadedRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
@@ -81,7 +81,7 @@ def load_variant(
     config: RunnerConfig,
     *,
     device: Device,
-    kernels: Literal["auto", "native", "standard"],
+    kernels: KernelChoice,
     num_threads: int,
 ) -> LoadedRunner:
     """As `load_runner`, from the folder of a checked bundle on a chosen device."""
@@ -109,9 +109,10 @@ def load_variant(
     except (MemoryError, OverflowError, OSError) as error:
         problem = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
         raise SettingsError([problem]) from error
+    name = f"native {native.used_target()}" if found == "native" else found
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
-        *(config.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
+        *(config.precision, device, name, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner
 

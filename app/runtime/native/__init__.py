@@ -1,7 +1,7 @@
 """The native CPU kernels, a C++ library of ONNX Runtime custom operators, and the calls of its C functions.
 
-The library is for x86-64 with AVX-512 VNNI (docs/native-kernels.md). This module does not load ONNX Runtime. A session
-receives the library's path.
+There is a library for each target, a set of x86-64 instructions (cpu.py, docs/native-kernels.md). A process uses one of
+them. This module does not load ONNX Runtime. A session receives the library's path.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.native.cpu import TARGETS, supported_targets
 from app.runtime.native.cpu import is_supported as is_supported
 from app.runtime.stop_condition import StopCondition
 
@@ -46,10 +47,47 @@ BLOCK_KINDS = (
 )
 
 
+class _Selection:
+    """The target that `select_target` has chosen for this process; None: the fastest usable one."""
+
+    target: str | None = None
+
+
+def built_targets() -> tuple[str, ...]:
+    """The targets whose libraries are built, the fastest first."""
+    return tuple(target for target in TARGETS if _path_of(target).is_file())
+
+
+def usable_targets() -> tuple[str, ...]:
+    """The targets that are built and that this processor can run, the fastest first."""
+    supported = supported_targets()
+    return tuple(target for target in built_targets() if target in supported)
+
+
+def select_target(target: str | None) -> None:
+    """Use the library of this target from now on in this process. None: that of the fastest usable target.
+
+    Sessions that exist keep their library. Raises RuntimeError if the target is not usable.
+    """
+    if target is not None and target not in usable_targets():
+        raise RuntimeError(f"the native kernels for {target} cannot be used here")
+    _Selection.target = target
+    _library.cache_clear()
+
+
+def used_target() -> str | None:
+    """The target whose library is used; None if none is usable."""
+    return _Selection.target or next(iter(usable_targets()), None)
+
+
 def library_path() -> Path | None:
-    """The library's path; None if it is not built."""
-    path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
-    return path if path.is_file() else None
+    """The path of the library that is used; None if none is usable."""
+    target = used_target()
+    return None if target is None else _path_of(target)
+
+
+def _path_of(target: str) -> Path:
+    return Path(__file__).with_name(f"_kernels_{target}{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
 def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
@@ -180,11 +218,11 @@ def advance_beam(
 
 @cache
 def _library() -> ctypes.CDLL:
+    if not is_supported():
+        raise RuntimeError("this CPU lacks instructions that the native kernels need")
     path = library_path()
     if path is None:
         raise RuntimeError("the native kernels are not built")
-    if not is_supported():
-        raise RuntimeError("this CPU lacks instructions that the native kernels need")
     library = ctypes.CDLL(str(path))
     if missing := [name for name in FUNCTIONS if not hasattr(library, name)]:
         raise RuntimeError(
