@@ -1,24 +1,38 @@
-"""Builds the native kernels. Decides whether the installation may go on without them.
+"""Builds the native kernels, once for each target. Decides whether the installation may go on without them.
 
 A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
 variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.
 """
 
+import copy
 import os
 import shutil
 import sys
 from pathlib import Path
 from runpy import run_path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
-CPU = Path(__file__).parent / "app" / "runtime" / "native" / "cpu.py"
+CPU = run_path(str(Path(__file__).parent / "app" / "runtime" / "native" / "cpu.py"))
 
 
 class BuildNativeKernels(build_ext):
-    """build_ext that fails on a compile error only on a machine that can compile and run the kernels."""
+    """build_ext that compiles the kernels for all targets at the same time.
+
+    It fails on a compile error only on a machine that can compile and run the kernels.
+    """
+
+    def finalize_options(self) -> None:
+        """Replace the extension of pyproject.toml by one for each target."""
+        found = self.distribution.ext_modules or []
+        if not any(hasattr(extension, "target") for extension in found):
+            self.distribution.ext_modules = [
+                _for_target(extension, target) for extension in found for target in CPU["TARGETS"]
+            ]
+        super().finalize_options()
+        self.parallel = self.parallel or True
 
     def build_extensions(self) -> None:
         """Build all extensions. A compile error ends the build unless `optional` is True."""
@@ -35,12 +49,26 @@ class BuildNativeKernels(build_ext):
             )
             raise
 
+    def build_extension(self, extension: Extension) -> None:
+        """Build one extension, with its own folder for object files: all have the same sources."""
+        own = copy.copy(self)
+        own.build_temp = str(Path(self.build_temp) / extension.target)
+        super(BuildNativeKernels, own).build_extension(extension)
+
     def _is_required(self) -> bool:
         """Whether NATIVE_KERNELS is not `optional`, the processor can run the kernels, and a compiler is found."""
-        if os.environ.get("NATIVE_KERNELS") == "optional" or not run_path(str(CPU))["is_supported"]():
+        if os.environ.get("NATIVE_KERNELS") == "optional" or not CPU["is_supported"]():
             return False
         command = getattr(self.compiler, "compiler_so_cxx", None) or self.compiler.compiler_so
         return shutil.which(command[0]) is not None
+
+
+def _for_target(extension: Extension, target: str) -> Extension:
+    own = copy.copy(extension)
+    own.target = target
+    own.name = f"{extension.name}_{target}"
+    own.extra_compile_args = [*extension.extra_compile_args, *CPU["TARGETS"][target].compiler_options]
+    return own
 
 
 setup(cmdclass={"build_ext": BuildNativeKernels})

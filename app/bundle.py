@@ -13,14 +13,21 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path, PurePosixPath
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
 from app.graph_checks import GraphSizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
+from app.language_pairs import MAX_LANGUAGES, LanguagePair, LanguageTag, ManifestPart, pairs_between
 
 FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
@@ -28,23 +35,6 @@ WEIGHTS = "weights"
 GOLDEN = "golden.jsonl"
 # Bytes of the longest manifest or golden.jsonl that is read, about a hundred times their usual size.
 MAX_TEXT_BYTES = 8_000_000
-
-
-class ManifestPart(BaseModel):
-    """A frozen part of the manifest that rejects unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class LanguagePair(ManifestPart):
-    """A direction that the model translates.
-
-    source_prefix: a subword before the source, for a model with several targets.
-    """
-
-    source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
-    target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
-    source_prefix: str | None = None
 
 
 class Dimensions(ManifestPart):
@@ -132,6 +122,10 @@ class Training(ManifestPart):
 class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
 
+    languages: the short form of language_pairs for a model that translates between any two of these languages: the
+        subword of each, which is the source_prefix of a source and the target_start of a target. The file has either
+        these or the pairs; `language_pairs` is filled in.
+    max_target_length: with a target_start, the start token that is counted is that one.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     alignment: None if the decoder graphs have no such output.
     """
@@ -139,7 +133,8 @@ class Manifest(ManifestPart):
     format_version: Literal[1]
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")
-    language_pairs: tuple[LanguagePair, ...] = Field(min_length=1)
+    language_pairs: tuple[LanguagePair, ...] = ()
+    languages: dict[LanguageTag, str] | None = Field(default=None, min_length=2, max_length=MAX_LANGUAGES)
     dimensions: Dimensions
     special_ids: SpecialIds
     ends_source: bool = True
@@ -152,6 +147,31 @@ class Manifest(ManifestPart):
     training: Training
     weights_licence: str
     files: dict[str, FileEntry]
+
+    @model_validator(mode="after")
+    def _fill_language_pairs(self) -> Self:
+        """Make the pairs of `languages`. Raises ValueError if the file has both or neither."""
+        if bool(self.language_pairs) == (self.languages is not None):
+            raise ValueError("it needs either language_pairs or languages")
+        if self.languages is not None:
+            object.__setattr__(self, "language_pairs", pairs_between(self.languages))
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `languages` if there are none, else the pairs that they stand for."""
+        if self.languages is None:
+            found: dict[str, Any] = write(self)
+            del found["languages"]
+        else:
+            found = write(self.model_copy(update={"language_pairs": ()}))
+            del found["language_pairs"]
+        return found
+
+    @property
+    def has_target_starts(self) -> bool:
+        """Whether targets begin with the target_start of their pair."""
+        return self.language_pairs[0].target_start is not None
 
 
 class Golden(ManifestPart):
@@ -334,6 +354,8 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
     if alignment is not None:
         problems += _range_problems("alignment.layer", [alignment.layer], dimensions.num_decoder_layers)
         problems += _range_problems("alignment.heads", alignment.heads, dimensions.num_heads)
+    if len({pair.target_start is None for pair in manifest.language_pairs}) > 1:
+        problems.append("language_pairs: either all have a target_start or none")
     if dimensions.d_model % dimensions.num_heads:
         problems.append("dimensions: d_model is not a multiple of num_heads")
     if not problems:
@@ -364,7 +386,7 @@ def _sizes_of(manifest: Manifest) -> GraphSizes:
         is_pre_norm=dimensions.norm == "pre",
         activation=dimensions.activation,
         max_source_length=manifest.max_source_length,
-        max_target_length=manifest.max_target_length,
+        max_target_length=manifest.max_target_length + manifest.has_target_starts,
         eos_id=manifest.special_ids.eos,
         aligned_layer=None if alignment is None else alignment.layer,
         aligned_heads=None if alignment is None else alignment.heads,

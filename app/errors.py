@@ -129,7 +129,7 @@ class RequestCancelled(ServiceError):
 
 
 class EngineFailure(ServiceError):
-    """A forward pass failed or returned scores that are not finite."""
+    """A forward pass failed or returned scores that are not finite, or workers died while they decoded a sentence."""
 
 
 class BundleError(Exception):

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from app.api.service import Service
 from app.engine.engine import Engine
+from app.engine.supervisor import RestartBudget, WorkerRestarts
+from app.engine.worker import Worker
 from app.errors import BundleError, ServiceError, SettingsError
 from app.runtime.memory import return_memory
 from app.settings import Settings
@@ -20,6 +22,7 @@ from app.startup import (
     LoadedModel,
     LoadedModels,
     check_golden,
+    in_daemon_thread,
     load_model,
     load_models,
     model_key,
@@ -57,6 +60,7 @@ class ModelStarter:
         self._submitters: dict[Engine, CachingSubmitter] = {}  # of the models that have started
         self._ended = SubmitterStats()  # summed counts of the models that have ended
         self._num_workers = 0  # of all engines started so far, the next worker's number
+        self._restart_budget = RestartBudget(settings.max_worker_restarts, settings.worker_restart_window_s)
 
     async def start(
         self,
@@ -76,6 +80,7 @@ class ModelStarter:
             settings=engine_limits(self._settings),
             on_steps=self.metrics.record_steps,
             on_death=lambda: self._on_death(engine),
+            restarts=self._restarts(model),
             first_worker=self._num_workers,
         )
         self._engines[engine] = range(self._num_workers, self._num_workers + len(model.workers))
@@ -107,6 +112,21 @@ class ModelStarter:
     async def close(self) -> None:
         """Close all engines now; pending sentences end with NotReady."""
         await self._close([*self._engines])
+
+    def _restarts(self, model: LoadedModel) -> WorkerRestarts | None:
+        """How the workers of a model are replaced when they die. None for a worker in a thread."""
+        start_worker = model.start_worker
+        if start_worker is None:
+            return None
+
+        def start(dead: Worker) -> asyncio.Future[Worker]:
+            return in_daemon_thread(lambda: start_worker(dead), on_unused=lambda unused: unused.close())
+
+        def on_restart(number: int) -> None:
+            self.metrics.worker_restarts.inc()
+            self.metrics.forget_workers([number])
+
+        return WorkerRestarts(self._restart_budget, start, on_restart)
 
     def _translator(
         self, model: LoadedModel, engine: Engine, detector: LazyDetector | None, cache_bytes: int

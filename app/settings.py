@@ -18,6 +18,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
+from app.graphs import KernelChoice
 
 PREFIX = "TRANSDUCE_"
 # Variables of the command-line client, which may run in the same environment.
@@ -115,9 +116,10 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where the model runs; auto: the GPU if there is one"
     )
-    kernels: Literal["auto", "native", "standard"] = Field(
+    kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's",
+        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's; "
+        "avx512, avx2: the native ones for these instructions",
     )
     num_threads: int = Field(
         0,
@@ -159,7 +161,17 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="consecutive failed forward passes after which the engine stops and /livez returns 503",
+        description="consecutive failed forward passes after which a worker ends, as if it had died",
+    )
+    max_worker_restarts: int = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="worker processes that are started again after they died, within "
+        "TRANSDUCE_WORKER_RESTART_WINDOW_S; after one more death the server ends with exit code 70",
+    )
+    worker_restart_window_s: float = Field(
+        300.0, gt=0, description="seconds over which TRANSDUCE_MAX_WORKER_RESTARTS counts"
     )
 
     max_items: int = Field(128, ge=1, description="texts in one request")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -51,6 +52,7 @@ class LoadedModel:
     """One loaded variant of a bundle, in one or more workers that share the load.
 
     name: the bundle folder's name. path: the folder; None if no bundle holds the model.
+    start_worker: starts a worker in place of one that has died, as `start_again` does; None if the worker is a thread.
     """
 
     name: str
@@ -61,6 +63,7 @@ class LoadedModel:
     target_tokenizer: Tokenizer
     workers: Sequence[Worker]
     path: Path | None = None
+    start_worker: Callable[[Worker], Worker] | None = None
 
     @property
     def limits(self) -> Limits:
@@ -134,7 +137,15 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
             process.close()
         raise
     return LoadedModel(
-        path.name, bundle.manifest, bundle.golden, spec.precision, source, target, workers, path
+        path.name,
+        bundle.manifest,
+        bundle.golden,
+        spec.precision,
+        source,
+        target,
+        workers,
+        path,
+        partial(start_again, spec, bundle.manifest) if processes else None,
     )
 
 
@@ -158,6 +169,25 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
     """Start spec.num_workers worker processes, which begin to load the model. fork_server: as in `load_model`."""
     return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
+
+
+def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
+    """Start a worker process in place of one that has died; takes seconds, on any thread.
+
+    manifest: of the bundle that the other workers have loaded. Raises BundleError or SettingsError if the bundle cannot
+    be loaded or has changed, and OSError or RuntimeError if the process does not start or ends.
+    """
+    assert isinstance(dead, WorkerProxy)
+    worker = dead.successor(start_fork_server(), msgspec.json.encode(spec))
+    try:
+        worker.load()
+        path = Path(spec.folder)
+        if load_bundle(path, choose=lambda _manifest: spec.precision).manifest != manifest:
+            raise BundleError(path.name, ["the bundle has changed since the model was loaded; reload it"])
+    except BaseException:
+        worker.close()
+        raise
+    return worker
 
 
 def find_device(settings: Settings) -> Device:
@@ -194,9 +224,26 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         for special, said in bundle.manifest.special_ids
         if (found := getattr(tokenizer, f"{special}_id")) != said
     ]
+    if not problems:
+        problems = _pair_problems(bundle.manifest, source, target)
     if problems:
         raise BundleError(bundle.path.name, problems)
     return source, target
+
+
+def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> list[str]:
+    """The subwords of language pairs that the vocabulary does not have."""
+    prefixes = {pair.source_prefix for pair in manifest.language_pairs}
+    starts = {pair.target_start for pair in manifest.language_pairs}
+    return [
+        f"a {field} of the manifest's language pairs is {piece!r}, which {name}.spm does not have"
+        for field, pieces, name, tokenizer in (
+            ("source_prefix", prefixes, "source", source),
+            ("target_start", starts, "target", target),
+        )
+        for piece in sorted(piece for piece in pieces if piece is not None)
+        if not tokenizer.has(piece)
+    ]
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
@@ -262,6 +309,7 @@ def _submit_golden(
     defaults, pair = model.manifest.decoding, model.manifest.language_pairs[line.pair]
     engine = translator.engine
     options = DecodingOptions(
+        start_id=translator.encoder.start_id(pair),
         beam_size=line.beam_size,
         length_penalty=defaults.length_penalty,
         alpha=defaults.alpha,

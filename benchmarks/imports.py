@@ -1,4 +1,4 @@
-"""Measure time and memory of `transduce import` for a model of OPUS-MT's size with random weights.
+"""Measure time and memory of `transduce import` for a model of OPUS-MT's size, or another, with random weights.
 
 Each import runs in a fresh process. Its memory is the peak resident memory, mapped files included, above that of the
 process after it has imported all modules. A model with random weights rarely generates the end token. So the golden
@@ -20,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.machine import ROOT, describe_run
@@ -33,11 +34,51 @@ from export.ctranslate2_writer import write_ctranslate2
 from export.huggingface_writer import write_huggingface
 from export.portable import PortableModel
 from model.config import preset
+from model.huggingface_files import SAFETENSORS, module_names
 from model.imported import FIRST, UNK
 from model.transformer import Transformer
 
 RESULT = ROOT / "benchmarks" / "results" / "imports.json"
+
+
+def write_nllb(portable: PortableModel, folder: Path) -> None:
+    """Write the model as NLLB, with other pieces and other positions, which do not matter here."""
+    folder.mkdir()
+    config, state = portable.model.config, portable.model.state_dict()
+    weights = {"model.shared.weight": state["embedding.weight"]}
+    for ours, theirs in module_names(config):
+        weights |= {f"{theirs}.{part}": state[f"{ours}.{part}"] for part in ("weight", "bias")}
+    save_file(weights, folder / SAFETENSORS)
+    sizes = {
+        **{f"{stack}_attention_heads": config.num_heads for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": config.d_ff for stack in ("encoder", "decoder")},
+        "encoder_layers": config.num_encoder_layers,
+        "decoder_layers": config.num_decoder_layers,
+    }
+    facts = {
+        "model_type": "m2m_100",
+        "activation_function": config.activation,
+        "max_position_embeddings": 1024,
+    }
+    ids = {"d_model": config.d_model, "vocab_size": config.vocab_size, "pad_token_id": 1, "eos_token_id": 2}
+    write_json(folder / "config.json", facts | sizes | ids | {"decoder_start_token_id": 2})
+    languages = ("deu_Latn", "eng_Latn")
+    first = config.vocab_size - len(languages)
+    pieces = ("<unk>", "<s>", "</s>", *portable.pieces[len(FIRST) :])[: first - 1]
+    (folder / "sentencepiece.bpe.model").write_bytes(sentencepiece_model(pieces))
+    vocabulary = ("<s>", "<pad>", "</s>", "<unk>", *pieces[3:])
+    added = [{"id": first + index, "content": code} for index, code in enumerate(languages)]
+    by_id = {piece: index for index, piece in enumerate(vocabulary)}
+    write_json(folder / "tokenizer.json", {"model": {"vocab": by_id}, "added_tokens": added})
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a file of JSON."""
+    path.write_text(json.dumps(content), "utf-8")
+
+
 WRITERS: dict[str, Callable[[PortableModel, Path], None]] = {
+    "nllb": write_nllb,
     "huggingface": write_huggingface,
     "ctranslate2": write_ctranslate2,
 }
@@ -46,6 +87,7 @@ MODULES = (
     "export.bundle_writer",
     "export.import_cli",
     "model.ctranslate2_files",
+    "model.m2m",
     "model.marian",
     "transduce.cli",
 )
@@ -89,38 +131,51 @@ def reset_peak() -> None:
 
 def vocabulary(size: int) -> bytes:
     """A SentencePiece model with ASCII characters and invented words."""
-    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     words = ("▁" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
     pieces = itertools.chain(FIRST, ("▁", *string.ascii_letters, *string.digits, *string.punctuation), words)
+    return sentencepiece_model(tuple(itertools.islice(pieces, size)))
+
+
+def sentencepiece_model(pieces: Sequence[str]) -> bytes:
+    """A SentencePiece model with these pieces."""
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     Piece = proto.SentencePiece
-    for index, piece in enumerate(itertools.islice(pieces, size)):
+    for index, piece in enumerate(pieces):
         special = Piece.UNKNOWN if piece == UNK else Piece.CONTROL
-        kind = special if index < 4 else Piece.USER_DEFINED if index < len(FIRST) else Piece.NORMAL
+        kind = special if piece in FIRST[:4] else Piece.USER_DEFINED if piece in FIRST else Piece.NORMAL
         proto.pieces.add(piece=piece, score=-float(index) - 0.5, type=kind)
     spec = proto.trainer_spec
-    spec.vocab_size, spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = size, 0, 1, 2, 3
+    spec.vocab_size = len(pieces)
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = (
+        pieces.index(piece) if piece in pieces else -1 for piece in FIRST[:4]
+    )
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = FIRST[:4]
     proto.normalizer_spec.name = "identity"
     return bytes(proto.SerializeToString())
 
 
-def write_models(folder: Path, *, preset_name: str, vocab_size: int) -> float:
-    """Write the model in every format, and return the size of its weights in 10^6 bytes."""
+def write_models(folder: Path, args: argparse.Namespace, formats: Sequence[str]) -> float:
+    """Write the model in each of the formats, and return the size of its weights in 10^6 bytes."""
     torch.manual_seed(1)
-    model = Transformer(preset(preset_name, vocab_size, activation="silu", output_bias=True)).eval()
+    changes = {"activation": "silu", "output_bias": True}
+    if args.num_layers:
+        changes |= {"num_encoder_layers": args.num_layers, "num_decoder_layers": args.num_layers}
+    # NLLB has final norms, and the writers of the other formats take both kinds.
+    changes["norm"] = "pre" if "nllb" in formats else "post"
+    model = Transformer(preset(args.preset, args.vocab_size, **changes)).eval()
     path = folder / "source.spm"
-    path.write_bytes(vocabulary(vocab_size))
+    path.write_bytes(vocabulary(args.vocab_size))
     pieces = tuple(
         piece.piece
         for piece in sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes()).pieces  # type: ignore[attr-defined]
     )
     portable = PortableModel(model, pieces, path, path)
-    for name, write in WRITERS.items():
-        write(portable, folder / name)
-    return (folder / "huggingface" / "model.safetensors").stat().st_size / 1e6
+    for name in formats:
+        WRITERS[name](portable, folder / name)
+    return max(path.stat().st_size for path in (folder / formats[0]).iterdir()) / 1e6
 
 
-def measure_here(model: Path, output: Path, precisions: str) -> dict[str, Any]:
+def measure_here(model: Path, output: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Import in this process: seconds, and the peak memory of each stage in 10^6 bytes."""
     for name in MODULES:
         import_module(name)
@@ -130,20 +185,20 @@ def measure_here(model: Path, output: Path, precisions: str) -> dict[str, Any]:
     started = time.monotonic()
     recorder = StageRecorder()
     with contextlib.redirect_stderr(recorder), contextlib.redirect_stdout(io.StringIO()):
-        code = main([*arguments, "--licence", "CC0-1.0", "--precisions", precisions])
+        limits = ("--precisions", args.precisions, "--max-length", str(args.max_length))
+        code = main([*arguments, "--licence", "CC0-1.0", *limits])
     recorder.end()
     assert code == 0, recorder.peaks
     return {"seconds": round(time.monotonic() - started, 1), "peak_mb": recorder.peaks}
 
 
-def measure(model: Path, precisions: str) -> dict[str, Any]:
+def measure(model: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Import in a fresh process."""
     command = [
         sys.executable,
         "-m",
         "benchmarks.imports",
-        "--precisions",
-        precisions,
+        *("--precisions", args.precisions, "--max-length", str(args.max_length)),
         "--measure",
         str(model),
     ]
@@ -160,23 +215,27 @@ def main() -> int:
     parser.add_argument("--preset", default="base", help="sizes of the model (default: base)")
     parser.add_argument("--vocab-size", type=int, default=60_000, help="subwords (default: 60000)")
     parser.add_argument("--precisions", default="int8,fp16", help="variants (default: int8,fp16)")
-    parser.add_argument("--formats", default=",".join(WRITERS), help="formats (default: all)")
+    parser.add_argument("--num-layers", type=int, help="layers of both stacks (default: the preset's)")
+    parser.add_argument("--max-length", type=int, default=256, help="as of `transduce import` (default: 256)")
+    formats = "huggingface,ctranslate2"
+    parser.add_argument("--formats", default=formats, help=f"of {', '.join(WRITERS)} (default: {formats})")
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="imports-") as folder:
         if args.measure is not None:
-            print(MARK + json.dumps(measure_here(args.measure, Path(folder) / "bundle", args.precisions)))
+            print(MARK + json.dumps(measure_here(args.measure, Path(folder) / "bundle", args)))
             return 0
         result = describe_run("benchmarks.imports")
-        size = write_models(Path(folder), preset_name=args.preset, vocab_size=args.vocab_size)
+        chosen = args.formats.split(",")
+        size = write_models(Path(folder), args, chosen)
         result["model_mb"] = round(size, 1)
-        for name in args.formats.split(","):
-            found = measure(Path(folder) / name, args.precisions)
+        for name in chosen:
+            found = measure(Path(folder) / name, args)
             peak = max(found["peak_mb"].values())
             result[name] = {**found, "largest_peak_mb": peak, "times_the_model": round(peak / size, 2)}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    print(json.dumps({name: result[name] for name in ("model_mb", *args.formats.split(","))}, indent=1))
+    print(json.dumps({name: result[name] for name in ("model_mb", *chosen)}, indent=1))
     return 0
 
 

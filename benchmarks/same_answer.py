@@ -21,13 +21,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
-from app.graphs import Precision
+from app.graphs import KernelChoice, Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
@@ -265,7 +266,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--kernels",
         default="auto",
-        choices=["auto", "native", "standard"],
+        choices=get_args(KernelChoice),
         help="operators, as in the server's setting (default: auto)",
     )
     add(

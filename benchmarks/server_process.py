@@ -177,7 +177,7 @@ class ServeOptions:
     """Options of a `transduce serve` process.
 
     python, bundle: as in `serve_command`. precision: as in the setting. cores: as in `Process`. has_cache: whether
-    the server has its sentence cache and coalesces equal sentences.
+    the server has its sentence cache and coalesces equal sentences. settings: further ones, as in `serve_command`.
     """
 
     python: str
@@ -185,13 +185,15 @@ class ServeOptions:
     precision: str = "auto"
     cores: frozenset[int] | None = None
     has_cache: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServerProcess(Process):
     """A `transduce serve` process. Reads its metrics and its memory."""
 
     def __init__(self, served: ServeOptions) -> None:
-        settings = {"precision": served.precision, **({} if served.has_cache else NO_CACHE)}
+        cache = {} if served.has_cache else NO_CACHE
+        settings = {"precision": served.precision, **cache, **served.settings}
         super().__init__(serve_command(served.python, served.bundle, settings), cores=served.cores)
 
     def metric(self, name: str) -> float:

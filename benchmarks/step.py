@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import onnxruntime
@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from app.bundle import Bundle, load_bundle
 from app.errors import BundleError
-from app.graphs import Precision
+from app.graphs import KernelChoice, Precision
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
@@ -36,6 +36,8 @@ from benchmarks.machine import cpu_name
 # Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
 FUSED, STANDARD = "-fused", "-standard"
+# Suffixes of variants that run on the native kernels of a target.
+TARGETS: dict[str, KernelChoice] = {"-avx512": "avx512", "-avx2": "avx2"}
 CALLS_A_TURN = 4
 
 
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--variants",
         default="int8,fp32",
         help="precisions to compare; the suffix -standard selects ONNX Runtime's own operators, and -standard-fused "
-        "also its fused attention (default: int8,fp32)",
+        "also its fused attention, -avx512 and -avx2 the native ones for these instructions (default: int8,fp32)",
     )
     add("--rows", default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
     add("--sentences", default="1x6,1x12,1x25,8x12,8x25,1x100", help="COUNTxLENGTH of encodings, in subwords")
@@ -99,7 +101,8 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
     """Load a variant's runner. ONNX Runtime reads the environment variable when it creates the sessions."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
-    kernels: Literal["auto", "standard"] = "standard" if STANDARD in variant else "auto"
+    others = (kernels for suffix, kernels in TARGETS.items() if variant.endswith(suffix))
+    kernels: KernelChoice = "standard" if STANDARD in variant else next(others, "auto")
     return load_runner(
         bundle,
         precision=precision_of(variant),

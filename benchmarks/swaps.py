@@ -122,9 +122,9 @@ async def swap(
 
 
 async def under_load(
-    server: ServerProcess, requests: Sequence[Request], *, rate: float, swaps: asyncio.Task[list[float]]
+    server: ServerProcess, requests: Sequence[Request], *, rate: float, until: asyncio.Task[list[float]]
 ) -> tuple[list[TimedAnswer], list[str]]:
-    """Send requests at Poisson times until all replacements have ended. Returns the answers and the failures."""
+    """Send requests at Poisson times until a task has ended. Returns the answers and the failures."""
     draw, answers, failures = random.Random(SEED), list[TimedAnswer](), list[str]()
 
     async def send(request: Request, due_at: float) -> None:
@@ -139,8 +139,8 @@ async def under_load(
         for request in itertools.cycle(requests):
             due_at += draw.expovariate(rate)
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(swaps), max(0.0, due_at - time.perf_counter()))
-            if swaps.done():
+                await asyncio.wait_for(asyncio.shield(until), max(0.0, due_at - time.perf_counter()))
+            if until.done():
                 break
             group.create_task(send(request, due_at))
     return answers, failures
@@ -188,7 +188,7 @@ def measure(old: Path, new: Path, *, seconds: float, num_swaps: int, share: floa
                 turns = list(itertools.islice(itertools.cycle((new, old)), num_swaps))
                 started_at = time.perf_counter()
                 swaps = asyncio.create_task(swap(server, folder, turns, every_s=seconds / num_swaps))
-                answers, failures = await under_load(server, requests, rate=rate, swaps=swaps)
+                answers, failures = await under_load(server, requests, rate=rate, until=swaps)
                 return answers, failures, await swaps, time.perf_counter() - started_at
 
             timed, failures, took, elapsed_s = asyncio.run(run())

@@ -22,7 +22,6 @@ from app.bundle import (
     DecodingDefaults,
     Dimensions,
     FileEntry,
-    LanguagePair,
     Manifest,
     Score,
     SpecialIds,
@@ -31,6 +30,7 @@ from app.bundle import (
 )
 from app.decoding.options import LengthPenalty
 from app.graphs import GraphPair, GraphSpec, Precision, Variant
+from app.language_pairs import LanguagePair
 from app.runtime.memory import release_memory
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.decoder import build_decoder
@@ -64,6 +64,8 @@ class BundleRequest:
     tag: the subword before each source; None for a model with one direction.
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
     more_targets: other languages that the model translates into from `source`, and the tag of each.
+    pairs: the language pairs themselves; then source, target and tags are not read.
+    languages: the same for a model that translates between any two languages: the subword of each.
     decoding: the default decoding options.
     ends_source: whether sources end with the end token, as in all models that this project trains.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
@@ -84,12 +86,16 @@ class BundleRequest:
     tag: str | None = None
     reverse_tag: str | None = None
     more_targets: tuple[tuple[str, str], ...] = ()
+    pairs: tuple[LanguagePair, ...] = ()
+    languages: dict[str, str] | None = None
     decoding: DecodingDefaults = DEFAULT_DECODING
     ends_source: bool = True
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
-        """The manifest's language pairs. Raises ValidationError for a language that is not a BCP 47 tag."""
+        """The pairs that the manifest lists. Raises ValidationError for a language that is not a BCP 47 tag."""
+        if self.pairs or self.languages:
+            return self.pairs
         directions = [(self.source, self.target, self.tag)]
         if self.reverse_tag is not None:
             directions.append((self.target, self.source, self.reverse_tag))
@@ -101,9 +107,16 @@ class BundleRequest:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The subwords that name target languages."""
-        named = (self.tag, self.reverse_tag, *(tag for _, tag in self.more_targets))
-        return tuple(tag for tag in named if tag is not None)
+        """The subwords that name languages."""
+        named = [self.tag, self.reverse_tag, *(tag for _, tag in self.more_targets)]
+        named += [tag for pair in self.pairs for tag in (pair.source_prefix, pair.target_start)]
+        named += (self.languages or {}).values()
+        return tuple(dict.fromkeys(tag for tag in named if tag is not None))
+
+    @property
+    def has_target_starts(self) -> bool:
+        """Whether targets begin with the subword of their language."""
+        return bool(self.languages) or any(pair.target_start is not None for pair in self.pairs)
 
 
 def write_bundle(
@@ -171,11 +184,12 @@ def make_manifest(
             name=request.name,
             version=request.version,
             language_pairs=request.language_pairs,
+            languages=request.languages,
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
             ends_source=request.ends_source,
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
-            max_target_length=config.max_length,
+            max_target_length=config.max_length - request.has_target_starts,
             variants=variants,
             alignment=_alignment(config, request),
             decoding=request.decoding,

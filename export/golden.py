@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
-from app.bundle import Bundle, Golden, LanguagePair, Manifest
+from app.bundle import Bundle, Golden, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.graphs import Precision
+from app.language_pairs import LanguagePair
 from app.runtime.interface import Runner
 from app.runtime.memory import release_memory
 from app.runtime.ort_runner import load_runner
@@ -56,6 +57,8 @@ GERMAN = (
 # The golden sentences by source language. A source language without its own sentences gets the English ones.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
+# Language pairs with golden sentences. If larger, the start of a server with a model of many languages takes longer.
+MAX_PAIRS = 4
 # Rows of the key/value caches, one for each hypothesis in the batch. A larger number takes more memory. With a smaller
 # number, batches are smaller and decoding takes more time.
 NUM_ROWS = 48
@@ -83,12 +86,13 @@ class GoldenSource:
     """A golden sentence of one language pair.
 
     pair: index of the language pair in the manifest. ids: the tag of the language pair if it has one, the subwords, and
-    the end token.
+    the end token. start_id: the pair's start token, if it has one.
     """
 
     text: str
     pair: int
     ids: tuple[int, ...]
+    start_id: int | None = None
 
 
 def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int, ...]:
@@ -99,13 +103,35 @@ def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int
     return tokenizer.encode_tagged(text, pair.source_prefix).ids
 
 
+def start_id_of(tokenizer: Tokenizer, pair: LanguagePair) -> int | None:
+    """The id of the language pair's target_start; None if it has none. Raises TokenizerError for an unknown one."""
+    return None if pair.target_start is None else tokenizer.id_of(pair.target_start)
+
+
+def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
+    """The indices of the language pairs that have golden sentences: all, or MAX_PAIRS out of more, evenly spaced.
+
+    Out of more, pairs whose source language has its own sentences are preferred.
+    """
+    indices = list(range(len(pairs)))
+    if len(indices) <= MAX_PAIRS:
+        return indices
+    own = [index for index in indices if pairs[index].source in SENTENCES]
+    chosen = own if len(own) >= MAX_PAIRS else indices
+    return [chosen[number * len(chosen) // MAX_PAIRS] for number in range(MAX_PAIRS)]
+
+
 def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
-    """The golden sentences of every language pair that have at most max_source_length ids."""
+    """The golden sentences of the language pairs in `golden_pairs` that have at most max_source_length ids.
+
+    tokenizer: that of the source. It has the ids of the target's.
+    """
     return [
-        GoldenSource(text, pair_index, ids)
-        for pair_index, pair in enumerate(manifest.language_pairs)
-        for text in SENTENCES.get(pair.source, ENGLISH)
-        if len(ids := source_ids(tokenizer, text, pair)) <= manifest.max_source_length
+        GoldenSource(text, index, ids, start_id_of(tokenizer, manifest.language_pairs[index]))
+        for index in golden_pairs(manifest.language_pairs)
+        for text in SENTENCES.get(manifest.language_pairs[index].source, ENGLISH)
+        if len(ids := source_ids(tokenizer, text, manifest.language_pairs[index]))
+        <= manifest.max_source_length
     ]
 
 
@@ -145,7 +171,8 @@ def _ids_of_variant(
     found = {}
     for beam_size in BEAM_SIZES:
         options = golden_options(bundle.manifest, beam_size)
-        for index, target in enumerate(translate_ids(runner, [source.ids for source in sources], options)):
+        ids, starts = [source.ids for source in sources], [source.start_id for source in sources]
+        for index, target in enumerate(translate_ids(runner, ids, options, starts=starts)):
             found[index, beam_size] = target
     del runner
     release_memory()
@@ -160,28 +187,34 @@ def num_golden_rows(manifest: Manifest) -> int:
 
 
 def translate_ids(
-    runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, *, progress: str = ""
+    runner: Runner,
+    sources: Sequence[Sequence[int]],
+    options: DecodingOptions,
+    *,
+    starts: Sequence[int | None] = (),
+    progress: str = "",
 ) -> list[tuple[int, ...]]:
     """The ids of the best hypothesis of each sentence. The server's engine decodes the sentences in batches.
 
-    sources: the ids of each sentence, with the end token last. progress: label of a progress bar on stderr; empty for
-    no bar. Raises InvalidRequest if a source or an option exceeds the model's limits, and EngineFailure if a forward
-    pass fails.
+    sources: the ids of each sentence, with the end token last. starts: the start_id of each; empty for none.
+    progress: label of a progress bar on stderr; empty for no bar. Raises InvalidRequest if a source or an option
+    exceeds the model's limits, and EngineFailure if a forward pass fails.
     """
-    results = asyncio.run(_translate(runner, sources, options, progress))
+    chosen = [replace(options, start_id=start) for start in starts or [None] * len(sources)]
+    results = asyncio.run(_translate(runner, sources, chosen, progress))
     return [result.hypotheses[0].ids for result in results]
 
 
 async def _translate(
-    runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, progress: str
+    runner: Runner, sources: Sequence[Sequence[int]], options: Sequence[DecodingOptions], progress: str
 ) -> list[SequenceResult]:
     engine = Engine([ThreadWorker(runner)], settings=EngineLimits())
     engine.start()
     try:
         deadline = time.monotonic() + DEADLINE_S
         futures = [
-            engine.submit(source, options, request_id="golden", caller="", deadline=deadline)
-            for source in sources
+            engine.submit(source, own_options, request_id="golden", caller="", deadline=deadline)
+            for source, own_options in zip(sources, options, strict=True)
         ]
         with tqdm(total=len(futures), desc=progress, unit=" sentences", disable=not progress) as bar:
             for future in futures:

@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from export.archive import SUFFIXES, is_archive, unpack
 from export.cli import add_precisions_argument
@@ -34,6 +34,16 @@ def target_argument(text: str) -> tuple[str, str | None]:
     return language, tag or None
 
 
+def language_list(text: str) -> tuple[str, ...]:
+    """Parse languages with commas between them. Raises ArgumentTypeError."""
+    found = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if len(set(found)) < max(2, len(found)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are not two or more different languages, such as en,de,fr"
+        )
+    return found
+
+
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce import`."""
     add = parser.add_argument
@@ -41,9 +51,11 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         type=Path,
         metavar="MODEL",
-        help="a folder, or an archive (.zip, .argosmodel, .tar.gz, .tar), of one of three kinds. "
+        help="a folder, or an archive (.zip, .argosmodel, .tar.gz, .tar), of one of four kinds. "
         "Hugging Face's Marian, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
         "model.safetensors or pytorch_model.bin. "
+        "Hugging Face's M2M-100 and NLLB: config.json, sentencepiece.bpe.model, vocab.json or tokenizer.json, and the "
+        "weights. "
         "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm. "
         "CTranslate2's: model.bin, config.json, shared_vocabulary.json, sentencepiece.model; also an Argos package",
     )
@@ -56,6 +68,12 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="LANGUAGE[=TAG]",
         help="target language, such as de; of a model with several, each with its tag: --target 'de=>>deu<<'",
+    )
+    add(
+        "--languages",
+        type=language_list,
+        metavar="LANGUAGE,...",
+        help="languages of M2M-100 or NLLB, between any two of which the bundle translates (default: all)",
     )
     add(
         "--reverse-tag",
@@ -95,26 +113,16 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     from app.bundle import Training
     from app.runtime.memory import release_memory
     from export.bundle_writer import BundleRequest, write_bundle
-    from export.model_card import Facts
+    from export.model_card import Facts, described_pairs
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
-    from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
-    from model.marian import read_marian
 
-    read, kind = (read_ctranslate2, "CTranslate2") if is_ctranslate2(source) else (read_marian, "Marian")
-    model = read(source, max_length=args.max_length)
-    language, targets = _languages(args, model)
-    _check_tags(targets, args.reverse_tag, model)
+    model, kind = _read(source, args.max_length)
     given = args.model.resolve().name
     name = args.name or _without_suffix(given).lower()
-    (target, tag), *more = targets
     request = BundleRequest(
         name=name,
         version=args.model_version,
-        source=language,
-        target=target,
-        tag=tag,
-        reverse_tag=args.reverse_tag,
-        more_targets=tuple((other, its_tag) for other, its_tag in more if its_tag is not None),
+        **_directions(args, model),
         precisions=args.precisions,
         decoding=_decoding(model),
         ends_source=model.ends_source,
@@ -128,7 +136,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     )
     if model.num_left_out:
         print(
-            f"{model.num_left_out} pieces of source.spm and target.spm are not in the vocabulary",
+            f"{model.num_left_out} pieces of the SentencePiece models are not in the vocabulary",
             file=sys.stderr,
         )
     config = json.dumps({"model": model.config.to_json()}, indent=1).encode()
@@ -144,7 +152,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     bundle = write_bundle(
         checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
     )
-    pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in bundle.manifest.language_pairs)
+    pairs = described_pairs(bundle.manifest)
     size = sum(entry.size for entry in bundle.manifest.files.values())
     print(f"{args.output}: {name}, {pairs}, {size / 1e6:.1f} MB")
     return 0
@@ -152,6 +160,67 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
 
 def _without_suffix(name: str) -> str:
     return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
+
+
+def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
+    """The model in a folder, and the name of its kind, by what the files hold. Raises UnusableModel."""
+    from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
+    from model.m2m import is_m2m, read_m2m
+    from model.marian import read_marian
+
+    if is_ctranslate2(source):
+        return read_ctranslate2(source, max_length=max_length), "CTranslate2"
+    if is_m2m(source):
+        return read_m2m(source, max_length=max_length), "M2M-100"
+    return read_marian(source, max_length=max_length), "Marian"
+
+
+def _directions(args: argparse.Namespace, model: ImportedModel) -> dict[str, Any]:
+    """The fields of a BundleRequest that say what the model translates. Raises ValueError."""
+    if model.language_tokens:
+        return _pairs_of_many(args, model.language_tokens)
+    if args.languages is not None:
+        raise ValueError("--languages is for M2M-100 and NLLB; name --source and --target")
+    source, targets = _languages(args, model)
+    _check_tags(targets, args.reverse_tag, model)
+    (target, tag), *more = targets
+    return {
+        "source": source,
+        "target": target,
+        "tag": tag,
+        "reverse_tag": args.reverse_tag,
+        "more_targets": tuple((other, its_tag) for other, its_tag in more if its_tag is not None),
+    }
+
+
+def _pairs_of_many(args: argparse.Namespace, tokens: Mapping[str, str]) -> dict[str, Any]:
+    """As `_directions`, of a model that translates between any two languages. tokens: the subword of each."""
+    from app.language_pairs import LanguagePair
+
+    targets = [language for language, _ in args.target]
+    if args.reverse_tag is not None or any(tag is not None for _, tag in args.target):
+        raise ValueError("the model's languages have no tags: name the languages alone")
+    if (args.source is None) != (not targets) or (targets and args.languages is not None):
+        raise ValueError(
+            "name --source and --target together, or --languages, or none of them for all languages"
+        )
+    named = [args.source, *targets] if targets else list(args.languages or tokens)
+    unknown = [language for language in named if language not in tokens]
+    if unknown:
+        raise ValueError(f"the model has no {', '.join(unknown)}; it has {', '.join(tokens)}")
+    if not targets:
+        chosen = {language: tokens[language] for language in named}
+        return {"source": named[0], "target": named[1], "languages": chosen}
+    pairs = tuple(
+        LanguagePair(
+            source=args.source, target=each, source_prefix=tokens[args.source], target_start=tokens[each]
+        )
+        for each in targets
+        if each != args.source
+    )
+    if len(pairs) < len(targets):
+        raise ValueError(f"--target {args.source} is the source")
+    return {"source": args.source, "target": targets[0], "pairs": pairs}
 
 
 def _languages(args: argparse.Namespace, model: ImportedModel) -> tuple[str, list[tuple[str, str | None]]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from app.bundle import Manifest, ManifestPart, Training
+from app.bundle import Manifest, Training
+from app.language_pairs import ManifestPart
 
 
 class CardError(ValueError):
@@ -45,9 +46,16 @@ def read_facts(path: Path) -> Facts:
         raise CardError(f"{path} is not TOML: {error}") from error
 
 
+def described_pairs(manifest: Manifest) -> str:
+    """The language pairs of a model in words."""
+    if manifest.languages is not None:
+        return f"between any two of {', '.join(manifest.languages)}"
+    return ", ".join(f"{pair.source} to {pair.target}" for pair in manifest.language_pairs)
+
+
 def render_card(facts: Facts, manifest: Manifest, *, num_parameters: int) -> str:
     """The card in Markdown."""
-    pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in manifest.language_pairs)
+    pairs = described_pairs(manifest)
     sections = [
         f"# {manifest.name} {manifest.version}",
         facts.summary,

@@ -47,6 +47,10 @@ def read_bundle(folder: Path) -> PortableModel:
     Raises BundleError, CheckpointError, and FormatError for a vocabulary without our special pieces.
     """
     manifest = load_bundle(folder).manifest
+    if manifest.has_target_starts:
+        raise FormatError(
+            f"{folder} has targets that begin with their language, which the formats here do not"
+        )
     pair = manifest.language_pairs[0]
     return PortableModel(
         model=load_model(folder / WEIGHTS),

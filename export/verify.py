@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,22 +12,31 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from app.bundle import Bundle, Golden, LanguagePair, Score, load_bundle
+from app.bundle import Bundle, Golden, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.graphs import Precision
+from app.language_pairs import LanguagePair
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
-from export.golden import NUM_ROWS, golden_options, golden_sources, source_ids, translate_ids
+from export.golden import (
+    NUM_ROWS,
+    golden_options,
+    golden_sources,
+    source_ids,
+    start_id_of,
+    translate_ids,
+)
 from export.parity import ParityPair, largest_difference, mean_target_difference, random_pairs
 from export.report import Check, Report
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
+from model.config import BOS_ID
 from model.corpus import Pair as TextPair
 from model.corpus import read_data
 from model.evaluate import score
-from model.search import Penalty, beam_search, greedy_search
+from model.search import Penalty, Started, beam_search, greedy_search
 from model.transformer import Transformer
 
 # The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. The whole
@@ -119,9 +128,7 @@ class _Verification:
         self._options = options
         self._source_tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=bundle.manifest.ends_source)
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
-        self._golden_sources = [
-            source.ids for source in golden_sources(self._source_tokenizer, bundle.manifest)
-        ]
+        self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
         self._runners = {
             (name, kernels): self._load(bundle, name, kernels)
             for name, variant in bundle.manifest.variants.items()
@@ -169,9 +176,10 @@ class _Verification:
                 random_numbers,
                 num_pairs=PAIRS_A_BATCH,
                 vocab_size=config.vocab_size,
-                max_length=min(MAX_RANDOM_LENGTH, config.max_length),
+                max_length=min(MAX_RANDOM_LENGTH, self._bundle.manifest.max_target_length),
                 max_first_step=8,
             )
+            pairs = [replace(pair, start_id=self._golden_sources[0].start_id) for pair in pairs]
             value = float(np.maximum(value, largest_difference(self._model, runner, pairs)))
         limit = TOLERANCES[precision]
         detail = (
@@ -183,17 +191,20 @@ class _Verification:
         """Compare the reference search in PyTorch with the engine over the fp32 graphs, on the golden sentences."""
         decoding = self._bundle.manifest.decoding
         different = 0
-        for source in self._golden_sources:
+        for golden in self._golden_sources:
+            source, start_id = golden.ids, golden.start_id
+            start = (BOS_ID,) if start_id is None else (BOS_ID, start_id)
+            model = Started(self._model, start)
             limit = min(self._bundle.manifest.max_target_length - 1, len(source) + EXTRA_TARGET_LENGTH)
             formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
             alpha = decoding.alpha
             if beam_size == 1:
                 expected = greedy_search(
-                    self._model, source, max_target_length=limit, alpha=alpha, formula=formula
+                    model, source, max_target_length=limit, alpha=alpha, formula=formula
                 ).ids
             else:
                 expected = beam_search(
-                    *(self._model, source),
+                    *(model, source),
                     beam_size=beam_size,
                     max_target_length=limit,
                     alpha=alpha,
@@ -205,7 +216,7 @@ class _Verification:
                 alpha=alpha,
                 max_target_length=limit,
             )
-            different += translate_ids(runner, [source], search) != [expected]
+            different += translate_ids(runner, [source], search, starts=[start_id]) != [expected]
         detail = f"{different} of {len(self._golden_sources)} golden sentences differ from PyTorch's"
         return Check(_name(f"fp32 ids, beam {beam_size}", kernels), different == 0, detail, different, 0)
 
@@ -218,8 +229,9 @@ class _Verification:
         different = 0
         for beam_size in sorted({line.beam_size for line in lines}):
             chosen = [line for line in lines if line.beam_size == beam_size]
-            sources = [self._ids_of(line) for line in chosen]
-            found = translate_ids(runner, sources, golden_options(self._bundle.manifest, beam_size))
+            sources, starts = map(self._ids_of, chosen), map(self._start_id_of, chosen)
+            options = golden_options(self._bundle.manifest, beam_size)
+            found = translate_ids(runner, [*sources], options, starts=[*starts])
             different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
         detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
         limit = 0 if kernels == "standard" else int(MAX_NATIVE_DIFFERENT * len(lines))
@@ -231,6 +243,10 @@ class _Verification:
         pair = self._bundle.manifest.language_pairs[line.pair]
         return source_ids(self._source_tokenizer, line.source, pair)
 
+    def _start_id_of(self, line: Golden) -> int | None:
+        """The start token of a golden sentence's pair, if it has one."""
+        return start_id_of(self._target_tokenizer, self._bundle.manifest.language_pairs[line.pair])
+
     def _golden_scores(self, kernels: Kernels, runner: LoadedRunner) -> Check:
         """Compare the scores of int8's golden translations with PyTorch's scores of them."""
         lines = [line for line in self._bundle.golden if "int8" in line.ids]
@@ -239,6 +255,7 @@ class _Verification:
                 np.array(self._ids_of(line), np.int32),
                 np.array(line.ids["int8"], np.int32),
                 first_step=0,
+                start_id=self._start_id_of(line),
             )
             for line in lines
         ]
@@ -249,12 +266,13 @@ class _Verification:
 
     def _alone_and_batched(self, kernels: Kernels, runner: LoadedRunner) -> Check:
         """Check that a sentence's int8 ids do not depend on the others in its batch."""
-        sources = self._golden_sources
+        sources = [source.ids for source in self._golden_sources]
+        starts = [source.start_id for source in self._golden_sources]
         options = golden_options(self._bundle.manifest, beam_size=4)
-        together = translate_ids(runner, sources, options)
+        together = translate_ids(runner, sources, options, starts=starts)
         different = sum(
-            translate_ids(runner, [source], options) != [ids]
-            for source, ids in zip(sources, together, strict=True)
+            translate_ids(runner, [source], options, starts=[start]) != [ids]
+            for source, start, ids in zip(sources, starts, together, strict=True)
         )
         detail = f"{different} of {len(sources)} sentences differ alone and in a batch"
         return Check(_name("int8 alone and in a batch", kernels), different == 0, detail, different, 0)
@@ -313,7 +331,10 @@ class _Verification:
         limit = self._bundle.manifest.max_source_length
         fitting = [[*e.ids[: limit - 1], e.ids[-1]] for e in encoded]
         options = golden_options(self._bundle.manifest, beam_size)
-        found = translate_ids(runner, fitting, options, progress=f"{test_set.name} {precision}")
+        starts = [start_id_of(self._target_tokenizer, pair)] * len(fitting)
+        found = translate_ids(
+            runner, fitting, options, starts=starts, progress=f"{test_set.name} {precision}"
+        )
         texts = [
             self._target_tokenizer.decode(ids, source.verbatim_spans).text
             for ids, source in zip(found, encoded, strict=True)

@@ -15,8 +15,8 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class ImportedModel:
     a target language, such as >>deu<<. num_left_out: how many pieces of the SentencePiece models have no row in the
     model. beam_size, length_penalty: the model's own defaults. Scores are divided by length^length_penalty.
     ends_source: whether sources end with the end token. languages: source and target, if the files name them.
+    language_tokens: the subword of each language of a model that translates between any two. It begins sources and
+    targets.
     """
 
     config: ModelConfig
@@ -64,6 +66,7 @@ class ImportedModel:
     length_penalty: float
     ends_source: bool = True
     languages: tuple[str, str] | None = None
+    language_tokens: dict[str, str] = field(default_factory=dict)
 
 
 def read_sentencepiece(path: Path) -> Any:
@@ -93,8 +96,11 @@ def piece_order(vocabulary: Mapping[str, int]) -> list[str]:
     return sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
 
 
-def reordered(proto: Any, order: list[str]) -> bytes:
-    """A SentencePiece model with the pieces FIRST and `order`, which encodes texts as `proto` does."""
+def reordered(proto: Any, order: list[str], *, tags: Collection[str] = ()) -> bytes:
+    """A SentencePiece model with the pieces FIRST and `order`, which encodes texts as `proto` does.
+
+    tags: further pieces that name languages.
+    """
     known = {piece.piece: piece for piece in proto.pieces}
     new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     new.trainer_spec.CopyFrom(proto.trainer_spec)
@@ -107,7 +113,7 @@ def reordered(proto: Any, order: list[str]) -> bytes:
         new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
     for piece in order:
         old = known.get(piece)
-        if is_tag(piece):
+        if is_tag(piece) or piece in tags:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
             new.pieces.add(piece=piece, score=old.score, type=old.type)

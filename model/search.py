@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,13 @@ from model.transformer import Transformer
 Penalty = Literal["wu", "power"]
 
 
+class Started(NamedTuple):
+    """A model, and the tokens that its translations begin after. The length penalty counts all but the first token."""
+
+    model: Transformer
+    start: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Found:
     """A hypothesis: subwords without start and end tokens, summed log-probability, penalised score."""
@@ -29,6 +36,10 @@ class Found:
     log_probability: float
     score: float
     is_complete: bool
+
+
+def _started(model: Transformer | Started) -> Started:
+    return model if isinstance(model, Started) else Started(model, (BOS_ID,))
 
 
 def length_penalty(length: int, alpha: float, formula: Penalty) -> float:
@@ -54,17 +65,17 @@ def next_log_probabilities(
 
 
 def search_log_probabilities(
-    model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
+    model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]], *, num_start: int = 1
 ) -> Tensor:
-    """As `next_log_probabilities`, but the end token cannot directly follow the start token."""
+    """As `next_log_probabilities`, but the end token cannot directly follow the start tokens, num_start of them."""
     found = next_log_probabilities(model, source, prefixes)
-    if len(prefixes[0]) == 1:
+    if len(prefixes[0]) == num_start:
         found[:, EOS_ID] = -torch.inf
     return found
 
 
 def beam_search(
-    model: Transformer,
+    model: Transformer | Started,
     source: Sequence[int],
     *,
     beam_size: int = 4,
@@ -79,11 +90,14 @@ def beam_search(
     other continuations are live next. The search stops when beam_size hypotheses are complete, or at max_target_length
     (at least 1) subwords. Hypotheses whose next token is not the end token are then scored as they are.
     """
+    model, start = _started(model)
+    num_more = len(start) - 1
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Found] = []
     for length in range(max_target_length + 1):
         is_last = length == max_target_length
-        log_probs = search_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
+        prefixes = [(*start, *ids) for ids, _ in live]
+        log_probs = search_log_probabilities(model, source, prefixes, num_start=len(start))
         totals = log_probs + torch.tensor([total for _, total in live])[:, None].to(log_probs.device)
         best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
         survivors: list[tuple[tuple[int, ...], float]] = []
@@ -96,15 +110,14 @@ def beam_search(
             if token == EOS_ID:
                 if rank < beam_size:
                     ended.add(parent)
-                    complete.append(
-                        Found(ids, total, total / length_penalty(length + 1, alpha, formula), True)
-                    )
+                    penalty = length_penalty(length + 1 + num_more, alpha, formula)
+                    complete.append(Found(ids, total, total / penalty, True))
             elif len(survivors) < beam_size:
                 survivors.append(((*ids, token), total))
         if len(complete) >= beam_size or not survivors:
             break
         if is_last:
-            penalty = length_penalty(length, alpha, formula)
+            penalty = length_penalty(length + num_more, alpha, formula)
             unfinished = [hypothesis for index, hypothesis in enumerate(live) if index not in ended]
             complete.extend(Found(ids, total, total / penalty, False) for ids, total in unfinished)
             break
@@ -113,7 +126,7 @@ def beam_search(
 
 
 def greedy_search(
-    model: Transformer,
+    model: Transformer | Started,
     source: Sequence[int],
     *,
     max_target_length: int = 256,
@@ -121,15 +134,19 @@ def greedy_search(
     formula: Penalty = "wu",
 ) -> Found:
     """The most probable subword at each step, until the end token or max_target_length subwords."""
+    model, start = _started(model)
+    num_more = len(start) - 1
     ids: list[int] = []
     total = 0.0
     while True:
-        best = search_log_probabilities(model, source, [(BOS_ID, *ids)])[0].max(0)
+        best = search_log_probabilities(model, source, [(*start, *ids)], num_start=len(start))[0].max(0)
         token, value = int(best.indices), float(best.values)
         if token == EOS_ID:
             total += value
-            return Found(tuple(ids), total, total / length_penalty(len(ids) + 1, alpha, formula), True)
+            penalty = length_penalty(len(ids) + 1 + num_more, alpha, formula)
+            return Found(tuple(ids), total, total / penalty, True)
         if len(ids) == max_target_length:
-            return Found(tuple(ids), total, total / length_penalty(len(ids), alpha, formula), False)
+            penalty = length_penalty(len(ids) + num_more, alpha, formula)
+            return Found(tuple(ids), total, total / penalty, False)
         ids.append(token)
         total += value

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.bundle import Manifest
 
+# Pairs of a model in a cell of the table. If larger, the lines of a model of many languages do not fit a screen.
+MAX_PAIRS = 12
 HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 
 
@@ -45,7 +47,7 @@ class Listed:
         return (
             self.bundle,
             f"{self.model} {self.version}",
-            ", ".join(self.languages),
+            ", ".join(self.languages) if len(self.languages) <= MAX_PAIRS else f"{len(self.languages)} pairs",
             ", ".join(self.variants),
             self.licence,
             f"{self.num_bytes / 1e6:.1f}",

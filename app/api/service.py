@@ -96,7 +96,10 @@ class Service:
         """Why this server should get no traffic; None while it is ready."""
         if self.phase is not Phase.READY:
             return str(self.phase)
-        return self.why_not_live()
+        problem = self.why_not_live()
+        if problem is None and self._models is not None and not self._models.health().has_worker:
+            return "all workers of a model are being started again"
+        return problem
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work that a drain cancels, such as reading a body.

@@ -24,10 +24,12 @@ def score(
 ) -> float:
     """The score of a complete hypothesis: log-probability / length penalty + coverage penalty * coverage.
 
-    log_probability: sum over its num_tokens tokens, including the end token if there is one.
+    log_probability: sum over its num_tokens tokens, including the end token if there is one. The length penalty counts
+        one more for a start_id.
     coverage: sum over the source of log(min(attention, 1)), the cp of equation (14) without its weight; at most 0.
     """
-    worth = log_probability / length_penalty(max(num_tokens, 1), options.alpha, options.length_penalty)
+    length = max(num_tokens, 1) + (options.start_id is not None)
+    worth = log_probability / length_penalty(length, options.alpha, options.length_penalty)
     return worth + options.coverage_penalty * coverage if options.coverage_penalty else worth
 
 
@@ -37,7 +39,7 @@ def best_reachable(log_probability: float, options: DecodingOptions) -> float:
     Further tokens have log-probabilities of at most 0, and the coverage term is at most 0. Both length penalties grow
     with the length. The divisor of a negative sum is therefore largest at max_target_length, including the end token.
     """
-    longest = options.max_target_length + 1
+    longest = options.max_target_length + 1 + (options.start_id is not None)
     return log_probability / length_penalty(longest, options.alpha, options.length_penalty)
 
 

@@ -38,9 +38,11 @@ def new_search(
 ) -> Search:
     """A new search with the strategy that the options need. Only this function chooses a strategy.
 
-    options: with length ratios already converted to lengths (`bounded_by_source`). source_ids: the end token last.
-    Attention and the loop guard use them.
+    options: with length ratios already converted to lengths (`bounded_by_source`). bos_id: the model's start token, if
+        the options have none. source_ids: the end token last. Attention and the loop guard use them.
     """
+    if options.start_id is not None:
+        bos_id = options.start_id
     strategy = GreedySearch if options.beam_size == 1 else BeamSearch
     plain = strategy(options, bos_id=bos_id, eos_id=eos_id, source_ids=source_ids)
     return GuidedSearch(plain) if is_guided(options) else plain

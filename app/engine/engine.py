@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,33 +20,44 @@ from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
 from app.engine.limits import EngineLimits, check_limits, checked_options
-from app.engine.messages import Cancel, Join, Prioritize, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Prioritize, Report, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
-from app.engine.worker import Worker, WorkerListener
-from app.errors import DeadlineExceeded, NotReady
+from app.engine.supervisor import WorkerRestarts
+from app.engine.token_deltas import OnTokens, SentTokens
+from app.engine.worker import Worker
+from app.engine.worker_pool import WorkerPool
+from app.errors import DeadlineExceeded, EngineFailure, NotReady
+from app.observability.logging import log_event
 from app.runtime.interface import Limits
 
+logger = logging.getLogger(__name__)
 # Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed.
 LAST_STEP_TIMEOUT_S = 1.0
-# Rows up to which one worker with all threads is faster than two that share them. Smaller: few sentences are split
-# between workers, and each reads all weights. Larger: the other workers stay idle too long.
-FEW_ROWS = 32
-# Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
-OnTokens = Callable[[int, tuple[int, ...]], None]
+# Workers that may die while they decode a sentence. With fewer, a death costs an answer. With more, a sentence that is
+# the cause of the deaths ends more workers.
+MAX_DEATHS = 2
 
 
 @dataclass
 class _Pending:
-    """The event loop's state of a sequence that is not answered yet."""
+    """The event loop's state of a sequence that is not answered yet.
+
+    deadline: seconds of time.monotonic. tokens: those that were passed on, if they are streamed.
+    worker: None while there is none. placed_at: when the worker got it, in seconds of time.monotonic.
+    joins: for another worker, if this one dies. num_deaths: workers that died while they decoded it.
+    """
 
     future: asyncio.Future[SequenceResult]
-    worker: Worker
     caller: str
-    deadline: float  # seconds of time.monotonic
+    deadline: float
     timer: asyncio.TimerHandle
-    on_tokens: OnTokens | None
+    tokens: SentTokens | None
+    worker: Worker | None = None
+    placed_at: float = 0.0
+    joins: list[Join] = field(default_factory=list)
+    num_deaths: int = 0
 
 
 class Engine:
@@ -55,7 +65,9 @@ class Engine:
 
     workers: at least one, all with the same model.
     on_steps: called on the event loop with the statistics of some steps.
-    on_death: called once, on the event loop, when an error has ended a worker. The engine then takes no more work.
+    on_death: called once, on the event loop, when a worker has died and is not replaced. The engine then takes no more
+        work.
+    restarts: how dead workers are replaced; None if they cannot be. They are replaced from `end_warm_up` on.
     first_worker: number of its first worker in the statistics; several engines number their workers one after another.
     """
 
@@ -66,27 +78,22 @@ class Engine:
         settings: EngineLimits,
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
+        restarts: WorkerRestarts | None = None,
         first_worker: int = 0,
     ) -> None:
         """Raises SettingsError when the settings contradict one another or the model's limits."""
-        self._workers = list(workers)
-        self._first_worker = first_worker
-        self._limits = self._workers[0].limits
+        self._limits = workers[0].limits
         check_limits(settings, self._limits)
         self._settings = settings
         self._on_steps = on_steps
         self._on_death = on_death
-        self._admission = Admission(settings, num_workers=len(self._workers))
-        self._num_rows = dict.fromkeys(self._workers, 0)  # reserved by each worker's sequences, now or later
-        self._rows_of_callers: Counter[tuple[Worker, str]] = Counter()  # the same by caller
+        self._admission = Admission(settings, num_workers=len(workers))
+        self._pool = WorkerPool(workers, self, settings, restarts=restarts, first_worker=first_worker)
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._num_running = 0  # workers that have not exited
-        self._exited = asyncio.Event()
         self._emptied = asyncio.Event()
         self._is_accepting = False
-        self._has_died = False
 
     @property
     def limits(self) -> Limits:
@@ -97,9 +104,7 @@ class Engine:
         """Start the workers. Called once, inside the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._is_accepting = True
-        self._num_running = len(self._workers)
-        for number, worker in enumerate(self._workers, start=self._first_worker):
-            worker.start(self._settings, WorkerListener(partial(self._on_report, number), self._on_exit))
+        self._pool.start()
 
     async def close(self, drain_timeout_s: float) -> None:
         """Take no more work, wait up to drain_timeout_s for accepted sentences, and fail the rest with NotReady.
@@ -108,18 +113,12 @@ class Engine:
         Returns within drain_timeout_s and LAST_STEP_TIMEOUT_S, even when a step never returns.
         """
         self._is_accepting = False
-        if self._pending and self.health().is_alive:
+        if self._pending and self._pool.is_running:
             self._emptied.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), drain_timeout_s)
         self._fail_all("the server is shutting down")
-        if self._num_running:
-            for worker in self._workers:
-                worker.put(Stop())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
-        for worker in self._workers:
-            worker.close()
+        await self._pool.close(LAST_STEP_TIMEOUT_S)
 
     def reserve(
         self,
@@ -144,8 +143,9 @@ class Engine:
         return Reservation(self._admission, cost, caller=caller, deadline=deadline)
 
     def end_warm_up(self) -> None:
-        """Use the steps so far as the engine's speed until its rows have been full."""
+        """Use the steps so far as the engine's speed until its rows have been full. Begin to replace dead workers."""
         self._admission.speed.end_guessing()
+        self._pool.start_replacing()
 
     def submit(
         self,
@@ -179,15 +179,11 @@ class Engine:
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        worker = self._next_worker()
-        self._num_rows[worker] += sequence.num_reserved_rows
-        self._pending[sequence] = _Pending(future, worker, caller, deadline, timer, on_tokens)
+        tokens = None if on_tokens is None else SentTokens(on_tokens)
+        pending = self._pending[sequence] = _Pending(future, caller, deadline, timer, tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        own_rows = self._rows_of_callers[worker, caller]
-        self._rows_of_callers[worker, caller] += sequence.num_reserved_rows
-        has_room = own_rows < limits.num_rows - limits.num_kept_rows
-        worker.put(Submit(sequence, streams=_streams(options, on_tokens), wakes=has_room))
+        self._place(sequence, pending)
         return future
 
     def join(
@@ -214,9 +210,11 @@ class Engine:
             pending.timer.cancel()
             pending.timer = self._loop.call_later(deadline - time.monotonic(), self._expire, sequence)
         if on_tokens is not None:
-            pending.on_tokens = on_tokens
-        streams = _streams(sequence.options, on_tokens)
-        pending.worker.put(Join(sequence, caller, request_id, deadline, streams=streams))
+            pending.tokens = SentTokens(on_tokens)
+        message = Join(sequence, caller, request_id, deadline, streams=_streams(sequence.options, on_tokens))
+        pending.joins.append(message)
+        if pending.worker is not None:
+            pending.worker.put(message)
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Mark submitted sentences of one request as retries, and move the request to the front.
@@ -228,34 +226,108 @@ class Engine:
         for future in futures:
             if (sequence := self._sequences.get(future)) is not None:
                 sequence.is_retry = True
-                first_by_worker.setdefault(self._pending[sequence].worker, sequence)
+                worker = self._pending[sequence].worker
+                if worker is not None:
+                    first_by_worker.setdefault(worker, sequence)
         for worker, sequence in first_by_worker.items():
             worker.put(Prioritize(sequence))
 
     def health(self) -> Health:
         """Return the state of the workers without waiting for a step that hangs."""
-        began_at = [worker.step_started_at for worker in self._workers]
-        now = time.monotonic()
-        step_age_s = max(0.0 if at is None else max(0.0, now - at) for at in began_at)
+        step_age_s = self._pool.step_age_s()
         return Health(
-            is_alive=all(worker.is_alive for worker in self._workers),
+            is_alive=self._pool.is_running,
             is_stalled=step_age_s > self._settings.stall_limit_s,
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,
             num_pending_tokens=self._admission.num_tokens,
             drain_time_s=self._admission.drain_time_s(),
-            num_workers=len(self._workers),
+            has_worker=self._pool.has_worker,
+            num_workers=self._pool.placement.num_workers,
         )
 
-    # ---- futures and workers
+    # ---- the pool's events; see `PoolOwner`
 
-    def _next_worker(self) -> Worker:
-        """Return the first worker with few rows, since a batch reads the weights once, else the one with the fewest."""
-        rows = self._num_rows
-        for worker in self._workers:
-            if rows[worker] < FEW_ROWS:
-                return worker
-        return min(self._workers, key=rows.__getitem__)
+    def on_report(self, number: int, report: Report) -> None:
+        """Set results and errors, and pass on tokens and statistics."""
+        for deltas in report.deltas:
+            pending = self._pending.get(deltas.sequence)
+            if pending is not None and pending.tokens is not None and not pending.future.done():
+                pending.tokens.add(deltas.position, deltas.ids)
+        for sequence in report.ended:
+            pending = self._pending.get(sequence)
+            if pending is None or pending.future.done():
+                continue
+            if isinstance(sequence.outcome, SequenceResult):
+                pending.future.set_result(sequence.outcome)
+            elif sequence.outcome is not None:
+                pending.future.set_exception(sequence.outcome)
+        self._admission.speed.measure(report)
+        for step in report.steps:
+            step.worker = number
+        self._on_steps(report.steps)
+
+    def on_added(self) -> None:
+        """Place the sentences that wait for a worker."""
+        self._count_workers()
+        for sequence, pending in self._pending.items():
+            if pending.worker is None and not pending.future.done():
+                self._place(sequence, pending)
+
+    def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
+        """Decode a dead worker's sentences again. Fail those that may be the cause of too many deaths."""
+        self._count_workers()
+        num_again = num_failed = 0
+        for sequence, pending in self._pending.items():
+            if pending.worker is not worker:
+                continue
+            pending.worker = None
+            if pending.future.done():
+                continue
+            # A worker that was idle, or whose last step had begun before, did not die of this sentence.
+            pending.num_deaths += step_started_at is not None and pending.placed_at <= step_started_at
+            if pending.num_deaths >= MAX_DEATHS:
+                num_failed += 1
+                log_event(
+                    logger, logging.ERROR, "sentence_failed", fields={"request_id": sequence.request_id}
+                )
+                pending.future.set_exception(
+                    EngineFailure(f"{MAX_DEATHS} workers died while they decoded it")
+                )
+            else:
+                num_again += 1
+                if pending.tokens is not None:
+                    pending.tokens.decode_again()
+                self._place(sequence, pending)
+        return num_again, num_failed
+
+    def on_end(self, *, has_died: bool) -> None:
+        """Take no more work, and fail all that is pending."""
+        self._is_accepting = False
+        self._fail_all("the engine has died" if has_died else "the server is shutting down")
+        if has_died:
+            self._on_death()
+
+    def _place(self, sequence: Sequence, pending: _Pending) -> None:
+        """Put a sentence into a worker. It waits while there is none."""
+        worker = self._pool.placement.choose()
+        if worker is None:
+            return
+        pending.worker, pending.placed_at = worker, time.monotonic()
+        own_rows = self._pool.placement.add(worker, pending.caller, sequence.num_reserved_rows)
+        has_room = own_rows < self._limits.num_rows - self._limits.num_kept_rows
+        streams = pending.tokens is not None and sequence.options.beam_size == 1
+        worker.put(Submit(sequence, streams=streams, wakes=has_room))
+        for join in pending.joins:
+            worker.put(join)
+        if sequence.is_retry:
+            worker.put(Prioritize(sequence))
+
+    def _count_workers(self) -> None:
+        """Keep the measured speed of each worker when their number changes."""
+        self._admission.speed.num_workers = max(1, self._pool.placement.num_workers)
+
+    # ---- futures
 
     def _check_accepting(self) -> None:
         if not self._is_accepting:
@@ -274,50 +346,17 @@ class Engine:
         pending = self._pending.pop(sequence)
         pending.timer.cancel()
         del self._sequences[future]
-        self._num_rows[pending.worker] -= sequence.num_reserved_rows
-        owner = pending.worker, pending.caller
-        self._rows_of_callers[owner] -= sequence.num_reserved_rows
-        if not self._rows_of_callers[owner]:
-            del self._rows_of_callers[owner]
-        if sequence.outcome is None:
-            pending.worker.put(Cancel(sequence))
+        if pending.worker is not None:
+            self._pool.placement.remove(pending.worker, pending.caller, sequence.num_reserved_rows)
+            if sequence.outcome is None:
+                pending.worker.put(Cancel(sequence))
         if not self._pending:
             self._emptied.set()
-
-    def _on_report(self, number: int, report: Report) -> None:
-        """Set results and errors, and pass on tokens and statistics."""
-        for deltas in report.deltas:
-            pending = self._pending.get(deltas.sequence)
-            if pending is not None and pending.on_tokens is not None and not pending.future.done():
-                pending.on_tokens(deltas.position, deltas.ids)
-        for sequence in report.ended:
-            pending = self._pending.get(sequence)
-            if pending is None or pending.future.done():
-                continue
-            if isinstance(sequence.outcome, SequenceResult):
-                pending.future.set_result(sequence.outcome)
-            elif sequence.outcome is not None:
-                pending.future.set_exception(sequence.outcome)
-        self._admission.speed.measure(report)
-        for step in report.steps:
-            step.worker = number
-        self._on_steps(report.steps)
 
     def _fail_all(self, reason: str) -> None:
         for pending in self._pending.values():
             if not pending.future.done():
                 pending.future.set_exception(NotReady(reason))
-
-    def _on_exit(self, has_died: bool) -> None:
-        self._is_accepting = False
-        self._num_running -= 1
-        if not self._num_running:
-            self._exited.set()
-        if has_died or not self._num_running:
-            self._fail_all("the engine has died" if has_died else "the server is shutting down")
-        if has_died and not self._has_died:
-            self._has_died = True
-            self._on_death()
 
 
 def _streams(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import Bounds, bounded_by_source, check_options, check_range
-from app.errors import SettingsError
+from app.errors import InvalidRequest, SettingsError
 from app.runtime.interface import Limits
 
 
@@ -74,5 +74,15 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
     check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
     check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
     check_range("source", max(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
+    _check_start(options, limits)
     check_options(options, option_bounds(limits))
     return bounded_by_source(options, len(source_ids) - 1)
+
+
+def _check_start(options: DecodingOptions, limits: Limits) -> None:
+    """Raise InvalidRequest unless the sentence has a start token exactly if the model has none of its own."""
+    if options.start_id is not None:
+        check_range("start_id", options.start_id, (0, limits.vocab_size - 1), unit=" as an id")
+    if (options.start_id is None) != (limits.prefill_id is None):
+        needs = "has its own start token" if limits.prefill_id is None else "needs a start_id"
+        raise InvalidRequest(f"start_id is {options.start_id}, and the model {needs}", field="start_id")

@@ -70,7 +70,7 @@ class Speed:
     def __init__(self, clock: Callable[[], float], *, num_workers: int = 1) -> None:
         """clock: seconds. num_workers: workers that share the work. A step measures one of them while all work."""
         self._clock = clock
-        self._num_workers = num_workers
+        self.num_workers = num_workers
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sequences that ended
         self._row_tokens = 0.0  # source subwords of these, times their rows
@@ -105,7 +105,7 @@ class Speed:
     def row_steps_per_s(self) -> float | None:
         """Row-steps that all workers together take in a second; None while unknown."""
         steps = self._known
-        return None if steps is None else self._num_workers * steps.num_row_steps / steps.time_s
+        return None if steps is None else self.num_workers * steps.num_row_steps / steps.time_s
 
     def row_steps(self, cost: Cost) -> float:
         """Return the expected row-steps of some work."""

@@ -54,11 +54,12 @@ class StepStats:
 class Health:
     """Whether the engine can take work.
 
-    is_alive: every worker of the engine runs.
+    is_alive: the engine runs. It also does while a worker that has died is replaced.
     is_stalled: whether a worker's current step has taken longer than the limit. An idle engine is never stalled.
     step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
+    has_worker: a worker of the engine runs. Otherwise sentences wait for one that is being started.
     num_workers: workers of the engine.
     """
 
@@ -68,6 +69,7 @@ class Health:
     num_pending_sentences: int
     num_pending_tokens: int
     drain_time_s: float | None = None
+    has_worker: bool = True
     num_workers: int = 0
 
     @classmethod
@@ -81,6 +83,7 @@ class Health:
             num_pending_sentences=sum(part.num_pending_sentences for part in parts),
             num_pending_tokens=sum(part.num_pending_tokens for part in parts),
             drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
+            has_worker=all(part.has_worker for part in parts),
             num_workers=sum(part.num_workers for part in parts),
         )
 

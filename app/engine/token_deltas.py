@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.sequence import Sequence, Status
+
+# Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
+OnTokens = Callable[[int, tuple[int, ...]], None]
 
 
 class TokenDelta(NamedTuple):
@@ -54,3 +58,34 @@ class TokenStreams:
                     found.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)
         return found
+
+
+class SentTokens:
+    """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
+
+    Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that the caller
+    has, and the stream goes on behind them. If it finds others, they replace all tokens sent.
+    """
+
+    def __init__(self, on_tokens: OnTokens) -> None:
+        self._on_tokens = on_tokens
+        self._sent: list[int] = []
+        self._again: list[int] | None = None  # the second decoding's tokens, until they go beyond those sent
+
+    def decode_again(self) -> None:
+        """Expect the tokens from the first on again."""
+        self._again = []
+
+    def add(self, position: int, ids: tuple[int, ...]) -> None:
+        """Pass on what is new in a `TokenDelta`."""
+        if self._again is not None:
+            again = self._again
+            again[position:] = ids
+            if again == self._sent[: len(again)]:
+                return
+            num_same = len(self._sent)
+            position = num_same if again[:num_same] == self._sent else 0
+            ids = tuple(again[position:])
+            self._again = None
+        self._sent[position:] = ids
+        self._on_tokens(position, ids)

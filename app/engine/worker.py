@@ -1,6 +1,7 @@
 """What an engine needs of a worker; `app.workers` holds the two kinds, a thread and a process.
 
-An engine has one worker or several, all with the same model. A sequence stays in the worker that it was submitted to.
+An engine has one worker or several, all with the same model. A sequence stays in the worker that it was submitted to,
+unless that worker dies.
 The setting TRANSDUCE_NUM_LANES is the number of workers.
 """
 
@@ -16,14 +17,28 @@ from app.runtime.interface import Limits
 
 
 @dataclass(frozen=True)
+class WorkerExit:
+    """How a worker has ended.
+
+    has_died: it was not told to end.
+    process_exit: the exit code or the signal of its process; empty for a thread, which has logged its error.
+    step_started_at: when its last step began, if it died in one; seconds of time.monotonic.
+    """
+
+    has_died: bool
+    process_exit: str = ""
+    step_started_at: float | None = None
+
+
+@dataclass(frozen=True)
 class WorkerListener:
     """Callbacks of a worker, both called on the event loop.
 
-    on_report: called with each report. on_exit: called once, when the worker has ended: whether an error ended it.
+    on_report: called with each report. on_exit: called once, when the worker has ended.
     """
 
     on_report: Callable[[Report], None]
-    on_exit: Callable[[bool], None]
+    on_exit: Callable[[WorkerExit], None]
 
 
 class Worker(Protocol):

@@ -254,6 +254,9 @@ class Metrics:
             ("outcome",),
             registry=registry,
         )
+        self.worker_restarts = Counter(
+            "transduce_worker_restarts", "Starts of worker processes in place of dead ones", registry=registry
+        )
         self.last_step = Gauge(
             "transduce_last_step_timestamp_seconds", "Unix time of the last step", registry=registry
         )

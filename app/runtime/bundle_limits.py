@@ -17,4 +17,5 @@ def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limi
         bos_id=manifest.special_ids.bos,
         eos_id=manifest.special_ids.eos,
         has_alignment=manifest.alignment is not None,
+        prefill_id=manifest.special_ids.bos if manifest.has_target_starts else None,
     )

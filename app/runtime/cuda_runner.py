@@ -28,6 +28,7 @@ from app.runtime.cuda_pool import CudaPool
 from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
+from app.runtime.prefill import prefill_step
 from app.runtime.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
@@ -180,6 +181,9 @@ class CudaRunner:
             targets = [rows[index] for index in indices]
             self._cross_pool.write(binding.get_outputs()[0], targets)
             self._last_source_positions[targets] = length - 1
+        if rows and self._limits.prefill_id is not None:
+            # All rows, because the rows of padding would be written at position 0.
+            self._run(prefill_step(rows, self._limits.num_rows, self._limits))
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step of the same buckets overwrites the arrays."""
@@ -193,7 +197,7 @@ class CudaRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
@@ -202,7 +206,7 @@ class CudaRunner:
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
 
     def _run(self, step: StepInput, *extra: str) -> dict[str, Any]:
         """Run a step. Returns its results by name, without padding. Raises EngineFailure.
@@ -219,7 +223,7 @@ class CudaRunner:
             self._steps[shape] = self._make_step(shape)
         bound = self._steps[shape]
         self._inputs[0, :num_rows] = step.ids
-        self._inputs[1, :num_rows] = step.positions
+        self._inputs[1, :num_rows] = step.positions + self._limits.num_prefilled
         self._inputs[2, :num_rows] = self._last_source_positions[:num_rows]
         self._inputs[:, num_rows : shape.num_rows] = 0
         self._cuda.copy_in(self._input_address, self._input_memory, len(self._input_memory))

@@ -10,7 +10,9 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
     """Whether each row is in its first step, (num_rows,)."""
-    is_first: NDArray[np.bool_] = (step.positions == 0) & (step.ids == limits.bos_id)
+    is_first: NDArray[np.bool_] = step.positions == 0
+    if limits.prefill_id is None:  # otherwise each sentence has its own start token
+        is_first &= step.ids == limits.bos_id
     return is_first
 
 

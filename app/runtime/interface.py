@@ -37,6 +37,9 @@ class Limits:
     max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
     skips_free_rows: whether rows without a hypothesis cost nothing, so that rows may have holes.
+    prefill_id: a token that `encode` decodes in each row, for a model whose targets begin with it and a start token of
+        their own (`DecodingOptions.start_id`). Positions count from the start token, so they begin at 0 all the same.
+        None: targets begin with bos_id.
     """
 
     num_rows: int
@@ -50,14 +53,21 @@ class Limits:
     advances_beams: bool = False
     skips_free_rows: bool = False
     num_kept_rows: int = 0
+    prefill_id: int | None = None
+
+    @property
+    def num_prefilled(self) -> int:
+        """Columns that each row's self-attention cache has before position 0: 1 with a prefill_id, else 0."""
+        return int(self.prefill_id is not None)
 
 
 @dataclass(frozen=True)
 class StepInput:
     """One call of the decoder: one step of rows 0..num_rows-1, or several.
 
-    ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
-    positions: (num_rows,) the position of that subword, equal to the columns in the row's cache before the step.
+    ids: (num_rows,) the last subword of each row; the start token in a row's first step.
+    positions: (num_rows,) the position of that subword, equal to the columns in the row's cache before the step without
+        the prefilled one.
     num_candidates: k of the top-k, the same for all rows.
     num_steps: the most steps, from 1 to the runner's max_steps. Each row continues with its best candidate, and every
         row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
@@ -84,7 +94,7 @@ class StepOutput:
     """The best candidates for each row's next subword.
 
     log_probabilities: (num_rows, num_candidates) natural logarithms, descending; equal ones by ascending id.
-        In a row's first step (position 0, bos_id) the end token is no candidate, so that no translation is empty.
+        In a row's first step (position 0, start token) the end token is no candidate, so that no translation is empty.
         If the vocabulary has too few other subwords, the end token is last, with negative infinity.
         If several steps were allowed, the shape is (num_steps, num_rows). It then holds the best candidate of each step
         taken, and 0 after a row's end token. With beams it holds the last step's candidates.
@@ -113,7 +123,7 @@ class Runner(Protocol):
         """What this runner can hold and do."""
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """Encode sentences and write each one's cross-attention keys and values to its row.
+        """Encode sentences and write each one's cross-attention keys and values to its row. Decode prefill_id, if any.
 
         sources: 1..max_source_length ids of each sentence, the end token last. The result for a sentence does not
         depend on the other sentences. Raises EngineFailure.
@@ -130,7 +140,7 @@ class Runner(Protocol):
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Copy whole rows, cross-attention included, as if all at once. A target may be another copy's source.
 
-        lengths: (n,) columns in each source row's self-attention cache.
+        lengths: (n,) columns in each source row's self-attention cache, without the prefilled one, as in `reorder`.
         """
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:

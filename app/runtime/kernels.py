@@ -6,36 +6,43 @@ import logging
 from typing import Literal
 
 from app.errors import SettingsError
-from app.graphs import Variant
-from app.runtime.native import is_supported, library_path
+from app.graphs import KernelChoice, Variant
+from app.runtime import native
+from app.runtime.native import built_targets, is_supported, usable_targets
+from app.runtime.native.cpu import TARGETS, supported_targets
 
 logger = logging.getLogger(__name__)
 
 Kernels = Literal["native", "standard"]
 # The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
+# What a processor without a target lacks, in words.
+INSTRUCTIONS = {"avx512": "AVX-512 VNNI", "avx2": "AVX2 and FMA"}
 
 
 def is_native_usable() -> bool:
     """Whether the native kernels are built and this processor can run them."""
-    return library_path() is not None and is_supported()
+    return bool(usable_targets())
 
 
-def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
+def choose_kernels(variant: Variant, wanted: KernelChoice) -> Kernels:
     """The kernels to use. `auto` chooses native kernels if possible, and otherwise logs the reason.
 
-    Raises SettingsError if native kernels are required and cannot be used.
+    Selects the target of native kernels for this process. Raises SettingsError if native kernels are required and
+    cannot be used.
     """
     if wanted == "standard":
         return "standard"
-    problem = _problem_with_native(variant)
-    if problem and wanted == "native":
-        raise SettingsError([f"native kernels are required, and {problem}"])
+    target = wanted if wanted in TARGETS else None
+    problem = _problem_with_native(variant, target)
+    if problem and wanted != "auto":
+        raise SettingsError([f"{wanted} kernels are required, and {problem}"])
     if problem:
         # If the processor is the problem, the user cannot mend it, so the message is no warning.
         level = logging.WARNING if is_supported() else logging.INFO
         logger.log(level, "the faster native kernels are not used: %s", problem)
         return "standard"
+    native.select_target(target)
     return "native"
 
 
@@ -44,14 +51,14 @@ def usable_kernels(variant: Variant) -> tuple[Kernels, ...]:
     return ("standard",) if _problem_with_native(variant) else ("standard", "native")
 
 
-def _problem_with_native(variant: Variant) -> str:
-    """Why the native kernels cannot be used on this machine; empty if they can."""
+def _problem_with_native(variant: Variant, target: str | None = None) -> str:
+    """Why the native kernels, or those of a target, cannot be used on this machine; empty if they can."""
     if variant.native is None:
         return "the bundle's variant has no native graphs"
     if STEPS_INPUT not in {spec.name for spec in variant.native.decoder.inputs}:
         return "the bundle's native graphs are from an older transduce: export the bundle again"
-    if library_path() is None:
+    if not is_supported() or (target and target not in supported_targets()):
+        return f"this processor has no {INSTRUCTIONS[target or 'avx2']}"
+    if target not in built_targets() if target else not usable_targets():
         return "they are not built: install transduce again on a machine with a C++ compiler"
-    if not is_supported():
-        return "this processor has no AVX-512 VNNI"
     return ""

@@ -21,6 +21,7 @@ from app.errors import EngineFailure
 from app.runtime import native
 from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
+from app.runtime.prefill import prefill_step
 from app.runtime.session import Session
 
 # Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
@@ -127,6 +128,8 @@ class NativeRunner:
         self._slots[rows] = slots
         self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
+        if rows and self._limits.prefill_id is not None:
+            self.decode(prefill_step(rows, self._end, self._limits))
 
     def _free_slots(self, rows: Sequence[int]) -> Int64s:
         """A free slot for each of `rows`. Frees the rows' own slots first, so there are always enough."""
@@ -145,7 +148,7 @@ class NativeRunner:
         if num_rows < self._num_last_rows:
             self._ids[num_rows : self._num_last_rows] = FREE_ROW_ID
         self._end = self._num_last_rows = num_rows
-        self._positions[:num_rows] = step.positions
+        np.add(step.positions, self._limits.num_prefilled, out=self._positions[:num_rows])
         # The arrays have one of two shapes, for 1 step or for max_steps, because binding a new shape takes time.
         is_single = step.num_steps == 1 or bool(step.beams)
         self._num_steps[0] = num_steps = 1 if is_single else self._limits.max_steps
@@ -167,10 +170,12 @@ class NativeRunner:
 
     def _run(self, step: StepInput) -> tuple[int, list[int]]:
         """Run the bound decoder. Returns `num_steps` and `outcomes` of `StepOutput`."""
-        if step.num_steps == 1 and not step.beams:
+        first_position = self._limits.num_prefilled
+        if step.num_steps == 1 and not step.beams and not first_position:
             self._decoder.run(self._binding)
             return 1, []
-        self._decode_args.set_args([beam.address for beam in step.beams], step.num_steps, step.stop)
+        addresses = [beam.address for beam in step.beams]
+        self._decode_args.set_args(addresses, step.num_steps, step.stop, first_position=first_position)
         try:
             self._decoder.run(self._binding)
         except EngineFailure:
@@ -184,15 +189,21 @@ class NativeRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        if lengths.any():
-            self.reorder(sources, targets, lengths, np.zeros_like(lengths))
+        num_prefilled = self._limits.num_prefilled
+        if num_prefilled or lengths.any():
+            self._copy_columns(sources, targets, np.zeros_like(lengths), lengths + num_prefilled)
         self._slots[targets] = self._slots[sources]
         self._end = max(self._end, int(targets.max(initial=-1)) + 1)
         self._source_lengths[targets] = self._source_lengths[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        moves = np.array((sources, targets, shared, lengths), np.int64)
+        num_prefilled = self._limits.num_prefilled
+        self._copy_columns(sources, targets, shared + num_prefilled, lengths + num_prefilled)
+
+    def _copy_columns(self, sources: Int32s, targets: Int32s, first: Int32s, end: Int32s) -> None:
+        """Copy the columns first..end-1 of each source row's self-attention cache to its target row."""
+        moves = np.array((sources, targets, first, end), np.int64)
         moves[2:] *= self._self_cache.strides[2]
         native.copy_rows(self._self_cache, moves)
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from app.errors import SettingsError
-from app.graphs import GraphPair, Precision, Variant
+from app.graphs import GraphPair, KernelChoice, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
 from app.runtime.first_subword import num_to_rank, without_first_end
@@ -25,6 +25,7 @@ from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
+from app.runtime.prefill import prefill_step
 from app.runtime.session import Session, SessionOptions, choose_device
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def load_runner(
     device: Literal["auto", "cpu", "cuda"],
     num_rows: int,
     num_threads: int,
-    kernels: Literal["auto", "native", "standard"] = "auto",
+    kernels: KernelChoice = "auto",
 ) -> LoadedRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
@@ -80,7 +81,7 @@ def load_variant(
     config: RunnerConfig,
     *,
     device: Device,
-    kernels: Literal["auto", "native", "standard"],
+    kernels: KernelChoice,
     num_threads: int,
 ) -> LoadedRunner:
     """As `load_runner`, from the folder of a checked bundle on a chosen device."""
@@ -108,9 +109,10 @@ def load_variant(
     except (MemoryError, OverflowError, OSError) as error:
         problem = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
         raise SettingsError([problem]) from error
+    name = f"native {native.used_target()}" if found == "native" else found
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
-        *(config.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
+        *(config.precision, device, name, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner
 
@@ -186,6 +188,8 @@ class OrtRunner:
             targets = [rows[index] for index in indices]
             self._cross_pool.write(binding.get_outputs()[0], targets)
             self._last_source_positions[targets] = length - 1
+        if rows and self._limits.prefill_id is not None:
+            self._run(prefill_step(rows, max(rows) + 1, self._limits))
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step of the same shape overwrites the arrays.
@@ -201,13 +205,13 @@ class OrtRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
 
     def share_cores(self, num_sharing: int) -> None:
         """No effect: the number of ONNX Runtime's threads is fixed when it loads."""
@@ -217,7 +221,7 @@ class OrtRunner:
         num_rows = len(step.ids)
         binding = self._binding(StepShape(num_rows, num_to_rank(step, self._limits), extra))
         binding.ids.update_inplace(step.ids)
-        binding.positions.update_inplace(step.positions)
+        binding.positions.update_inplace(step.positions + np.int32(self._limits.num_prefilled))
         binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])
         self._decoder.run(binding.native)
         return binding

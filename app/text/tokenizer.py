@@ -97,6 +97,10 @@ class Tokenizer:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
         return found
 
+    def has(self, piece: str) -> bool:
+        """Whether the vocabulary has this piece."""
+        return int(self._processor.piece_to_id(piece)) != self.unk_id
+
     def has_piece(self, word: str) -> bool:
         """Whether a word that follows a space is one subword."""
         return int(self._processor.piece_to_id(SPACE + word)) != self.unk_id

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.decoding.options import DecodingOptions
-from app.engine.engine import Engine, OnTokens
+from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
+from app.engine.token_deltas import OnTokens
 from app.errors import DeadlineExceeded, ServiceError
 from app.stores.sentence_cache import CacheStats, SentenceCache
 from app.translator.admission_ticket import AdmissionTicket

@@ -9,10 +9,10 @@ from itertools import chain
 
 import numpy as np
 
-from app.bundle import LanguagePair
 from app.decoding.options import Hypothesis
 from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
+from app.language_pairs import LanguagePair
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
 from app.text.segmentation import Offsets

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.decoding.options import DecodingOptions
-from app.engine.engine import OnTokens
 from app.engine.sequence import SequenceResult
+from app.engine.token_deltas import OnTokens
 from app.errors import DeadlineExceeded
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
+from app.language_pairs import LanguagePair
 from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
 from app.text.language_names import language_name
 
@@ -31,6 +31,9 @@ class Languages:
         """detector: None if no language is detected."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
+        self._sources: dict[str, list[str]] = {}  # by target
+        for source, target in self._pairs:
+            self._sources.setdefault(target, []).append(source)
         self._detector = detector
 
     def of_pairs(self, pairs: Sequence[LanguagePair]) -> Languages:
@@ -76,7 +79,7 @@ class Languages:
         field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
         is not translated into the target.
         """
-        sources = [source for source, other in self._pairs if other == target]
+        sources = self._sources.get(target, [])
         detected = self.detect(prose)
         self._check_not_foreign(prose, detected, sources, target, field)
         ranked = restrict_to(detected, self._served)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from app.bundle import LanguagePair
 from app.decoding.options import EXTRA_TARGET_LENGTH
 from app.decoding.validation import check_options
 from app.errors import SourceTooLong
+from app.language_pairs import LanguagePair
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Span, fitting_spans
 from app.text.segments import Fallback, repair
@@ -291,7 +291,7 @@ class PivotedPair:
         source, self.pivot, target = languages
         into = first.languages.pair(source, self.pivot)
         self._out_of = last.languages.pair(self.pivot, target)
-        self.pair = LanguagePair(source=source, target=target, source_prefix=into.source_prefix)
+        self.pair = into.model_copy(update={"source": source, "target": target})
         self._languages = first.languages.of_pairs([self.pair])
 
     @property

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.bundle import LanguagePair
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS, check_range
 from app.errors import InvalidRequest, NotReady, PayloadTooLarge, SourceTooLong
+from app.language_pairs import LanguagePair
 from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
 from app.text.blocks import MarkupError
 from app.text.glossary import Glossary
@@ -129,6 +129,9 @@ class Planner:
         options = self.options(
             prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
+        pair = job.language.pair
+        if pair is not None and pair.target_start is not None:
+            options = _with_start(options, self._encoder.start_id(pair))
         needs_alignment = self.has_alignment and bool(job.segment.tags)
         if prepared.suppressed or ids or needs_alignment:
             options = replace(
@@ -325,3 +328,9 @@ def parse_source(request: TranslationRequest, index: int, glossary: Glossary | N
 def _with_limit(options: DecodingOptions, longest: int) -> DecodingOptions:
     """Return the options with a shorter limit. Cached, because options and lengths recur."""
     return replace(options, max_target_length=longest)
+
+
+@functools.lru_cache(maxsize=512)
+def _with_start(options: DecodingOptions, start_id: int | None) -> DecodingOptions:
+    """Return the options with the start token of a language pair."""
+    return replace(options, start_id=start_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.bundle import LanguagePair
 from app.errors import InvalidRequest
+from app.language_pairs import LanguagePair
 from app.text.segmentation import Offsets, Span
 from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
@@ -57,6 +57,10 @@ class SubwordEncoder:
         except TokenizerError:
             return None
         return encoded if len(encoded.ids) <= self.max_source_length else None
+
+    def start_id(self, pair: LanguagePair) -> int | None:
+        """Return the id of the pair's target_start; None if it has none. Raises TokenizerError for an unknown one."""
+        return None if pair.target_start is None else self._target_tokenizer.id_of(pair.target_start)
 
     def encode_forced(self, text: str, verbatim_spans: Sequence[str], field: str) -> tuple[int, ...]:
         """Return the subwords of a target without end token. Raises InvalidRequest if the model cannot produce it."""

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from app.bundle import LanguagePair, Manifest
+from app.bundle import Manifest
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import check_options
 from app.engine.engine import Engine
@@ -23,6 +23,7 @@ from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
 from app.engine.stats import Health
 from app.errors import DeadlineExceeded
+from app.language_pairs import LanguagePair
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Encoded, Tokenizer
@@ -182,6 +183,7 @@ class Translator(ModelTranslator):
         pair = self.languages.pair(request.source, request.target)
         defaults = replace(request.options or self.default_options, beam_size=1)
         check_options(defaults, self.bounds)
+        defaults = replace(defaults, start_id=self.encoder.start_id(pair))
         with self.reserve(request) as ticket:
             started = time.monotonic()
             pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, pair))

@@ -13,11 +13,18 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import app
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from app.workers.shared_status import SharedWorkerStatus
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
@@ -26,7 +33,9 @@ END_TIMEOUT_S = 2.0
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
 ADOPT_ORPHANS = 36
-LENGTH_BYTES = 4
+# Before the spec: its number of bytes, the number of workers that share the status, and the number of the first worker
+# to fork.
+HEADER = struct.Struct("<III")
 
 
 class ForkServer:
@@ -52,24 +61,28 @@ class ForkServer:
         """The process's id."""
         return self._process.pid
 
-    def fork_workers(self, spec: bytes, descriptors: Sequence[int]) -> None:
+    def fork_workers(self, spec: bytes, status: SharedWorkerStatus, connections: Mapping[int, int]) -> None:
         """Make the process load the model and fork the workers. Does nothing if it has ended; `wait` tells how.
 
-        spec: the model to load. descriptors: those of the shared memory, then of each worker's connection.
+        spec: the model to load. status: shared by these workers and those that run. connections: the descriptor of each
+        worker's connection, by consecutive numbers.
         """
         import ctypes  # imported late: the server imports this module first of all
 
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
         with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [len(spec).to_bytes(LENGTH_BYTES, "little")], list(descriptors))
+            header = HEADER.pack(len(spec), status.num_workers, min(connections))
+            socket.send_fds(self._control, [header], [status.descriptor, *connections.values()])
             self._control.sendall(spec)
 
     def wait(self) -> int:
         """Wait for the process to end, and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
         try:
-            return self._process.wait(END_TIMEOUT_S)
+            code = self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
+        self._control.close()
+        return code
 
     def close(self) -> None:
         """Kill the process if it has not ended."""
@@ -90,6 +103,32 @@ class ChildProcess:
         """Send SIGKILL, unless `wait` has returned the exit code."""
         if self._exit_code is None:  # otherwise the id may belong to another process
             os.kill(self.process_id, signal.SIGKILL)
+
+    def when_ended(self, loop: AbstractEventLoop, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function on the event loop once the process has ended, or after END_TIMEOUT_S.
+
+        Returns a function that cancels this.
+        """
+        if self._exit_code is not None:
+            return loop.call_soon(call).cancel
+        handle = os.pidfd_open(self.process_id)
+        is_waiting = True
+
+        def cancel() -> None:
+            nonlocal is_waiting
+            if is_waiting:  # afterwards the descriptor's number may be another's
+                is_waiting = False
+                timer.cancel()
+                loop.remove_reader(handle)
+                os.close(handle)
+
+        def on_end() -> None:
+            cancel()
+            call()
+
+        timer = loop.call_later(END_TIMEOUT_S, on_end)
+        loop.add_reader(handle, on_end)
+        return cancel
 
     def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
         """Wait for the end, and return the exit code, or the negative number of a signal. Raises TimeoutError."""

@@ -11,7 +11,7 @@ from functools import partial
 from app.errors import BundleError, SettingsError
 from app.runtime.interface import Runner
 from app.workers import framing, messages
-from app.workers.fork_server import LENGTH_BYTES
+from app.workers.fork_server import HEADER
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
@@ -29,10 +29,12 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
     worker by its number. It must start no thread, since a forked process has only the thread that forked. Both
     functions may raise BundleError and SettingsError, which are sent to the server.
     """
-    header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, MAX_DESCRIPTORS, socket.MSG_WAITALL)
-    length = int.from_bytes(header, "little")
+    header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, MAX_DESCRIPTORS, socket.MSG_WAITALL)
+    if len(header) < HEADER.size:
+        return None
+    length, num_workers, first = HEADER.unpack(header)
     spec = control.recv(length, socket.MSG_WAITALL) if length else b""
-    if len(header) < LENGTH_BYTES or len(spec) < length:
+    if len(spec) < length:
         return None
     memory, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
     try:
@@ -42,13 +44,13 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
             with contextlib.suppress(OSError):
                 connection.sendall(framing.encode_frame(messages.LoadFailed.of(error)))
         return None
-    for number, connection in enumerate(connections):
+    for number, connection in enumerate(connections, start=first):
         if os.fork() == 0:
             control.close()
             for other in connections:
                 if other is not connection:
                     other.close()
-            worker = WorkerMain(connection, SharedWorkerStatus(memory, len(connections)), number)
+            worker = WorkerMain(connection, SharedWorkerStatus(memory, num_workers), number)
             os.close(memory)
             with connection:
                 return worker.run(partial(runner_of, number))

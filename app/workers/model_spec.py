@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from app.graphs import Precision, Variant
+from app.graphs import KernelChoice, Precision, Variant
 from app.runtime.device import Device
 from app.runtime.interface import Limits, Runner
 from app.runtime.kernels import usable_kernels
@@ -24,7 +23,7 @@ class ModelSpec:
     variant: Variant
     limits: Limits
     device: Device
-    kernels: Literal["auto", "native", "standard"]
+    kernels: KernelChoice
     num_threads: int
     num_workers: int
     log_level: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import weakref
 
 from app.runtime.stop_condition import WakeFlag
 
@@ -16,7 +17,7 @@ class SharedWorkerStatus:
 
     A begin is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own begin. Every
     process reads all of them.
-    descriptor: the memory's file descriptor, which the worker processes inherit; -1 after it is closed.
+    descriptor: the memory's file descriptor, which is passed to the worker processes; -1 after it is closed.
     wake_flags: one for each worker. The other workers and the server set it.
     """
 
@@ -31,10 +32,11 @@ class SharedWorkerStatus:
 
     @classmethod
     def create(cls, num_workers: int) -> SharedWorkerStatus:
-        """Return new shared memory in which all workers are idle. Linux only."""
+        """Return new shared memory in which all workers are idle, and which owns its descriptor. Linux only."""
         descriptor = os.memfd_create("transduce-workers")
         os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
         status = cls(descriptor, num_workers)
+        weakref.finalize(status, os.close, descriptor)
         for number in range(num_workers):
             status.set(number, None)
         return status
@@ -57,8 +59,3 @@ class SharedWorkerStatus:
         for other, wake_flag in enumerate(self.wake_flags):
             if other != number:
                 wake_flag.set()
-
-    def close_descriptor(self) -> None:
-        """Close the descriptor. Existing mappings of the memory stay valid."""
-        os.close(self.descriptor)
-        self.descriptor = -1

@@ -1,4 +1,7 @@
-"""A worker in a thread of this process, with a runner that is already loaded."""
+"""A worker in a thread of this process, with a runner that is already loaded.
+
+It cannot be replaced when it dies: what ends a thread unexpectedly, such as a segmentation fault, ends the process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Callable
 from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
 from app.engine.messages import Message
-from app.engine.worker import WorkerListener
+from app.engine.worker import WorkerExit, WorkerListener
 from app.runtime.interface import Limits, Runner
 
 logger = logging.getLogger(__name__)
@@ -76,7 +79,7 @@ class ThreadWorker:
 
     def _on_exit(self, has_died: bool, listener: WorkerListener) -> None:
         self._has_exited = True
-        listener.on_exit(has_died)
+        listener.on_exit(WorkerExit(has_died))
 
     def _call_loop(self, callback: Callable[[], None]) -> None:
         """Run a callback on the event loop. Does nothing if the loop has closed."""

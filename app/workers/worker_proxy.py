@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -21,15 +21,16 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, wakes
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_deltas import TokenDelta
-from app.engine.worker import WorkerListener
+from app.engine.worker import WorkerExit, WorkerListener
 from app.errors import ServiceError
-from app.observability.logging import log_event
 from app.runtime.interface import Limits
 from app.workers import framing, messages
 from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
 from app.workers.shared_status import SharedWorkerStatus
 
-logger = logging.getLogger(__name__)
+# Seconds that a new worker may take from its start until its model is loaded. Smaller: large models are not loaded on a
+# busy machine. Larger: a start that hangs is noticed later.
+LOAD_TIMEOUT_S = 120.0
 
 
 class WorkerProxy:
@@ -54,7 +55,9 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        self._reported_at = -math.inf  # time of its last report, in seconds of time.monotonic
+        # Since when it owes a report: its last report, or the first sentence since it had none. Of time.monotonic.
+        self._owing_since = -math.inf
+        self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
     def load(self) -> None:
         """Wait until the worker has loaded its model.
@@ -97,14 +100,11 @@ class WorkerProxy:
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`. For an idle worker with unfinished sequences, the time of its last report."""
+        """As `Worker.step_started_at`. For an idle worker with unfinished sequences, the time since when it is idle."""
         if not self.is_alive:
             return None
         started_at = self._status.get(self._number)
-        if started_at is None and self._by_key:
-            oldest = next(iter(self._by_key.values()))
-            return max(oldest.submitted_at, self._reported_at)
-        return started_at
+        return self._owing_since if started_at is None and self._by_key else started_at
 
     @property
     def is_alive(self) -> bool:
@@ -140,9 +140,19 @@ class WorkerProxy:
                 self._forget(key)
                 self._send(messages.CancelSequence(key))
 
+    def successor(self, fork_server: ForkServer, spec: bytes) -> WorkerProxy:
+        """Return a new worker in the place of this one, which has died. It begins to load.
+
+        Any thread may call it. fork_server: new. spec: the model. Raises OSError, and then leaves no process.
+        """
+        (worker,) = _start(fork_server, spec, self._status, [self._number])
+        worker._connection.settimeout(LOAD_TIMEOUT_S)
+        return worker
+
     def close(self) -> None:
         """As `Worker.close`. Kills a process that has not ended yet."""
         self._stop_reading()
+        self._stop_waiting()
         self._fork_server.close()
         if self._child is None:
             # The fork server has forked all workers. Either this worker's first message has been sent, or there is no
@@ -160,6 +170,8 @@ class WorkerProxy:
 
     def _add(self, message: Submit) -> messages.SubmitSequence:
         sequence = message.sequence
+        if not self._by_key:
+            self._owing_since = time.monotonic()
         self._num_keys += 1
         key = self._keys[sequence] = self._num_keys
         self._by_key[key] = sequence
@@ -228,7 +240,7 @@ class WorkerProxy:
 
     def _on_report(self, message: messages.WorkerReport) -> None:
         """Pass a report on to the listener, without sequences that were cancelled meanwhile."""
-        self._reported_at = time.monotonic()
+        self._owing_since = time.monotonic()
         deltas = [
             TokenDelta(self._by_key[one.key], one.position, one.ids)
             for one in message.deltas
@@ -246,19 +258,21 @@ class WorkerProxy:
     def _on_exit(self, *, has_died: bool) -> None:
         listener = self._listener
         self._stop_reading()
-        if has_died:
-            exit_code = self._exit_code()
-            log_event(
-                logger,
-                logging.CRITICAL,
-                "engine_process_died",
-                fields={
-                    "lane": self._number,
-                    "exit": exit_code,
-                },  # the event's public field: the worker's number
-            )
-        if listener is not None:
-            listener.on_exit(has_died)
+        if listener is None:
+            return
+        if not has_died:
+            listener.on_exit(WorkerExit(has_died=False))
+            return
+        assert self._child is not None
+        assert self._loop is not None
+        # A process ends some time after its socket has closed. The event loop must not wait for it.
+        self._stop_waiting = self._child.when_ended(self._loop, lambda: self._on_death(listener))
+
+    def _on_death(self, listener: WorkerListener) -> None:
+        step_started_at = self._status.get(self._number)
+        self._status.set(self._number, None)
+        self._status.wake_others(self._number)  # each worker's share of threads is set again
+        listener.on_exit(WorkerExit(True, self._exit_code(timeout_s=0.0), step_started_at))
 
     def _stop_reading(self) -> None:
         if self._listener is not None and self._loop is not None:
@@ -266,12 +280,12 @@ class WorkerProxy:
             self._loop.remove_reader(self._connection.fileno())
             self._loop.remove_writer(self._connection.fileno())
 
-    def _exit_code(self) -> str:
+    def _exit_code(self, timeout_s: float = END_TIMEOUT_S) -> str:
         """Describe the end of the process that closed its side of the connection."""
         try:
             code = self._fork_server.wait()
             if self._child is not None:
-                code = self._child.wait()
+                code = self._child.wait(timeout_s)
         except TimeoutError:
             return "no exit in time"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -282,20 +296,29 @@ def start_workers(fork_server: ForkServer, num_workers: int, spec: bytes = b"") 
 
     spec: the model that they load.
     """
-    workers: list[WorkerProxy] = []
+    with contextlib.ExitStack() as unless_created:
+        unless_created.callback(fork_server.close)
+        status = SharedWorkerStatus.create(num_workers)
+        unless_created.pop_all()
+    return _start(fork_server, spec, status, range(num_workers))
+
+
+def _start(
+    fork_server: ForkServer, spec: bytes, status: SharedWorkerStatus, numbers: Iterable[int]
+) -> list[WorkerProxy]:
+    """Fork workers with these numbers, of all that share `status`. Raises OSError, and then leaves no process."""
+    workers: dict[int, WorkerProxy] = {}
+    descriptors = {}
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
         unless_started.callback(fork_server.close)
-        status = SharedWorkerStatus.create(num_workers)
-        theirs.callback(status.close_descriptor)
-        descriptors = [status.descriptor]
-        for number in range(num_workers):
+        for number in numbers:
             ours, other = socket.socketpair()
             unless_started.enter_context(ours)
-            descriptors.append(theirs.enter_context(other).fileno())
-            workers.append(WorkerProxy(fork_server, ours, status, number))
-        fork_server.fork_workers(spec, descriptors)
+            descriptors[number] = theirs.enter_context(other).fileno()
+            workers[number] = WorkerProxy(fork_server, ours, status, number)
+        fork_server.fork_workers(spec, status, descriptors)
         unless_started.pop_all()
-    return workers
+    return [*workers.values()]
 
 
 def _outcome(outcome: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:

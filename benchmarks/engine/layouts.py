@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.engine.engine import FEW_ROWS
+from app.engine.placement import FEW_ROWS
 from app.workers.early_start import MAX_WORKERS
 from benchmarks.engine.cases import Case
 from benchmarks.engine.jobs import Job, JobResult

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.bundle import DecodingDefaults, Dimensions, Golden, LanguagePair, Manifest, SpecialIds, Training
+from app.bundle import DecodingDefaults, Dimensions, Golden, Manifest, SpecialIds, Training
 from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
+from app.language_pairs import LanguagePair
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.startup import LoadedModel, LoadedModels, lazy_detector
 from app.text.detection import LazyDetector

@@ -158,8 +158,9 @@ def test_a_terminals_interrupt_drains() -> None:
         assert server.errors == []
 
 
-def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
-    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+def test_a_stopped_worker_is_a_stall_and_without_restarts_a_killed_one_ends_the_server() -> None:
+    settings = {**SETTINGS, "max_worker_restarts": 0}
+    with ServerProcess(COMMAND, settings) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
         with server.client() as client:

@@ -381,7 +381,7 @@ def test_a_retried_request_is_next_once_and_its_tokens_are_not_counted_again() -
             await runner.wait_for_forward()
             answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
-            (worker,) = engine._workers
+            (worker,) = engine._pool._workers.values()
             assert isinstance(worker, ThreadWorker)
             assert worker._core is not None
             inbox = worker._core.inbox

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 from app.bundle import Bundle, Training, TrainingData
-from app.graphs import Precision
-from app.runtime.kernels import Kernels, is_native_usable
+from app.graphs import KernelChoice, Precision
+from app.language_pairs import LanguagePair
+from app.runtime.kernels import is_native_usable
+from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
@@ -27,6 +30,8 @@ KERNELS = [
     "standard",
     pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
 ]
+# Standard kernels, and the native kernels of each target that can run.
+TARGET_KERNELS = ["standard", *(usable_targets() or KERNELS[1:])]
 MAX_LENGTH = 32
 WORDS = {
     "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",
@@ -102,11 +107,16 @@ def load_tiny_runner(
     *,
     num_rows: int = 16,
     num_threads: int = 1,
-    kernels: Kernels = "standard",
+    kernels: KernelChoice = "standard",
+    is_prefilled: bool = False,
 ) -> LoadedRunner:
-    """The server's runner for one variant of a model, without the other files of a bundle."""
+    """The server's runner for one variant of a model, without the other files of a bundle.
+
+    is_prefilled: whether each sentence has a start token of its own, after BOS_ID.
+    """
     variant = write_variant(folder, weights_of(model), precision)
-    manifest = make_manifest(model.config, request(), {precision: variant}, folder)
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
+    manifest = make_manifest(model.config, replace(request(), pairs=pairs), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(
         bundle,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from app.decoding.options import DecodingOptions, Sampling
+from app.graphs import KernelChoice
 from app.runtime.interface import StepInput
-from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import LoadedRunner
 from export.golden import translate_ids
 from model.config import BOS_ID, EOS_ID
@@ -31,7 +31,7 @@ def ending_model() -> Transformer:
 
 @pytest.fixture(scope="module")
 def runner(
-    ending_model: Transformer, kernels: Kernels, tmp_path_factory: pytest.TempPathFactory
+    ending_model: Transformer, kernels: KernelChoice, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedRunner:
     return load_tiny_runner(
         ending_model, "fp32", tmp_path_factory.mktemp("ending_model"), num_rows=20, kernels=kernels

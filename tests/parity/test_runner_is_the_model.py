@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,19 @@ import pytest
 import torch
 
 from app.decoding.options import DecodingOptions
+from app.graphs import KernelChoice, Precision
 from app.runtime.interface import StepInput
-from app.runtime.kernels import Kernels
 from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
-from export.parity import ParityPair, distributions_of, largest_difference, random_pairs
+from export.parity import (
+    ParityPair,
+    distributions_of,
+    largest_difference,
+    mean_target_difference,
+    random_pairs,
+)
 from model.config import BOS_ID, EOS_ID, preset
-from model.search import beam_search, greedy_search
+from model.search import Started, beam_search, greedy_search
 from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 
@@ -45,7 +52,7 @@ def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
 def test_fp32_log_probabilities_of_rows_that_start_at_different_steps(
-    form: dict[str, Any], tmp_path: Path, kernels: Kernels
+    form: dict[str, Any], tmp_path: Path, kernels: KernelChoice
 ) -> None:
     model = random_model(max_length=24, **form)
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
@@ -53,7 +60,7 @@ def test_fp32_log_probabilities_of_rows_that_start_at_different_steps(
         assert largest_difference(model, runner, ragged_pairs(seed)) < 2e-5
 
 
-def test_the_longest_source_and_target_run(tmp_path: Path, kernels: Kernels) -> None:
+def test_the_longest_source_and_target_run(tmp_path: Path, kernels: KernelChoice) -> None:
     model = random_model(max_length=24)
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     ids = np.random.default_rng(3).integers(EOS_ID + 1, VOCAB_SIZE, 23).astype(np.int32)
@@ -69,7 +76,7 @@ class TestOtherPrecisions:
         runner = load_tiny_runner(model, "fp16", tmp_path)
         assert largest_difference(model, runner, ragged_pairs(4)) < 2e-2
 
-    def test_int8_is_close(self, form: dict[str, Any], tmp_path: Path, kernels: Kernels) -> None:
+    def test_int8_is_close(self, form: dict[str, Any], tmp_path: Path, kernels: KernelChoice) -> None:
         model = random_model(max_length=24, **form)
         runner = load_tiny_runner(model, "int8", tmp_path, kernels=kernels)
         assert largest_difference(model, runner, ragged_pairs(4)) < 0.3
@@ -77,7 +84,7 @@ class TestOtherPrecisions:
 
 @pytest.mark.parametrize("vocab_size", [VOCAB_SIZE, 64 * 41, 64 * 80, 5003])
 def test_top_candidates_are_the_largest_log_probabilities(
-    vocab_size: int, tmp_path: Path, kernels: Kernels
+    vocab_size: int, tmp_path: Path, kernels: KernelChoice
 ) -> None:
     model = Transformer(preset("tiny", vocab_size, max_length=24)).eval()
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
@@ -99,7 +106,7 @@ def test_top_candidates_are_the_largest_log_probabilities(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_engine_finds_the_hypotheses_of_the_reference_search(
-    beam_size: int, tmp_path: Path, kernels: Kernels
+    beam_size: int, tmp_path: Path, kernels: KernelChoice
 ) -> None:
     model = random_model(max_length=24)
     runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=16, kernels=kernels)
@@ -114,7 +121,7 @@ def test_the_engine_finds_the_hypotheses_of_the_reference_search(
     assert translate_ids(runner, sources, options) == expected
 
 
-def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: Kernels) -> None:
+def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: KernelChoice) -> None:
     """ReLU sets every hidden value to zero, so the magnitude that rows are divided by is 0."""
     model = random_model(max_length=24)
     with torch.no_grad():
@@ -131,4 +138,62 @@ def test_chunks_divide_the_vocabulary() -> None:
         41,
         None,
         None,
+    ]
+
+
+def test_more_pairs_than_rows_are_compared_in_batches(tmp_path: Path) -> None:
+    model = random_model(max_length=24)
+    runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=4)
+    assert mean_target_difference(model, runner, ragged_pairs(8)) < 2e-5
+
+
+# --- models whose sentences have start tokens of their own
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_rows_with_start_tokens_of_their_own(precision: Precision, tmp_path: Path, kernels: KernelChoice) -> None:
+    model = random_model(max_length=24, norm="pre")
+    runner = load_tiny_runner(model, precision, tmp_path, kernels=kernels, is_prefilled=True)
+    starts = [VOCAB_SIZE - 1 - number for number in range(9)]
+    pairs = [
+        replace(pair, start_id=start)
+        for pair, start in zip(ragged_pairs(1, max_length=23), starts, strict=True)
+    ]
+    assert largest_difference(model, runner, pairs) < (2e-5 if precision == "fp32" else 0.3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_searches_with_start_tokens_of_their_own(beam_size: int, tmp_path: Path, kernels: KernelChoice) -> None:
+    """Sentences wait for rows, so they are encoded while others are decoded."""
+    model = random_model(max_length=24)
+    runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels, num_rows=7, is_prefilled=True)
+    sources = [tuple(pair.source.tolist()) for pair in ragged_pairs(5, num_pairs=12)]
+    starts = [VOCAB_SIZE - 1 - number % 3 for number in range(12)]
+    models = [Started(model, (BOS_ID, start)) for start in starts]
+    expected = [
+        greedy_search(each, source, max_target_length=22).ids
+        if beam_size == 1
+        else beam_search(each, source, beam_size=beam_size, max_target_length=22)[0].ids
+        for each, source in zip(models, sources, strict=True)
+    ]
+    options = DecodingOptions(beam_size=beam_size, max_target_length=22)
+    assert translate_ids(runner, sources, options, starts=starts) == expected
+    assert len(set(expected)) > 2
+
+
+@pytest.mark.parametrize(("precision", "vocab_size"), [("int8", 256_206), ("fp32", 128_112)])
+def test_large_vocabularies(precision: Precision, vocab_size: int, tmp_path: Path, kernels: KernelChoice) -> None:
+    torch.manual_seed(1)
+    model = Transformer(preset("tiny", vocab_size, max_length=8, output_bias=True)).eval()
+    runner = load_tiny_runner(model, precision, tmp_path, kernels=kernels, num_rows=4)
+    pairs = random_pairs(
+        np.random.default_rng(1), num_pairs=3, vocab_size=vocab_size, max_length=6, max_first_step=1
+    )
+    assert largest_difference(model, runner, pairs) < (2e-5 if precision == "fp32" else 0.3)
+    ids = np.array([BOS_ID] * 3, np.int32)
+    best = runner.decode(StepInput(ids, np.zeros(3, np.int32), 5, wants_distributions=True))
+    assert best.distributions is not None
+    assert best.ids.tolist() == [
+        [int(one) for one in np.argsort(-row, kind="stable") if one != EOS_ID][:5]
+        for row in best.distributions
     ]

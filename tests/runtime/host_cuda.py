@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from app.bundle import Bundle
 from app.graphs import Precision
+from app.language_pairs import LanguagePair
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_runner import CudaRunner
@@ -172,10 +174,13 @@ class RecordingSession(Session):
 
 
 def load_both(
-    model: Transformer, precision: Precision, folder: Path, *, num_rows: int, num_repeats: int = 1
+    bundle: Bundle, *, num_rows: int, num_repeats: int = 1
 ) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
-    """A CPU runner, a GPU runner on the CPU over the same graphs, and the decoder session of the GPU runner."""
-    bundle = one_variant(model, precision, folder)
+    """A CPU runner, a GPU runner on the CPU over the same graphs, and the decoder session of the GPU runner.
+
+    bundle: one of `one_variant`.
+    """
+    (precision,) = bundle.manifest.variants
     variant = bundle.manifest.variants[precision]
     expected = load_runner(
         bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=1, kernels="standard"
@@ -188,7 +193,11 @@ def load_both(
     return expected, runner, decoder
 
 
-def one_variant(model: Transformer, precision: Precision, folder: Path) -> Bundle:
-    """A bundle that has only graphs."""
+def one_variant(
+    model: Transformer, precision: Precision, folder: Path, *, is_prefilled: bool = False
+) -> Bundle:
+    """A bundle that has only graphs. is_prefilled: whether targets begin with a start token of their pair."""
     variant = write_variant(folder, weights_of(model), precision)
-    return Bundle(folder, make_manifest(model.config, request(), {precision: variant}, folder), ())
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
+    asked = replace(request(), pairs=pairs)
+    return Bundle(folder, make_manifest(model.config, asked, {precision: variant}, folder), ())

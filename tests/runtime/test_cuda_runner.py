@@ -24,11 +24,13 @@ NUM_ROWS = 12
 Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 
-@pytest.fixture(scope="module", params=["int8", "fp32"])
+@pytest.fixture(scope="module", params=["int8", "fp32", "fp32 prefilled"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Both runners. The GPU runner's graphs run three times for each call, as during capture."""
-    folder = tmp_path_factory.mktemp(request.param)
-    return load_both(random_model(max_length=24), request.param, folder, num_rows=NUM_ROWS, num_repeats=3)
+    precision, *prefilled = request.param.split()
+    folder = tmp_path_factory.mktemp(precision)
+    bundle = one_variant(random_model(max_length=24), precision, folder, is_prefilled=bool(prefilled))
+    return load_both(bundle, num_rows=NUM_ROWS, num_repeats=3)
 
 
 def random_sources(seed: int, number: int) -> list[Int32s]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.graphs import KernelChoice
 from app.runtime.interface import Floats, Int32s
-from app.runtime.kernels import Kernels
 from app.runtime.native import set_num_threads
 from app.runtime.ort_runner import LoadedRunner
 from export.parity import distributions_of
@@ -20,7 +20,7 @@ NUM_STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> LoadedRunner:
+def runner(tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice) -> LoadedRunner:
     folder = tmp_path_factory.mktemp("int8")
     return load_tiny_runner(random_model(max_length=32), "int8", folder, num_rows=64, kernels=kernels)
 
@@ -83,7 +83,7 @@ def test_a_row_with_large_values_does_not_change_others(runner: LoadedRunner) ->
 
 
 def test_the_number_of_threads_changes_no_result(
-    runner: LoadedRunner, tmp_path: Path, kernels: Kernels
+    runner: LoadedRunner, tmp_path: Path, kernels: KernelChoice
 ) -> None:
     sources = random_sources(7)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)

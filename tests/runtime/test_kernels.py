@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from app.graphs import Variant
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
 from app.runtime.kernels import choose_kernels, is_native_usable
+from app.runtime.native import usable_targets, used_target
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
@@ -33,6 +35,15 @@ def variant(bundle: Bundle) -> Variant:
     return bundle.manifest.variants["int8"]
 
 
+def pretend(monkeypatch: pytest.MonkeyPatch, *, built: tuple[str, ...], supported: tuple[str, ...]) -> None:
+    """Let `choose_kernels` find these targets built, and these supported by the processor."""
+    monkeypatch.setattr(chosen, "built_targets", lambda: built)
+    monkeypatch.setattr(chosen, "supported_targets", lambda: supported)
+    monkeypatch.setattr(chosen, "is_supported", lambda: bool(supported))
+    monkeypatch.setattr(chosen, "usable_targets", lambda: tuple(name for name in built if name in supported))
+    monkeypatch.setattr("app.runtime.native.select_target", lambda target: None)
+
+
 @needs_native
 def test_auto_is_native_if_possible(bundle: Bundle) -> None:
     load = {
@@ -47,9 +58,9 @@ def test_auto_is_native_if_possible(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("is_built", "can_run", "has_graphs", "reason"),
     [
-        (False, False, True, "they are not built"),
+        (False, False, True, "this processor has no AVX2 and FMA"),
         (False, True, True, "they are not built"),
-        (True, False, True, "this processor has no AVX-512 VNNI"),
+        (True, False, True, "this processor has no AVX2 and FMA"),
         (True, True, False, "the bundle's variant has no native graphs"),
     ],
 )
@@ -64,8 +75,7 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
 ) -> None:
     """auto logs the reason. The level is warning if the processor can run the kernels."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
-    monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
+    pretend(monkeypatch, built=("avx2",) if is_built else (), supported=("avx2",) if can_run else ())
     found = variant if has_graphs else replace(variant, native=None)
     assert choose_kernels(found, "auto") == "standard"
     (record,) = caplog.records
@@ -78,9 +88,40 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
     assert reason in caught.value.problems[0]
 
 
+@needs_native
+@pytest.mark.parametrize("target", usable_targets())
+def test_a_target_can_be_asked_for(target: Any, bundle: Bundle, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the target that runs."""
+    caplog.set_level(logging.INFO)
+    load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=target)
+    assert used_target() == target
+    assert f"int8 on cpu with native {target} kernels, 1 threads" in caplog.text
+    load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels="native")
+    assert used_target() == usable_targets()[0]
+
+
+@pytest.mark.parametrize(
+    ("built", "supported", "reason"),
+    [
+        (("avx512", "avx2"), ("avx2",), "this processor has no AVX-512 VNNI"),
+        (("avx2",), ("avx512", "avx2"), "they are not built"),
+        ((), (), "this processor has no AVX-512 VNNI"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_an_error(
+    built: tuple[str, ...],
+    supported: tuple[str, ...],
+    reason: str,
+    variant: Variant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, built=built, supported=supported)
+    with pytest.raises(SettingsError, match=f"avx512 kernels are required, and {reason}"):
+        choose_kernels(variant, "avx512")
+
+
 def test_older_native_graphs_are_not_used(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so"))
-    monkeypatch.setattr(chosen, "is_supported", lambda: True)
+    pretend(monkeypatch, built=("avx2",), supported=("avx2",))
     native = variant.native
     assert native is not None
     assert choose_kernels(variant, "auto") == "native"

@@ -9,10 +9,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from app.graphs import KernelChoice
 from app.runtime.cuda_copies import RowCopier
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, StepInput
-from app.runtime.kernels import Kernels
 from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.ort_runner import LoadedRunner
 from export.parity import distributions_of
@@ -82,7 +82,7 @@ def test_an_empty_copy_is_allowed(make_pool: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> LoadedRunner:
+def runner(tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice) -> LoadedRunner:
     folder = tmp_path_factory.mktemp("rows")
     return load_tiny_runner(random_model(max_length=16), "int8", folder, num_rows=NUM_ROWS, kernels=kernels)
 

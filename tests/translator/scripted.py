@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
-from app.engine.engine import Engine, OnTokens
+from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
+from app.engine.token_deltas import OnTokens
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
+from app.language_pairs import LanguagePair
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat

@@ -13,6 +13,9 @@ from pathlib import Path
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.stats import StepStats
+from app.engine.supervisor import RestartBudget, WorkerRestarts
+from app.engine.worker import Worker
+from app.startup import in_daemon_thread
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.test_engine import HANG_TIMEOUT_S
@@ -97,9 +100,17 @@ def descriptors(kind: str) -> list[str]:
 
 @asynccontextmanager
 async def running(
-    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
+    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS, max_restarts: int = 0
 ) -> AsyncIterator[RunningEngine]:
     """Yield a started engine of num_workers workers. At the end close it, and check that nothing of it is left."""
+
+    def start_again(dead: Worker) -> Worker:
+        assert isinstance(dead, WorkerProxy)
+        worker = dead.successor(ForkServer(plan.command()), b"")
+        worker.load()
+        ids.append(worker.process_id)
+        return worker
+
     before = descriptors("socket:")
     processes = start_workers(ForkServer(plan.command()), num_workers)
     for process in processes:
@@ -112,8 +123,13 @@ async def running(
         settings=settings,
         on_steps=steps.extend,
         on_death=lambda: deaths.append(time.monotonic()),
+        restarts=WorkerRestarts(
+            RestartBudget(max_restarts, HANG_TIMEOUT_S),
+            lambda dead: in_daemon_thread(lambda: start_again(dead), on_unused=lambda unused: unused.close()),
+        ),
     )
     engine.start()
+    engine.end_warm_up()
     try:
         yield RunningEngine(engine, processes, plan, steps, deaths)
     finally:

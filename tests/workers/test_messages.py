@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
@@ -150,8 +149,7 @@ def test_frames_may_arrive_in_any_pieces() -> None:
 
 def test_the_status_is_shared_by_all_its_mappings() -> None:
     status = SharedWorkerStatus.create(3)
-    other = SharedWorkerStatus(os.dup(status.descriptor), 3)
-    status.close_descriptor()
+    other = SharedWorkerStatus(status.descriptor, 3)
     assert [other.get(number) for number in range(3)] == [None] * 3
     now = time.monotonic()
     status.set(0, now)
@@ -165,5 +163,4 @@ def test_the_status_is_shared_by_all_its_mappings() -> None:
     other.wake_flags[0].clear()
     assert [wake_flag.is_set for wake_flag in status.wake_flags] == [False, False, True]
     assert (status.num_busy(), status.get(0)) == (1, now)
-    other.close_descriptor()
     assert status.get(0) == other.get(0) == now

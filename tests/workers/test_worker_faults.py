@@ -24,7 +24,7 @@ from tests.engine.fake_runner import EOS
 from tests.engine.test_engine import HANG_TIMEOUT_S, WIDE, submit
 from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
-from tests.workers.test_workers import run
+from tests.workers.test_workers import put_into, run
 
 # Seconds: the maximum time of Engine.close without its drain, plus a delay of a busy machine.
 CLOSE_S = 1.0 + 30.0
@@ -76,6 +76,35 @@ def test_when_a_worker_is_killed_all_futures_fail(
     run(scenario())
     (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
     assert vars(record)["fields"] == {"lane": 1, "exit": "signal 9"}
+
+
+def test_a_new_worker_has_the_number_and_the_status_of_the_dead_one(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan, max_restarts=1) as started:
+            plan.hold(0, 1)
+            futures = [submit(started.engine, [5 + number, EOS], WIDE) for number in range(6)]
+            await started.until_held(0, 1)
+            pool, dead = started.engine._pool, started.processes[1]
+            started.signal(signal.SIGKILL, 1)
+            await until(lambda: pool.placement.num_workers == 1)
+            assert started.step_started_at(1) is None
+            assert started.step_started_at(0) is not None
+            plan.release(0, 1)
+            assert all(isinstance(found, SequenceResult) for found in await asyncio.gather(*futures))
+            await until(lambda: pool.placement.num_workers == 2)
+            new = pool._workers[1]
+            assert isinstance(new, WorkerProxy)
+            assert new.process_id != dead.process_id
+            started.processes[1] = new
+            plan.hold(1)
+            future = put_into(started, 1, 30, request_id="a")
+            await until(lambda: started.step_started_at(1) is not None)
+            plan.release(1)
+            await future
+            assert {step.worker for step in started.steps} == {0, 1}
+        assert plan.calls(1, "encode")[-1] == 30
+
+    run(scenario())
 
 
 def test_when_both_are_killed_the_death_is_reported_once(plan: FakePlan) -> None:

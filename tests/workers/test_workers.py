@@ -18,7 +18,8 @@ import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
 from app.engine.call_length import MIN_CALL_S
-from app.engine.engine import FEW_ROWS, Engine
+from app.engine.engine import Engine
+from app.engine.placement import FEW_ROWS
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
 from tests.engine import test_engine
@@ -348,7 +349,7 @@ def put_into(
     started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
     """Submit a sentence to this worker, by counting the other one as full. One with WIDE fills a worker's rows."""
-    rows = started.engine._num_rows
+    rows = started.engine._pool.placement._num_rows
     other = started.processes[1 - worker]
     rows[started.processes[worker]] -= MANY_ROWS
     rows[other] += MANY_ROWS

@@ -164,14 +164,16 @@ def _add_descriptions(
 
     @router.get("/languages", **LANGUAGES)
     async def languages() -> Response:
-        pairs = plain.pairs()
+        targets: dict[str, set[str]] = {code: {code} for code in plain.languages()}
+        for source, target in plain.pairs():
+            targets[source].add(target)
         rows: list[SimpleLanguage] = [
             {
                 "code": code,
                 "name": language_name(code),
-                "targets": sorted({code, *(target for source, target in pairs if source == code)}),
+                "targets": sorted(found),
             }
-            for code in plain.languages()
+            for code, found in targets.items()
         ]
         return _answered(rows)
 

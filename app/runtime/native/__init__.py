@@ -1,7 +1,7 @@
 """The native CPU kernels, a C++ library of ONNX Runtime custom operators, and the calls of its C functions.
 
-The library is for x86-64 with AVX-512 VNNI (docs/native-kernels.md). This module does not load ONNX Runtime. A session
-receives the library's path.
+There is a library for each target, a set of x86-64 instructions (cpu.py, docs/native-kernels.md). A process uses one of
+them. This module does not load ONNX Runtime. A session receives the library's path.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.native.cpu import TARGETS, supported_targets
 from app.runtime.native.cpu import is_supported as is_supported
 from app.runtime.stop_condition import StopCondition
 
@@ -29,7 +30,7 @@ FUNCTIONS = (
     "transduce_allow_matrix_tiles",
     "transduce_block_times",
     "transduce_copy_rows",
-    "transduce_set_decode_args",
+    "transduce_set_decoder_args",
     "transduce_set_num_threads",
     "transduce_set_spin_us",
     "transduce_share_threads",
@@ -46,10 +47,47 @@ BLOCK_KINDS = (
 )
 
 
+class _Selection:
+    """The target that `select_target` has chosen for this process; None: the fastest usable one."""
+
+    target: str | None = None
+
+
+def built_targets() -> tuple[str, ...]:
+    """The targets whose libraries are built, the fastest first."""
+    return tuple(target for target in TARGETS if _path_of(target).is_file())
+
+
+def usable_targets() -> tuple[str, ...]:
+    """The targets that are built and that this processor can run, the fastest first."""
+    supported = supported_targets()
+    return tuple(target for target in built_targets() if target in supported)
+
+
+def select_target(target: str | None) -> None:
+    """Use the library of this target from now on in this process. None: that of the fastest usable target.
+
+    Sessions that exist keep their library. Raises RuntimeError if the target is not usable.
+    """
+    if target is not None and target not in usable_targets():
+        raise RuntimeError(f"the native kernels for {target} cannot be used here")
+    _Selection.target = target
+    _library.cache_clear()
+
+
+def used_target() -> str | None:
+    """The target whose library is used; None if none is usable."""
+    return _Selection.target or next(iter(usable_targets()), None)
+
+
 def library_path() -> Path | None:
-    """The library's path; None if it is not built."""
-    path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
-    return path if path.is_file() else None
+    """The path of the library that is used; None if none is usable."""
+    target = used_target()
+    return None if target is None else _path_of(target)
+
+
+def _path_of(target: str) -> Path:
+    return Path(__file__).with_name(f"_kernels_{target}{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
 def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
@@ -125,15 +163,18 @@ class DecodeArgs:
 
     def __init__(self, max_beams: int) -> None:
         """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
-        self._set = _library().transduce_set_decode_args
+        self._set = _library().transduce_set_decoder_args
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
-    def set_args(self, addresses: list[int], num_steps: int, stop: StopCondition) -> None:
+    def set_args(
+        self, addresses: list[int], num_steps: int, stop: StopCondition, *, first_position: int = 0
+    ) -> None:
         """Set the beams, the most steps and the stop condition of this thread's next call.
 
-        addresses: the addresses of `SharedBeam` memory. The arguments apply to one call only.
+        addresses: the addresses of `SharedBeam` memory. first_position: that of a row in its first step. The arguments
+        apply to one call only.
         """
         count = len(addresses)
         if count:
@@ -141,12 +182,13 @@ class DecodeArgs:
         addresses_at, outcomes_at = self._pointers
         wake_flag = None if stop.wake_flag is None else stop.wake_flag.address
         self._set(
-            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps, outcomes_at)
+            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps),
+            *(first_position, outcomes_at),
         )
 
     def clear_args(self) -> None:
         """Clear the arguments after a failed call. The call may have ended before it read them."""
-        self._set(None, 0, 1, 0, None, 0, None)
+        self._set(None, 0, 1, 0, None, 0, 0, None)
 
     def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
         """The steps taken by the last call, and the `BeamOutcome` of each of its beams."""
@@ -176,11 +218,11 @@ def advance_beam(
 
 @cache
 def _library() -> ctypes.CDLL:
+    if not is_supported():
+        raise RuntimeError("this CPU lacks instructions that the native kernels need")
     path = library_path()
     if path is None:
         raise RuntimeError("the native kernels are not built")
-    if not is_supported():
-        raise RuntimeError("this CPU lacks instructions that the native kernels need")
     library = ctypes.CDLL(str(path))
     if missing := [name for name in FUNCTIONS if not hasattr(library, name)]:
         raise RuntimeError(
@@ -190,8 +232,11 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_set_decode_args.argtypes = (pointer, size, size, size, pointer, size, pointer)
-    library.transduce_set_decode_args.restype = None
+    library.transduce_set_decoder_args.argtypes = (
+        *(pointer, size, size, size, pointer, size),
+        *(size, pointer),
+    )
+    library.transduce_set_decoder_args.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),

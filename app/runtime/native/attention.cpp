@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -9,19 +10,11 @@ namespace {
 // Columns whose dot products are computed together, and whose values are added together. All heads of these columns
 // come before the next columns, so that a cache is read in the order of its bytes.
 constexpr int COLUMNS_AT_ONCE = 4;
+// Sums that the registers hold, beside the numbers that are multiplied.
+constexpr int SUMS_AT_ONCE = NUM_VECTORS / 2;
 // Distance in bytes between the columns in use and those being prefetched. docs/native-kernels.md has the measurements.
 constexpr size_t PREFETCH_BYTES = 4096;
 constexpr size_t LINE = 64;
-
-// Returns the sums of four vectors.
-[[gnu::always_inline]]
-inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
-    __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    __m512 abcd = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
 
 // Prefetches columns line by line, PREFETCH_BYTES ahead of their use: the keys, the values, then the next call's keys.
 // The hardware prefetcher follows this order. It cannot follow the order of use, which is head by head.
@@ -81,43 +74,54 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
     const Element* key[COLUMNS_AT_ONCE];
 #pragma GCC unroll 4
     for (int i = 0; i < COLUMNS_AT_ONCE; ++i) key[i] = keys + (begin + i < end ? begin + i : end - 1) * stride;
-    __m512 sums[Q][COLUMNS_AT_ONCE];
+    Floats sums[Q][COLUMNS_AT_ONCE];
+    // All products together if the registers hold their sums, else those of two queries and two columns.
+    constexpr bool FITS = Q * COLUMNS_AT_ONCE <= SUMS_AT_ONCE;
+    constexpr int QUERIES = FITS ? Q : 2, COLUMNS = FITS ? COLUMNS_AT_ONCE : 2;
+#pragma GCC unroll 4
+    for (int block = 0; block < (Q + QUERIES - 1) / QUERIES * (COLUMNS_AT_ONCE / COLUMNS); ++block) {
+        const int first = block / (COLUMNS_AT_ONCE / COLUMNS) * QUERIES, last = std::min(first + QUERIES, Q);
+        const int column = block % (COLUMNS_AT_ONCE / COLUMNS) * COLUMNS;
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-        __m512 part[COLUMNS_AT_ONCE];
+        for (int v = 0; v < V; ++v) {
+            Floats part[COLUMNS];
 #pragma GCC unroll 4
-        for (int i = 0; i < COLUMNS_AT_ONCE; ++i) part[i] = load16(key[i] + v * LANES);
+            for (int i = 0; i < COLUMNS; ++i) part[i] = load16(key[column + i] + v * LANES);
 #pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) {
-            __m512 query = load16(queries + q * query_stride + v * LANES);
+            for (int q = first; q < last; ++q) {
+                Floats query = load16(queries + q * query_stride + v * LANES);
 #pragma GCC unroll 4
-            for (int i = 0; i < COLUMNS_AT_ONCE; ++i) {
-                sums[q][i] = v ? _mm512_fmadd_ps(query, part[i], sums[q][i]) : _mm512_mul_ps(query, part[i]);
+                for (int i = 0; i < COLUMNS; ++i) {
+                    Floats& sum = sums[q][column + i];
+                    sum = v ? fma16(query, part[i], sum) : mul16(query, part[i]);
+                }
             }
         }
+        // Otherwise the compiler keeps what several blocks read, for which there are no registers.
+        if constexpr (!FITS) asm volatile("" : : : "memory");
     }
 #pragma GCC unroll 4
     for (int q = 0; q < Q; ++q) {
-        _mm_storeu_ps(scores + q * score_stride + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
+        store_sums16(scores + q * score_stride + begin, sums[q][0], sums[q][1], sums[q][2], sums[q][3]);
     }
 }
 
 // Replaces scores by e^(score - max), by 0 past the end. Returns the sum.
 [[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
-    const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-    __m512 largest = lowest;
+    const Floats lowest = all16(-__builtin_inff());
+    Floats largest = lowest;
     for (int64_t c = 0; c < count; c += LANES) {
-        largest = max16(largest, _mm512_mask_loadu_ps(lowest, first_lanes(count - c), scores + c));
+        largest = max16(largest, load16(scores + c, first_lanes(count - c), lowest));
     }
-    __m512 bound = _mm512_set1_ps(_mm512_reduce_max_ps(largest)), sum = _mm512_setzero_ps();
+    Floats bound = all16(largest16(largest)), sum = zero16();
     for (int64_t c = 0; c < count; c += LANES) {
-        __mmask16 lanes = first_lanes(count - c);
-        __m512 e = _mm512_maskz_mov_ps(lanes, exp16(_mm512_sub_ps(load16(scores + c), bound)));
+        FirstLanes lanes = first_lanes(count - c);
+        Floats e = keep16(lanes, exp16(sub16(load16(scores + c), bound)));
         store16(scores + c, e);
-        sum = _mm512_add_ps(sum, e);
+        sum = add16(sum, e);
     }
-    return _mm512_reduce_add_ps(sum);
+    return sum16(sum);
 }
 
 // Computes to += weights[c] * values[c] of W vectors of one head of Q queries for columns [begin, end); begin 0 sets
@@ -126,23 +130,23 @@ template <int W, int Q, class Element>
 [[gnu::always_inline]]
 inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weight_stride,
                        int64_t begin, int64_t end, float* to, int64_t to_stride) {
-    __m512 sums[Q][W];
+    Floats sums[Q][W];
 #pragma GCC unroll 4
     for (int q = 0; q < Q; ++q) {
 #pragma GCC unroll 8
         for (int v = 0; v < W; ++v) {
-            sums[q][v] = begin ? load16(to + q * to_stride + v * LANES) : _mm512_setzero_ps();
+            sums[q][v] = begin ? load16(to + q * to_stride + v * LANES) : zero16();
         }
     }
     for (int64_t column = begin; column < end; ++column) {
-        __m512 value[W];
+        Floats value[W];
 #pragma GCC unroll 8
         for (int v = 0; v < W; ++v) value[v] = load16(values + column * stride + v * LANES);
 #pragma GCC unroll 4
         for (int q = 0; q < Q; ++q) {
-            __m512 weight = _mm512_set1_ps(weights[q * weight_stride + column]);
+            Floats weight = all16(weights[q * weight_stride + column]);
 #pragma GCC unroll 8
-            for (int v = 0; v < W; ++v) sums[q][v] = _mm512_fmadd_ps(weight, value[v], sums[q][v]);
+            for (int v = 0; v < W; ++v) sums[q][v] = fma16(weight, value[v], sums[q][v]);
         }
     }
 #pragma GCC unroll 4
@@ -156,13 +160,13 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
 template <int V>
 [[gnu::always_inline]]
 inline void scale(float* values, float factor) {
-    __m512 all = _mm512_set1_ps(factor);
+    Floats all = all16(factor);
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) store16(values + v * LANES, _mm512_mul_ps(load16(values + v * LANES), all));
+    for (int v = 0; v < V; ++v) store16(values + v * LANES, mul16(load16(values + v * LANES), all));
 }
 
-// Returns how many of a head's V vectors are summed at once for Q queries. There are registers for 16 sums.
-constexpr int vectors_at_once(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
+// Returns how many of a head's V vectors are summed at once for Q queries.
+constexpr int vectors_at_once(int V, int Q) { return V * Q > SUMS_AT_ONCE ? SUMS_AT_ONCE / Q : V; }
 
 // `attend` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>

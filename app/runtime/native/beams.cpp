@@ -51,7 +51,7 @@ void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, in
     }
 }
 
-void Beam::write_inputs(bool is_done, int32_t* ids, int32_t* positions) const {
+void Beam::write_inputs(bool is_done, int64_t first_position, int32_t* ids, int32_t* positions) const {
     if (is_done) {
         for (int64_t i = 0; i < b_; ++i) ids[rows_[i]] = FREE_ROW_ID;
         return;
@@ -59,7 +59,7 @@ void Beam::write_inputs(bool is_done, int32_t* ids, int32_t* positions) const {
     const int64_t* tokens = last_tokens();
     for (int64_t i = 0; i < num_live(); ++i) {
         ids[rows_[i]] = int32_t(tokens[i]);
-        positions[rows_[i]] = int32_t(length());
+        positions[rows_[i]] = int32_t(first_position + length());
     }
 }
 
@@ -177,9 +177,10 @@ bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, i
     return any_continues && !any_undecided;
 }
 
-void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions) {
+void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int64_t first_position, int32_t* ids,
+                  int32_t* positions) {
     for (size_t i = 0; i < beams.size(); ++i) {
-        beams[i].write_inputs(outcomes[i] == int64_t(BeamOutcome::done), ids, positions);
+        beams[i].write_inputs(outcomes[i] == int64_t(BeamOutcome::done), first_position, ids, positions);
     }
 }
 

@@ -41,12 +41,12 @@ public:
         char* keys = all_.as<char>() + 2 * index * bytes;
         return {keys, keys + bytes, is_half, rows(), capacity()};
     }
-    // copies: counted in columns; converted to bytes in place.
-    void copy(std::vector<RowCopy>& copies) const {
+    // copies: counted in columns from `begin` on; converted to bytes in place.
+    void copy(std::vector<RowCopy>& copies, int64_t begin) const {
         int64_t column = d_ * (all_.type == ElementType::float16 ? 2 : 4), row = capacity() * column;
         for (RowCopy& copy : copies) {
-            copy.first *= column;
-            copy.end *= column;
+            copy.first = (begin + copy.first) * column;
+            copy.end = (begin + copy.end) * column;
         }
         copy_rows(all_.as<char>(), all_.shape[0], rows() * row, row, copies);
     }
@@ -122,6 +122,7 @@ public:
     void compute(const KernelCall& call) const {
         DecodeArgs args = DecodeArgs::take();
         CallTensors tensors(*this, call);
+        tensors.top_k.first_position = args.first_position;
         if (args.num_beams) return run_beams(tensors, args);
         tensors.max_steps = std::min(tensors.num_steps, args.max_steps);
         if (tensors.max_steps < 1)
@@ -216,7 +217,7 @@ private:
         std::vector<Beam> beams;
         for (int64_t i = 0; i < args.num_beams; ++i) {
             beams.emplace_back(args.beams[i]);
-            beams.back().check(tensors.n, embedding_.vocab_size(), tensors.num_positions,
+            beams.back().check(tensors.n, embedding_.vocab_size(), tensors.num_positions - args.first_position,
                                aligned_layer_ < 0 ? 0 : tensors.cross.capacity());
         }
         std::vector<int32_t> ids(tensors.ids, tensors.ids + tensors.n),
@@ -230,12 +231,12 @@ private:
         std::fill(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::continues));
         StepBudget budget(args.max_steps, args);
         for (bool advanced = true; advanced && budget.begin_step(step); ++step) {
-            write_inputs(beams, outcomes, ids.data(), positions.data());
+            write_inputs(beams, outcomes, args.first_position, ids.data(), positions.data());
             StepBudget single_step(1);
             run_all(tensors, single_step);
             copies.clear();
             advanced = advance_beams(beams, candidates, outcomes, copies);
-            tensors.self.copy(copies);
+            tensors.self.copy(copies, args.first_position);
             if (std::count(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::done))) budget.record_end(step);
         }
         args.outcomes[0] = step;

@@ -68,9 +68,9 @@ public:
         auto scores = scratch.allocate<float>(parts.starts.size() * weights_.num_heads * score_stride);
         // qkv: (3 * num_heads, n, head_dim), so that what one head of a sentence reads is contiguous.
         int64_t dim = weights_.head_dim;
-        multiply(weights_.in, x.activations(), n, [=](int column, __mmask16) {
+        multiply(weights_.in, x.activations(), n, [=](int column, FirstLanes) {
             float* to = qkv + column / dim * n * dim + column % dim;
-            return [=](int64_t row, __m512 product) { store16(to + row * dim, product); };
+            return [=](int64_t row, Floats product) { store16(to + row * dim, product); };
         });
         attend_all(n, sentences, parts, qkv, heads, scores);
         LinearInput h(weights_.out, heads, n, scratch);
@@ -167,9 +167,9 @@ private:
             }
         }
         auto to = cache.as<Element>();
-        multiply(linear_, prepared.activations(), n, [=](int column, __mmask16) {
+        multiply(linear_, prepared.activations(), n, [=](int column, FirstLanes) {
             Element* own = to + column / d * plane + column % d;
-            return [=](int64_t row, __m512 product) { store16(own + offsets[row], product); };
+            return [=](int64_t row, Floats product) { store16(own + offsets[row], product); };
         });
     }
 

@@ -11,14 +11,14 @@ Activation activation_of(const std::string& name) {
     throw InvalidArgument("activation is none of relu, gelu, silu");
 }
 
-__m512 activate(Activation activation, __m512 x) {
-    const __m512 zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1.0f);
+Floats activate(Activation activation, Floats x) {
+    const Floats zero = zero16(), one = all16(1.0f);
     if (activation == Activation::relu) return max16(zero, x);
     // x sigmoid(x).
-    if (activation == Activation::silu) return _mm512_div_ps(x, _mm512_add_ps(one, exp16(_mm512_sub_ps(zero, x))));
+    if (activation == Activation::silu) return div16(x, add16(one, exp16(sub16(zero, x))));
     // x Phi(x), Hendrycks and Gimpel 2016.
-    __m512 erf = erf16(_mm512_mul_ps(x, _mm512_set1_ps(0.70710678f)));
-    return _mm512_mul_ps(_mm512_mul_ps(x, _mm512_set1_ps(0.5f)), _mm512_add_ps(one, erf));
+    Floats erf = erf16(mul16(x, all16(0.70710678f)));
+    return mul16(mul16(x, all16(0.5f)), add16(one, erf));
 }
 
 class FeedForward {
@@ -67,14 +67,14 @@ void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& outp
     x.prepare_all();
     auto hidden = scratch.allocate<float>(n * stride);
     auto fill = [&](auto activated) {
-        multiply(inner_, x.activations(), n, [=](int column, __mmask16) {
+        multiply(inner_, x.activations(), n, [=](int column, FirstLanes) {
             float* to = hidden + column;
-            return [=](int64_t row, __m512 product) { store16(to + row * stride, activated(product)); };
+            return [=](int64_t row, Floats product) { store16(to + row * stride, activated(product)); };
         });
     };
     // ReLU has its own instance, so that the loop has no branch or call for each vector.
-    if (activation_ == Activation::relu) fill([](__m512 x) { return max16(_mm512_setzero_ps(), x); });
-    else fill([activation = activation_](__m512 x) { return activate(activation, x); });
+    if (activation_ == Activation::relu) fill([](Floats x) { return max16(zero16(), x); });
+    else fill([activation = activation_](Floats x) { return activate(activation, x); });
     LinearInput h(outer_, hidden, n, scratch, stride);
     h.prepare_all();
     add_and_normalize(outer_, h.activations(), input.residual, norm_, n, output.total, output.normalised);

@@ -16,8 +16,9 @@ namespace transduce {
 
 // Columns of W in a panel, the unit of packed memory: four vector registers.
 constexpr int PANEL = 64;
-// Rows that vector instructions multiply at once. 6 x 4 sums leave registers for four weights and one input.
-constexpr int TILE_ROWS = 6;
+// Rows that vector instructions multiply at once, and the vectors of columns. 6 x 4 sums leave registers for four
+// weights and one input, 6 x 1 sums of an eighth of the registers for one weight and one input.
+constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
 // Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
@@ -31,7 +32,7 @@ constexpr int64_t MIN_MATRIX_ROWS = 5;
 // The range in which activations are quantized to 8 bits: symmetric around 128, or from 0 if none is negative.
 enum class ActivationRange { symmetric, non_negative };
 
-// Rows to multiply, `stride` numbers from row to row. For int8 weights: uint8 (rows, inputs) and the rows' largest
+// Rows to multiply, `stride` numbers from row to row. For int8 weights: Quantized (rows, inputs) and the rows' largest
 // magnitudes. For float weights: float, and absmax is null.
 struct Activations {
     const void* values;
@@ -70,16 +71,16 @@ struct LinearSource {
 // scale and the row's largest magnitude.
 struct Epilogue {
     bool is_int8;
-    __m512 scale, bias;
+    Floats scale, bias;
 
     // Returns 16 products of one row. sums: int32 or float.
-    __m512 operator()(const int32_t* sums, float absmax) const {
-        if (!is_int8) return _mm512_add_ps(load16(reinterpret_cast<const float*>(sums)), bias);
-        return of_int8(_mm512_loadu_si512(sums), absmax);
+    Floats operator()(const int32_t* sums, float absmax) const {
+        if (!is_int8) return add16(load16(reinterpret_cast<const float*>(sums)), bias);
+        return of_int8(load16(sums), absmax);
     }
-    __m512 of_int8(__m512i sums, float absmax) const {
-        __m512 whole = _mm512_cvtepi32_ps(sums);
-        return _mm512_fmadd_ps(_mm512_mul_ps(whole, _mm512_set1_ps(absmax)), scale, bias);
+    Floats of_int8(Integers sums, float absmax) const {
+        Floats whole = floats_of(sums);
+        return fma16(mul16(whole, all16(absmax)), scale, bias);
     }
 };
 
@@ -97,7 +98,9 @@ public:
     int num_panels() const { return (outputs_ + PANEL - 1) / PANEL; }
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
     // Returns whether n rows are multiplied by tile registers.
-    bool uses_matrix_tiles(int64_t n) const { return group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles(); }
+    bool uses_matrix_tiles(int64_t n) const {
+        return HAS_TILE_PRODUCTS && group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles();
+    }
     // The most and the fewest rows that one thread takes through a whole block by itself. More rows would be evicted
     // from its cache. With fewer rows the threads share each product, so that each reads only a part of the weights
     // (docs/native-kernels.md).
@@ -125,14 +128,14 @@ public:
 
     // Returns what is added to the sums of 16 columns: for symmetric activations -128 times the sum of a column's
     // weights.
-    __m512i initial_sums(int panel, int vector) const {
-        return _mm512_loadu_si512(initial_sums_ + panel * PANEL + vector * LANES);
+    Integers initial_sums(int panel, int vector) const {
+        return load16(initial_sums_ + panel * PANEL + vector * LANES);
     }
 
     // Returns the epilogue of 16 columns.
     Epilogue epilogue(int panel, int vector) const {
         int column = panel * PANEL + vector * LANES;
-        __m512 bias = load16(bias_ + column);
+        Floats bias = load16(bias_ + column);
         return {is_int8_, is_int8_ ? load16(scales_ + column) : bias, bias};
     }
 

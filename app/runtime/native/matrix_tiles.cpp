@@ -1,11 +1,12 @@
 #include "matrix_tiles.h"
 
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+
+#include "simd.h"
 
 namespace transduce {
 namespace {
@@ -45,7 +46,7 @@ thread_local int height_set_up = 0;
 }  // namespace
 
 bool has_matrix_tiles() {
-    static const bool is_there = is_granted();
+    static const bool is_there = HAS_TILE_PRODUCTS && is_granted();
     return is_there && is_allowed.load(std::memory_order_relaxed);
 }
 

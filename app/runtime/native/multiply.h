@@ -79,10 +79,10 @@ private:
         int column = rows_.panel * PANEL + vector_ * LANES;
         auto put = store_(column, first_lanes(linear_.outputs() - column));
         Epilogue epilogue = linear_.epilogue(rows_.panel, vector_);
-        __m512i initial_sums = linear_.initial_sums(rows_.panel, vector_);
+        Integers initial_sums = linear_.initial_sums(rows_.panel, vector_);
         for (; row_ < end; ++row_) {
             int64_t place = row_ - rows_.begin + (row_ >= rows_.moved_from ? rows_.moved_by : 0);
-            __m512i sums = _mm512_add_epi32(_mm512_load_si512(sums_ + place * LANES), initial_sums);
+            Integers sums = add16(load16(sums_ + place * LANES), initial_sums);
             put(row_, epilogue.of_int8(sums, absmax_[row_]));
         }
     }
@@ -125,16 +125,15 @@ public:
     }
 
 private:
-    static constexpr int VECTORS = PANEL / LANES;
     void store_vector(int vector) {
         int column = panel_ * PANEL + vector * LANES;
         if (column >= linear_.outputs()) return;
         auto put = store_(column, first_lanes(linear_.outputs() - column));
         Epilogue epilogue = linear_.epilogue(panel_, vector);
-        __m512i initial_sums = linear_.initial_sums(panel_, vector);
+        Integers initial_sums = linear_.initial_sums(panel_, vector);
         const int32_t* sums = buffered_ + vector * MATRIX_ROWS * LANES;
         for (int64_t row = begin_; row < end_; ++row, sums += LANES) {
-            put(row, epilogue.of_int8(_mm512_add_epi32(_mm512_load_si512(sums), initial_sums), absmax_[row]));
+            put(row, epilogue.of_int8(add16(load16(sums), initial_sums), absmax_[row]));
         }
     }
 
@@ -205,7 +204,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
     };
     // Stores the products of rows [begin, end). sums_of(row) returns the row's sums (PANEL,).
     auto store_rows = [&](int64_t begin, int64_t end, int panel, auto&& sums_of) {
-        for (int vector = 0; vector < PANEL / LANES; ++vector) {
+        for (int vector = 0; vector < VECTORS; ++vector) {
             int column = panel * PANEL + vector * LANES;
             if (column >= linear.outputs()) break;
             auto put = store(column, first_lanes(linear.outputs() - column));

@@ -22,7 +22,7 @@ struct Norm {
 
 // Quantizes one row to 8 bits. With m = max |x|: q = round_half_even(x * (127 / m)) + 128 if the range is symmetric,
 // else q = round_half_even(x * (255 / m)). Returns m. A row of zeros has m = 0 and undefined q. m is NaN if any x is.
-float quantize_row(const float* x, int width, ActivationRange range, uint8_t* q);
+float quantize_row(const float* x, int width, ActivationRange range, Quantized* q);
 
 // LayerNorm of one row: (x - mean) / sqrt(variance + epsilon) * gamma + beta. Ba et al. 2016, section 3.
 void normalize_row(const float* x, const Norm& norm, float* to);
@@ -73,7 +73,7 @@ class LinearInput {
 public:
     static size_t bytes(const Linear& linear, int64_t n) {
         return linear.is_int8()
-                   ? Scratch::padded_bytes<uint8_t>(n * stride_of(linear)) + Scratch::padded_bytes<float>(n)
+                   ? Scratch::padded_bytes<Quantized>(n * stride_of(linear)) + Scratch::padded_bytes<float>(n)
                    : 0;
     }
 
@@ -91,7 +91,9 @@ public:
 
 private:
     // One cache line longer than a row, so that neighbouring rows do not fall into the same set of the cache.
-    static size_t stride_of(const Linear& linear) { return linear.inputs() + (linear.is_int8() ? 64 : 0); }
+    static size_t stride_of(const Linear& linear) {
+        return linear.inputs() + (linear.is_int8() ? 64 / sizeof(Quantized) : 0);
+    }
 
     const float* x_ = nullptr;
     int64_t n_ = 0;
@@ -99,7 +101,7 @@ private:
     int64_t x_stride_ = 0;
     size_t stride_ = 0;
     ActivationRange range_ = ActivationRange::symmetric;
-    uint8_t* q_ = nullptr;
+    Quantized* q_ = nullptr;
     float* absmax_ = nullptr;
 };
 

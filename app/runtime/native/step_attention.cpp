@@ -56,8 +56,8 @@ public:
         x.prepare_all();
         float* to = projected_;
         int64_t stride = width_;
-        multiply(weights_.in, x.activations(), input_.n, [=](int column, __mmask16) {
-            return [=](int64_t row, __m512 product) { store16(to + row * stride + column, product); };
+        multiply(weights_.in, x.activations(), input_.n, [=](int column, FirstLanes) {
+            return [=](int64_t row, Floats product) { store16(to + row * stride + column, product); };
         });
         return projected_;
     }

@@ -139,13 +139,16 @@ struct TopK {
     float* log_probabilities;
     int64_t* ids;
     float* distributions;
-    // (n,) positions of the rows of x, or nullptr. In a row at position 0 end_id is no candidate, because a translation
-    // has at least one token.
+    // (n,) positions of the rows of x, or nullptr. In a row at first_position end_id is no candidate, because a
+    // translation has at least one token.
     const int32_t* positions = nullptr;
+    int64_t first_position = 0;
     int64_t end_id = NO_ID;
 
     // Returns the id that is no candidate of this row; NO_ID if there is none.
-    int64_t excluded_id(int64_t row) const { return positions && positions[row] == 0 ? end_id : NO_ID; }
+    int64_t excluded_id(int64_t row) const {
+        return positions && positions[row] == first_position ? end_id : NO_ID;
+    }
 };
 
 // Projection of rows to the vocabulary, and the k most probable tokens.

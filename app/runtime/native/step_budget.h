@@ -21,6 +21,8 @@ struct DecodeArgs {
     // never before the first step. nullptr: no flag.
     const int32_t* wake_flag = nullptr;
     int64_t min_steps = 0;
+    // Position of a row in its first step: the number of columns that its cache holds before its start token.
+    int64_t first_position = 0;
     // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. nullptr: no arguments
     // set.
     int64_t* outcomes = nullptr;

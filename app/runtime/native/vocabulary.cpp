@@ -1,5 +1,6 @@
 // Both ends of a step: the embedding of tokens, and the projection of rows to logits with the top-k.
 #include <algorithm>
+#include <cstring>
 
 #include "candidates.h"
 #include "step_blocks.h"
@@ -34,12 +35,15 @@ Tensor table_of(const NodeInfo& info, int index) {
 
 // Returns max |x|; NaN if any x is.
 float largest_magnitude(const float* x, int64_t count) {
-    __m512i largest = _mm512_setzero_si512();
+    Integers largest = all16(0);
     for (int64_t i = 0; i < count; i += LANES) {
-        __m512 some = _mm512_maskz_loadu_ps(first_lanes(count - i), x + i);
-        largest = _mm512_max_epi32(largest, magnitude_bits(some));
+        Floats some = load16(x + i, first_lanes(count - i));
+        largest = max16(largest, magnitude_bits(some));
     }
-    return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
+    int bits = largest16(largest);
+    float magnitude;
+    std::memcpy(&magnitude, &bits, 4);
+    return magnitude;
 }
 
 // Returns a bound on the magnitude of the table's entries.
@@ -121,15 +125,14 @@ void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n
     int64_t d = this->d();
     auto entry = [&](int64_t at, int64_t id) {
         if (table_.type == FLOAT) return load16(table_.as<float>() + at);
-        __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table_.as<int8_t>() + at));
-        __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-        return _mm512_mul_ps(whole, _mm512_set1_ps(scales_.as<float>()[id]));
+        Floats whole = floats_of(load16(table_.as<int8_t>() + at));
+        return mul16(whole, all16(scales_.as<float>()[id]));
     };
     for_each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
         const float* position = position_table_.as<float>() + positions[row] * d;
         int64_t id = ids[row];
         for (int64_t i = 0; i < d; i += LANES) {
-            store16(x + row * d + i, _mm512_add_ps(entry(id * d + i, id), load16(position + i)));
+            store16(x + row * d + i, add16(entry(id * d + i, id), load16(position + i)));
         }
     });
 }
@@ -198,9 +201,9 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to
     for (int64_t row = 0; row < n; ++row) {
         to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
-    auto store = [=](int column, __mmask16 lanes) {
+    auto store = [=](int column, FirstLanes lanes) {
         float* at = to.span_buffer ? to.span_buffer + column % SPAN_IDS : to.logits + column;
-        return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(at + row * stride, lanes, product); };
+        return [=](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
     };
     auto scan_chunk = [&](const FinishedChunk& done) {
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);

@@ -1,7 +1,7 @@
-"""Skips the tests of the native kernels if the kernels are not built or cannot run.
+"""Runs the tests of the native kernels for each target. Skips them if no target is built or can run.
 
-NATIVE_LIBRARY names another build of the kernels to test (`make check-native`). The marker `threads` selects the tests
-that `make check-native` repeats with ThreadSanitizer.
+NATIVE_LIBRARY names another build of the kernels to test instead (`make check-native`). The marker `threads` selects
+the tests that `make check-native` repeats with ThreadSanitizer.
 """
 
 from __future__ import annotations
@@ -50,11 +50,26 @@ def num_threads_of(item: pytest.Function) -> int:
     return number
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Start every test with one thread."""
-    if native.library_path() is None or not native.is_supported():
+# A library that NATIVE_LIBRARY names is of one target.
+TARGETS = native.usable_targets()[:1] if library else native.usable_targets()
+
+
+@pytest.fixture(autouse=True, scope="module", params=TARGETS or ["none"])
+def target(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make one target after the other the only usable one."""
+    if not TARGETS:
         pytest.skip("the native kernels are not built, or this CPU cannot run them")
+    found: str = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "usable_targets", lambda: (found,))
+        native.select_target(None)
+        yield found
+    native.select_target(None)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(target: str) -> Iterator[None]:
+    """Start every test with one thread."""
     native.set_num_threads(1)
     yield
     native.set_num_threads(1)

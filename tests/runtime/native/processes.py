@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+from app.runtime import native
 from tests.house_rules.project import ROOT
 
 # Seconds. Only a hang takes longer, even on a busy machine.
@@ -14,12 +15,13 @@ HANGING_S = 240
 
 
 def run_python(code: str) -> tuple[int, bytes]:
-    """Run the code with the installed library. Returns exit status and standard error.
+    """Run the code with the installed library of the test's target. Returns exit status and standard error.
 
     The process never loads a sanitizer's build.
     """
+    code = f"from app.runtime import native\nnative.select_target({native.used_target()!r})\n{textwrap.dedent(code)}"
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    command = [sys.executable, "-c", textwrap.dedent(code)]
+    command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=HANGING_S
     )

@@ -16,21 +16,43 @@ import pytest
 from numpy.typing import NDArray
 
 from app.runtime import native
-from app.runtime.native.cpu import NEEDED_FLAGS, is_supported
+from app.runtime.native.cpu import TARGETS, is_supported, supported_targets
 from tests.house_rules.project import ROOT
 from tests.runtime.native.processes import run_python
 from tests.runtime.native.test_feed_forward import Block
 
 
-def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_cpu_needs_every_instruction_of_a_target(name: str, tmp_path: Path) -> None:
     cpu_info = tmp_path / "cpuinfo"
-    flags = sorted(NEEDED_FLAGS)
+    flags = sorted(TARGETS[name].needed_flags)
     cpu_info.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)} ht\n")
+    assert supported_targets(cpu_info)[0] == name
     assert is_supported(cpu_info)
     for missing in flags:
         others = " ".join(flag for flag in flags if flag != missing)
         cpu_info.write_text(f"processor\t: 0\nflags\t\t: {others} {missing}x\n")
-        assert not is_supported(cpu_info)
+        assert name not in supported_targets(cpu_info)
+        assert is_supported(cpu_info) == bool(supported_targets(cpu_info))
+
+
+def test_the_fastest_target_comes_first(tmp_path: Path) -> None:
+    """A processor that can run one target can run those after it."""
+    cpu_info = tmp_path / "cpuinfo"
+    names = tuple(TARGETS)
+    for index, target in enumerate(TARGETS.values()):
+        cpu_info.write_text(f"flags : {' '.join(target.needed_flags)}\n")
+        assert supported_targets(cpu_info) == names[index:]
+
+
+def test_only_usable_targets_can_be_selected(target: str) -> None:
+    native.select_target(target)
+    path = native.library_path()
+    assert path is not None
+    assert native.used_target() == target
+    with pytest.raises(RuntimeError, match="the native kernels for mmx cannot be used here"):
+        native.select_target("mmx")
+    assert native.library_path() == path
 
 
 # The compiler's macro of an instruction set, and Linux's flag for it. Elsewhere the flag is the macro in lower case.
@@ -52,14 +74,18 @@ def macros(*options: str) -> set[str]:
     return {line.split()[1] for line in text.splitlines()}
 
 
-def test_the_needed_instructions_are_those_that_the_compiler_may_use() -> None:
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_needed_instructions_are_those_that_the_compiler_may_use(name: str) -> None:
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ here")
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     (extension,) = setuptools["ext-modules"]
-    options = [option for option in extension["extra-compile-args"] if option.startswith("-m")]
-    added = {name for name in macros(*options) - macros() if not name.startswith("__FP_FAST_FMA")}
-    assert {FLAGS_OF_MACROS.get(name, name.strip("_").lower()) for name in added} == NEEDED_FLAGS
+    assert not any(option.startswith("-m") for option in extension["extra-compile-args"])
+    found = macros(*TARGETS[name].compiler_options) - macros()
+    added = {macro for macro in found if not macro.startswith("__FP_FAST_FMA")}
+    assert {FLAGS_OF_MACROS.get(macro, macro.strip("_").lower()) for macro in added} == TARGETS[
+        name
+    ].needed_flags
 
 
 def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""The workers of an engine: their start and end, and what happens when one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from app.engine.limits import EngineLimits
+from app.engine.messages import Report, Stop
+from app.engine.placement import Placement
+from app.engine.supervisor import Supervisor, WorkerRestarts
+from app.engine.worker import Worker, WorkerExit, WorkerListener
+from app.observability.logging import Field, log_event
+
+logger = logging.getLogger(__name__)
+
+
+class PoolOwner(Protocol):
+    """What the engine does when something happens to its workers. Every method is called on the event loop."""
+
+    def on_report(self, number: int, report: Report) -> None:
+        """A worker reports. number: its number in the statistics."""
+
+    def on_added(self) -> None:
+        """A worker was added, which has no sentence."""
+
+    def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
+        """A worker has died and is replaced. It takes part in the placement no more.
+
+        step_started_at: when its last step began. Returns how many of its sentences are decoded again and have failed.
+        """
+
+    def on_end(self, *, has_died: bool) -> None:
+        """No worker runs any more, or one has died and is not replaced. Called once."""
+
+
+class WorkerPool:
+    """The workers of one engine. Every method is called on the event loop.
+
+    placement: of sentences in the workers that run. is_running: from `start` on until `PoolOwner.on_end`.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        owner: PoolOwner,
+        settings: EngineLimits,
+        *,
+        restarts: WorkerRestarts | None,
+        first_worker: int,
+    ) -> None:
+        """restarts, first_worker: as of `Engine`."""
+        self._workers = dict(enumerate(workers))  # by number, without those that are being replaced
+        self._owner = owner
+        self._settings = settings
+        self._first_worker = first_worker
+        self._supervisor = Supervisor(self, restarts, first_worker=first_worker)
+        self._exited = asyncio.Event()
+        self.placement = Placement()
+        self.is_running = False
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether a worker runs."""
+        return any(worker.is_alive for worker in self._workers.values())
+
+    def step_age_s(self) -> float:
+        """Return the seconds since the oldest current step began; 0 when idle."""
+        began_at = [worker.step_started_at for worker in self._workers.values()]
+        now = time.monotonic()
+        return max((now - at for at in began_at if at is not None and at < now), default=0.0)
+
+    def start(self) -> None:
+        """Start the workers. Called once, inside the running event loop."""
+        self.is_running = True
+        for number, worker in list(self._workers.items()):
+            self.add_worker(number, worker)
+
+    def start_replacing(self) -> None:
+        """Replace the workers that die from now on."""
+        self._supervisor.is_active = True
+
+    async def close(self, timeout_s: float) -> None:
+        """End all workers. timeout_s: how long a step may still take; after that its worker is abandoned or killed."""
+        await self._supervisor.close()
+        if self.has_worker:
+            for worker in self._workers.values():
+                worker.put(Stop())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exited.wait(), timeout_s)
+        self.is_running = False
+        for worker in self._workers.values():
+            worker.close()
+
+    def add_worker(self, number: int, worker: Worker) -> None:
+        """As `Replacing.add_worker`."""
+        self._workers[number] = worker
+        self.placement.add_worker(worker)
+        on_report = partial(self._owner.on_report, self._first_worker + number)
+        worker.start(self._settings, WorkerListener(on_report, partial(self._on_exit, number)))
+        self._owner.on_added()
+
+    def abandon_worker(self, *, ends_engine: bool) -> None:
+        """As `Replacing.abandon_worker`."""
+        if ends_engine or not (self._workers or self._supervisor.is_starting):
+            self._end(has_died=True)
+
+    def _on_exit(self, number: int, found: WorkerExit) -> None:
+        worker = self._workers[number]
+        fields: dict[str, Field] = {"lane": number, "exit": found.process_exit}
+        if found.has_died and self.is_running and self._supervisor.replace(number, worker):
+            del self._workers[number]
+            self.placement.remove_worker(worker)
+            worker.close()
+            num_again, num_failed = self._owner.on_lost(worker, found.step_started_at)
+            fields |= {"decoded_again": num_again, "failed": num_failed}
+            return log_event(logger, logging.ERROR, "engine_process_died", fields=fields)
+        if found.process_exit:
+            log_event(logger, logging.CRITICAL, "engine_process_died", fields=fields)
+        if not self.has_worker:
+            self._exited.set()
+        if found.has_died or not self.has_worker:
+            self._end(has_died=found.has_died)
+        return None
+
+    def _end(self, *, has_died: bool) -> None:
+        if self.is_running:
+            self.is_running = False
+            self._owner.on_end(has_died=has_died)

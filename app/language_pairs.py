@@ -1,0 +1,59 @@
+"""The directions that a model translates, as the manifest of its bundle names them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+# Languages of a model that translates between any two. If larger, a manifest of little text makes millions of pairs.
+MAX_LANGUAGES = 256
+
+
+class ManifestPart(BaseModel):
+    """A frozen part of the manifest that rejects unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+# A BCP 47 tag.
+LanguageTag = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+
+
+class LanguagePair(ManifestPart):
+    """A direction that the model translates.
+
+    source_prefix: a subword before the source, for a model with several targets or sources.
+    target_start: the subword that starts the target after special_ids.bos, and is no part of it. Either all pairs of a
+        model have one or none.
+    """
+
+    source: LanguageTag
+    target: LanguageTag
+    source_prefix: str | None = None
+    target_start: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out target_start if there is none, so that older servers read the pair."""
+        found: dict[str, Any] = write(self)
+        if self.target_start is None:
+            del found["target_start"]
+        return found
+
+
+def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
+    """All pairs of two languages. languages: checked tags, and the subword of each. Quick, since there may be many."""
+    fields = set(LanguagePair.model_fields)
+    return tuple(
+        LanguagePair.model_construct(
+            fields,
+            source=source,
+            target=target,
+            source_prefix=languages[source],
+            target_start=languages[target],
+        )
+        for source, target in itertools.permutations(languages, 2)
+    )

@@ -1,0 +1,23 @@
+"""The step that decodes a model's `prefill_id`. It takes new rows at position -1, before their own start tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.runtime.interface import FREE_ROW_ID, Limits, StepInput
+
+
+def prefill_step(rows: Sequence[int], num_rows: int, limits: Limits) -> StepInput:
+    """The step of rows 0..num_rows-1 that appends the prefilled column to `rows`, and changes no other row.
+
+    If the runner cannot skip the other rows, they write their last column. A search that needs that column writes it
+    before it reads it. limits: with a prefill_id.
+    """
+    assert limits.prefill_id is not None
+    last_position = limits.max_target_length - 1
+    ids = np.full(num_rows, FREE_ROW_ID if limits.skips_free_rows else 0, np.int32)
+    positions = np.full(num_rows, last_position, np.int32)
+    ids[rows], positions[rows] = limits.prefill_id, -limits.num_prefilled
+    return StepInput(ids, positions, num_candidates=1)

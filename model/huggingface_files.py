@@ -1,0 +1,179 @@
+"""The files that Hugging Face's models of our network share: configuration, vocabulary, weights and their names.
+
+Nothing here runs code of the files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model.config import ModelConfig
+
+CONFIG, VOCABULARY = "config.json", "vocab.json"
+GENERATION = "generation_config.json"  # older models have its fields in config.json
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+
+
+# --- files
+
+
+def missing_weights(folder: Path) -> list[str]:
+    """The problem of a folder without weights."""
+    if any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
+        return []
+    return [f"{SAFETENSORS} or {PICKLE} is missing"]
+
+
+def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+    """A JSON object. is_optional: empty for a missing file. Raises OSError, and ValueError for anything else."""
+    if is_optional and not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - the file is wrong, not a type
+    return found
+
+
+def checked_vocabulary(found: Mapping[str, Any]) -> dict[str, int]:
+    """Pieces and their ids. Raises ValueError unless the ids are 0, 1, 2..."""
+    if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
+        raise ValueError(f"the ids of {VOCABULARY} are not 0 to {len(found) - 1}, each once")
+    return {piece: int(identity) for piece, identity in found.items()}
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights by name. Raises ValueError for a file that is damaged or holds anything but tensors."""
+    if (folder / SAFETENSORS).is_file():
+        return load_file(folder / SAFETENSORS)
+    try:
+        # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file.
+        found = torch.load(folder / PICKLE, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise ValueError(
+            f"{PICKLE} holds no tensors that can be read safely: {type(error).__name__}"
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise ValueError(f"{PICKLE} holds something else than tensors")
+    return found
+
+
+# --- checks
+
+
+def size_problems(facts: Mapping[str, Any]) -> list[str]:
+    """The sizes, ids and activation of config.json that are missing or that this network does not support."""
+    sizes = ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
+             "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size", "pad_token_id", "eos_token_id",
+             "decoder_start_token_id", "max_position_embeddings")  # fmt: skip
+    problems = [
+        f"{name} of {CONFIG} is missing or no whole number"
+        for name in sizes
+        if not isinstance(facts.get(name), int)
+    ]
+    problems += [
+        f"encoder_{name} and decoder_{name} of {CONFIG} differ"
+        for name in ("attention_heads", "ffn_dim")
+        if facts.get(f"encoder_{name}") != facts.get(f"decoder_{name}")
+    ]
+    if facts.get("activation_function") not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        problems.append(
+            f"activation_function of {CONFIG} is {facts.get('activation_function')!r}; it must be one of {known}"
+        )
+    return problems
+
+
+def weight_problems(
+    facts: Mapping[str, Any], weights: Mapping[str, Tensor], *, is_pre_norm: bool, has_bias: bool
+) -> list[str]:
+    """The weights that are missing or have another shape than config.json says. has_bias: of the logits."""
+    vocab_size, d, d_ff = facts["vocab_size"], facts["d_model"], facts["encoder_ffn_dim"]
+    expected: dict[str, tuple[int, ...]] = {
+        "model.shared.weight": (vocab_size, d),
+    }
+    if has_bias:
+        expected["final_logits_bias"] = (1, vocab_size)
+    for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
+        for layer in range(facts[f"{stack}_layers"]):
+            name = f"model.{stack}.layers.{layer}"
+            for attention in attentions:
+                for projection in ("q", "k", "v", "out"):
+                    expected[f"{name}.{attention}.{projection}_proj.weight"] = (d, d)
+                    expected[f"{name}.{attention}.{projection}_proj.bias"] = (d,)
+            norms = (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm")
+            expected |= {f"{name}.{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
+            expected |= {f"{name}.fc1.weight": (d_ff, d), f"{name}.fc1.bias": (d_ff,)}
+            expected |= {f"{name}.fc2.weight": (d, d_ff), f"{name}.fc2.bias": (d,)}
+        if is_pre_norm:
+            expected |= {f"model.{stack}.layer_norm.{part}": (d,) for part in ("weight", "bias")}
+    problems = []
+    for name, shape in expected.items():
+        if name not in weights:
+            problems.append(f"the weight {name} is missing")
+        elif tuple(weights[name].shape) != shape:
+            problems.append(
+                f"the weight {name} has the shape {tuple(weights[name].shape)}, by {CONFIG} it is {shape}"
+            )
+    shared = weights.get("model.shared.weight")
+    copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    return problems + [
+        f"{name} differs from model.shared.weight; only one shared embedding can be imported"
+        for name in copies
+        if shared is not None and name in weights and not torch.equal(weights[name], shared)
+    ]
+
+
+# --- the new model
+
+
+def layer_state(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All of our Transformer's state but the embedding."""
+    return {
+        f"{ours}.{part}": weights[f"{theirs}.{part}"].float()
+        for ours, theirs in module_names(config)
+        for part in ("weight", "bias")
+    }
+
+
+def module_names(config: ModelConfig) -> list[tuple[str, str]]:
+    """Our and Hugging Face's names of all modules with a weight and a bias."""
+    found = []
+    for stack, num_layers in (
+        ("encoder", config.num_encoder_layers),
+        ("decoder", config.num_decoder_layers),
+    ):
+        found += [names for layer in range(num_layers) for names in _layer_names(stack, layer)]
+        if config.norm == "pre":
+            found.append((f"{stack}_norm", f"model.{stack}.layer_norm"))
+    return found
+
+
+def _layer_names(stack: str, layer: int) -> list[tuple[str, str]]:
+    """Our and Hugging Face's names of a layer's modules."""
+    ours, theirs = f"{stack}.{layer}", f"model.{stack}.layers.{layer}"
+    attentions = [("self_attention", "self_attn")]
+    if stack == "decoder":
+        attentions.append(("cross_attention", "encoder_attn"))
+    names = [
+        (f"{ours}.{our}.w_{letter}", f"{theirs}.{their}.{projection}_proj")
+        for our, their in attentions
+        for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out"))
+    ]
+    norms = [*(f"{their}_layer_norm" for _, their in attentions), "final_layer_norm"]
+    names += [(f"{ours}.residuals.{index}.norm", f"{theirs}.{norm}") for index, norm in enumerate(norms)]
+    return [
+        *names,
+        (f"{ours}.feed_forward.w_1", f"{theirs}.fc1"),
+        (f"{ours}.feed_forward.w_2", f"{theirs}.fc2"),
+    ]

@@ -1,0 +1,55 @@
+"""Language codes of M2M-100 and NLLB as BCP 47 tags.
+
+M2M-100 mostly has two-letter codes of ISO 639-1. NLLB has codes of FLORES-200, such as deu_Latn: a three-letter code of
+ISO 639-3 and a script of ISO 15924. BCP 47 has the two-letter code where there is one. The source of the table is that
+of ISO 639-3 (SIL International, column Part1). For an individual language whose macrolanguage has the two-letter code,
+such as Standard Latvian, it is that of the macrolanguage, by the table of macrolanguages of the same standard.
+"""
+
+from __future__ import annotations
+
+# Three-letter and two-letter code, of languages and of members of macrolanguages.
+_LANGUAGES = """
+    afr:af aka:ak amh:am asm:as bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da
+    deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fij:fj fin:fi fra:fr gla:gd gle:ga glg:gl
+    grn:gn guj:gu hat:ht hau:ha heb:he hin:hi hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja
+    kan:kn kas:ks kat:ka kaz:kk khm:km kik:ki kin:rw kir:ky kon:kg kor:ko lao:lo lav:lv lim:li lin:ln lit:lt ltz:lb
+    lug:lg mal:ml mar:mr mkd:mk mlt:mt mri:mi mya:my nld:nl nno:nn nob:nb nya:ny oci:oc pan:pa pol:pl por:pt
+    ron:ro run:rn rus:ru sag:sg san:sa sin:si slk:sk slv:sl smo:sm sna:sn snd:sd som:so sot:st spa:es srd:sc
+    srp:sr ssw:ss sun:su swe:sv tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tuk:tk tur:tr
+    twi:tw uig:ug ukr:uk urd:ur vie:vi wol:wo xho:xh yor:yo zho:zh zul:zu
+"""
+_MEMBERS = """
+    als:sq arb:ar ayr:ay azj:az fuv:ff gaz:om khk:mn kmr:ku knc:kr lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg
+    quy:qu swh:sw uzn:uz ydd:yi zsm:ms
+"""
+_TWO_LETTERS = dict(pair.split(":") for pair in (_LANGUAGES + _MEMBERS).split())
+# The script that a tag does not name, of the languages that NLLB and FLORES-200 have in two scripts.
+_USUAL_SCRIPT = {
+    "ace": "Latn",
+    "arb": "Arab",
+    "bjn": "Latn",
+    "kas": "Arab",
+    "knc": "Latn",
+    "min": "Latn",
+    "taq": "Latn",
+    "zho": "Hans",
+}
+# Codes of M2M-100 that mean another language in ISO 639-1, or none.
+_M2M_100 = {"ns": "nso"}
+
+
+def of_m2m_100(code: str) -> str:
+    """The tag of a code of M2M-100, such as de or ast."""
+    return _M2M_100.get(code, code)
+
+
+def of_nllb(code: str) -> str:
+    """The tag of a code of NLLB, such as de for deu_Latn and zh-Hant for zho_Hant.
+
+    A language without a two-letter code keeps its own. The script is named only if it is not the usual one of a
+    language with several.
+    """
+    language, _, script = code.partition("_")
+    tag = _TWO_LETTERS.get(language, language)
+    return tag if script == _USUAL_SCRIPT.get(language, script) else f"{tag}-{script}"

@@ -1,0 +1,166 @@
+"""Converts M2M-100 and NLLB, models of many languages, to our Transformer and vocabulary.
+
+The network is the paper's in pre-norm, with the positions of fairseq. A source begins with the subword of its language.
+A target begins with the end token and the subword of its language: the former is our start token, the latter a
+`target_start` of the manifest. `model.imported` explains the conversion of the vocabulary.
+
+Both kinds have the same configuration and weights. They differ in their vocabularies, which `model.m2m_vocabulary`
+reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from model.config import ConfigError, ModelConfig
+from model.huggingface_files import (
+    ACTIVATIONS,
+    CONFIG,
+    GENERATION,
+    layer_state,
+    missing_weights,
+    read_json,
+    read_weights,
+    size_problems,
+    weight_problems,
+)
+from model.imported import (
+    EOS,
+    FIRST,
+    PAD,
+    UNK,
+    ImportedModel,
+    Specials,
+    UnusableModel,
+    masked_bias,
+    num_left_out,
+    piece_order,
+    reordered,
+    rows_of,
+)
+from model.m2m_vocabulary import read_vocabulary
+
+MODEL_TYPE = "m2m_100"
+# Rows of the table of positions before that of the first token. The first one belongs to no token, the second to
+# padding.
+FIRST_POSITION = 2
+
+
+def is_m2m(folder: Path) -> bool:
+    """Whether config.json says that this is M2M-100 or NLLB."""
+    try:
+        return read_json(folder / CONFIG).get("model_type") == MODEL_TYPE
+    except (OSError, ValueError):
+        return False
+
+
+def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
+    """Read a folder of Hugging Face.
+
+    max_length: subwords of the longest source or target; None for the model's own. Raises UnusableModel.
+    """
+    problems = [] if (folder / CONFIG).is_file() else [f"{CONFIG} is missing"]
+    problems += missing_weights(folder)
+    facts: dict[str, Any] = {}
+    search: dict[str, Any] = {}
+    weights: dict[str, Tensor] = {}
+    try:
+        facts = read_json(folder / CONFIG, is_optional=True)
+        search = read_json(folder / GENERATION, is_optional=True)
+        weights = {} if problems else read_weights(folder)
+    except (OSError, ValueError, SafetensorError) as error:
+        problems.append(str(error))
+    vocabulary, vocabulary_problems = read_vocabulary(folder, facts)
+    problems += vocabulary_problems
+    if facts:
+        problems += _config_problems(facts, search)
+    if not problems:
+        problems = weight_problems(facts, weights, is_pre_norm=True, has_bias=False)
+    if problems or vocabulary is None:
+        raise UnusableModel(folder, problems)
+    longest = int(facts["max_position_embeddings"])
+    order = piece_order(vocabulary.ids)
+    try:
+        config = _config(facts, len(order) + len(FIRST), min(longest, max_length or longest))
+    except ConfigError as error:
+        raise UnusableModel(folder, [str(error)]) from error
+    ids = vocabulary.ids
+    rows = rows_of(ids, order, Specials(pad=ids[PAD], start=ids[EOS], end=ids[EOS], unknown=ids[UNK]))
+    embedding = weights["model.shared.weight"].float()[rows]
+    state = {
+        "embedding.weight": embedding,
+        "embedding.output_bias": masked_bias(torch.zeros(len(rows)), ids),
+        "embedding.positions": fairseq_positions(config.max_length, config.d_model),
+    }
+    spm = reordered(vocabulary.proto, order, tags=vocabulary.languages.values())
+    return ImportedModel(
+        config=config,
+        state=state | layer_state(config, weights),
+        source_spm=spm,
+        target_spm=spm,
+        tags=(),
+        num_left_out=num_left_out([vocabulary.proto], ids),
+        beam_size=int(search.get("num_beams") or 1),
+        length_penalty=float(search.get("length_penalty", 1.0)),
+        language_tokens=vocabulary.languages,
+    )
+
+
+def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> list[str]:
+    """The fields of config.json that this network does not support, and those that contradict the search's."""
+    # Files leave out fields for which all models of the type have these values.
+    needed = {"scale_embedding": True, "tie_word_embeddings": True, "is_encoder_decoder": True}
+    problems = [
+        f"{name} of {CONFIG} is {facts[name]!r}; only {value!r} can be imported"
+        for name, value in needed.items()
+        if facts.get(name, value) != value
+    ]
+    problems += size_problems(facts)
+    if facts.get("decoder_start_token_id") != facts.get("eos_token_id"):
+        problems.append(
+            f"decoder_start_token_id of {CONFIG} is {facts.get('decoder_start_token_id')}; "
+            f"only eos_token_id, {facts.get('eos_token_id')}, can be imported"
+        )
+    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "num_beams", "length_penalty")
+    return problems + [
+        f"{name} of {CONFIG} is {facts[name]!r}, of {GENERATION} it is {search[name]!r}"
+        for name in names
+        if facts.get(name) is not None and search.get(name) is not None and facts[name] != search[name]
+    ]
+
+
+def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=facts["d_model"],
+        num_heads=facts["encoder_attention_heads"],
+        d_ff=facts["encoder_ffn_dim"],
+        num_encoder_layers=facts["encoder_layers"],
+        num_decoder_layers=facts["decoder_layers"],
+        dropout=0.0,
+        norm="pre",
+        activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
+        positions="learned",  # a stored table, because that of fairseq differs from the paper's
+        max_length=max_length,
+        output_bias=True,  # it excludes subwords that no translation contains
+    )
+
+
+def fairseq_positions(max_length: int, d_model: int) -> Tensor:
+    """Sines in the first half of a row, cosines in the second, from FIRST_POSITION on: (max_length, d_model), fp32.
+
+    The frequencies end at 1 / 10000, where those of the paper end before. The numbers are rounded to fp32 at each step,
+    as in fairseq and `transformers`.
+    """
+    half = d_model // 2
+    exponents = torch.arange(half, dtype=torch.int64).float() * -(math.log(10000) / (half - 1))
+    positions = torch.arange(FIRST_POSITION, FIRST_POSITION + max_length, dtype=torch.int64).float()
+    angles = positions[:, None] * torch.exp(exponents)
+    return torch.cat((angles.sin(), angles.cos()), dim=1)

@@ -1,0 +1,121 @@
+"""Folders of M2M-100 and NLLB that are damaged, or that contradict themselves, are refused with all problems."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.imported import UnusableModel
+from model.m2m import read_m2m
+from tests.export.m2m_folder import KINDS, NLLB_LANGUAGES, change, write_nllb
+
+pytestmark = pytest.mark.training
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def untrained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("untrained") / str(request.param)
+    KINDS[request.param].write(folder)
+    return folder
+
+
+@pytest.fixture
+def broken(untrained: Path, tmp_path: Path) -> Path:
+    """A copy of the folder to damage."""
+    shutil.copytree(untrained, tmp_path / untrained.name)
+    return tmp_path / untrained.name
+
+
+def problems_of(folder: Path) -> list[str]:
+    with pytest.raises(UnusableModel) as found:
+        read_m2m(folder)
+    return found.value.problems
+
+
+def test_all_missing_files_are_listed(tmp_path: Path) -> None:
+    assert problems_of(tmp_path) == [
+        "config.json is missing", "model.safetensors or pytorch_model.bin is missing",
+        "sentencepiece.bpe.model is missing", "vocab.json or tokenizer.json is missing",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("scale_embedding", False, "scale_embedding of config.json is False"),
+        ("tie_word_embeddings", False, "tie_word_embeddings of config.json is False"),
+        ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
+        ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),
+        ("decoder_ffn_dim", 4, "encoder_ffn_dim and decoder_ffn_dim of config.json differ"),
+        ("decoder_start_token_id", 0, "decoder_start_token_id of config.json is 0; only eos_token_id, 2"),
+        ("decoder_start_token_id", 0, "of generation_config.json it is 2"),
+        ("pad_token_id", 0, "pad_token_id of config.json is 0"),
+        ("vocab_size", 150, "vocab_size of config.json is 150"),
+        ("d_model", 32, "the weight model.shared.weight has the shape"),
+        ("decoder_layers", 3, "the weight model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+    ],
+)
+def test_a_contradictory_config_is_refused(broken: Path, field: str, value: object, message: str) -> None:
+    change(broken / "config.json", lambda config: config.update({field: value}))
+    assert message in "; ".join(problems_of(broken))
+
+
+def test_all_contradictions_are_listed_together(broken: Path) -> None:
+    change(broken / "config.json", lambda config: config.update(scale_embedding=False, d_model="64"))
+    change(broken / "tokenizer_config.json", lambda settings: settings.update(legacy_behaviour=True))
+    assert problems_of(broken) == [
+        "legacy_behaviour of tokenizer_config.json is true; only false can be imported",
+        "scale_embedding of config.json is False; only True can be imported",
+        "d_model of config.json is missing or no whole number",
+    ]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "sentencepiece.bpe.model", "vocabulary"])
+def test_a_truncated_or_missing_file_is_refused(broken: Path, name: str) -> None:
+    file = broken / name
+    if name == "vocabulary":
+        file = broken / ("vocab.json" if broken.name == "m2m" else "tokenizer.json")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    problems_of(broken)
+    file.unlink()
+    assert f"{file.name}" in problems_of(broken)[0]
+
+
+def test_other_tokenizers_are_refused(broken: Path) -> None:
+    change(broken / "tokenizer_config.json", lambda found: found.update(tokenizer_class="SMALL100Tokenizer"))
+    assert "tokenizer_class of tokenizer_config.json is 'SMALL100Tokenizer'" in problems_of(broken)[0]
+
+
+def test_a_vocabulary_of_another_model_is_refused(broken: Path) -> None:
+    """A piece too few gives the languages of M2M-100 other ids; two swapped pieces of NLLB have each other's row."""
+
+    def shorten(vocabulary: dict[str, int]) -> None:
+        del vocabulary[
+            next(piece for piece, identity in vocabulary.items() if identity == len(vocabulary) - 1)
+        ]
+
+    def swap(tokenizer: dict[str, Any]) -> None:
+        vocabulary = tokenizer["model"]["vocab"]
+        one, other = [*vocabulary][10:12]
+        vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+
+    if broken.name == "m2m":
+        change(broken / "vocab.json", shorten)
+        assert "8 rows without a piece, vocab_size of config.json is" in problems_of(broken)[0]
+    else:
+        change(broken / "tokenizer.json", swap)
+        assert (
+            "2 pieces of sentencepiece.bpe.model have another id in tokenizer.json" in problems_of(broken)[0]
+        )
+
+
+def test_two_codes_of_one_language_are_refused(tmp_path: Path) -> None:
+    write_nllb(tmp_path)
+    assert "deu_Latn" in NLLB_LANGUAGES
+    text = (tmp_path / "tokenizer.json").read_text("utf-8").replace("ace_Arab", "lvs_Latn")
+    (tmp_path / "tokenizer.json").write_text(text.replace("zho_Hant", "lav_Latn"), "utf-8")
+    assert problems_of(tmp_path) == ["tokenizer.json has the language lv twice"]

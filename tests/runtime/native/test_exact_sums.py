@@ -1,0 +1,61 @@
+"""Sums of int8 products are exact, also those of the largest numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.native.graphs import operator, random_floats
+from tests.runtime.native.reference import Weights, norm_inputs
+from tests.runtime.native.test_encoder import CrossCache
+from tests.runtime.native.test_feed_forward import OUTPUTS
+
+# Weights and inputs at the ends of their ranges, for which sums of pairs exceed an int16 in both directions.
+EXTREMES = [-128, -127, 127]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 40])
+@pytest.mark.parametrize("inputs", [16, 80, 512])
+def test_sums_of_the_largest_numbers_are_exact(inputs: int, n: int) -> None:
+    """Every input is 255, so each product is 255 times a weight. Sums stay below 2^24, where floats are exact."""
+    stored = np.random.default_rng(inputs).choice(EXTREMES, (inputs, 64)).astype(np.int8)
+    stored[:, 0], stored[:, 1] = -128, 127
+    sums = 255 * stored.astype(np.int64).sum(0)
+    assert np.abs(sums[:2]).max() < 2**24
+    # Hidden numbers are all 1 after ReLU, which is level 255. The scale makes outputs of sums.
+    constants = {
+        "w_1": np.zeros((64, inputs), np.int8),
+        "s_1": np.ones(inputs, np.float32),
+        "b_1": np.ones(inputs, np.float32),
+        "w_2": stored,
+        "s_2": np.full(64, 255, np.float32),
+        "b_2": np.zeros(64, np.float32),
+    }
+    run_inputs = {"residual": np.zeros((n, 64), np.float32), "x": random_floats(1, n, 64)}
+    names: dict[str, Any] = {"residual": "float32", "x": "float32"}
+    block = operator(
+        "FeedForward", names | constants | norm_inputs(2, 64), OUTPUTS, activation="relu", epsilon=1e-5
+    )
+    assert (block.run(run_inputs)["total"] == sums).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 40])
+@pytest.mark.parametrize("inputs", [16, 80, 512])
+def test_sums_of_signed_numbers_are_exact(inputs: int, n: int) -> None:
+    """Inputs of -127 to 127 are stored as 1 to 255."""
+    random = np.random.default_rng(inputs)
+    stored = random.choice(EXTREMES, (inputs, 2 * inputs)).astype(np.int8)
+    stored[:, 0], stored[:, 1] = -128, 127
+    levels = random.choice([-127, -1, 0, 1, 127], (n, inputs))
+    levels[0] = 127
+    levels[:, -1] = -127
+    # The largest magnitude of every row is 1, and the scale makes outputs of sums.
+    scales, bias = np.full(2 * inputs, 127, np.float32), np.zeros(2 * inputs, np.float32)
+    block = CrossCache(inputs, 2)
+    block.weights = Weights(stored, scales, bias)
+    cache = np.zeros((2, 1, n, inputs), np.float32)
+    run_inputs = {"x": (levels / 127).astype(np.float32), "lengths": np.array([n], np.int32)}
+    block.operator("float32").run(run_inputs | {"slots": np.zeros(1, np.int32), "cache": cache})
+    assert (np.concatenate(cache[:, 0], axis=1) == levels @ stored.astype(np.int64)).all()
