@@ -6,6 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.bundle import DecodingDefaults
 
 PRECISIONS = ("int8", "fp16", "fp32")
 DEFAULT_PRECISIONS = ("int8", "fp16")
@@ -104,6 +108,12 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         help="subwords of the longest training source; the server splits longer ones",
     )
     add(
+        "--alpha",
+        type=float,
+        metavar="X",
+        help="default exponent of the length penalty; a larger one makes longer translations (default: 0.6)",
+    )
+    add(
         "--alignment",
         type=alignment_argument,
         metavar="LAYER:HEADS",
@@ -149,6 +159,17 @@ def _bundle_options(args: argparse.Namespace) -> list[tuple[str, object, object]
     ]
 
 
+def _decoding(alpha: float | None) -> DecodingDefaults:
+    """The default decoding options of a bundle. Raises ValueError for an alpha out of range."""
+    from export.bundle_writer import DEFAULT_DECODING
+
+    if alpha is None:
+        return DEFAULT_DECODING
+    if not 0 <= alpha <= 10:
+        raise ValueError(f"--alpha must be from 0 to 10, and is {alpha}")
+    return DEFAULT_DECODING.model_copy(update={"alpha": alpha})
+
+
 def _export_bundle(args: argparse.Namespace) -> int:
     """Write a bundle. Raises ValueError for a missing option."""
     if args.checkpoint is None:
@@ -178,6 +199,7 @@ def _export_bundle(args: argparse.Namespace) -> int:
         scores=read_scores(args.scores) if args.scores else (),
         max_source_length=args.max_source_length,
         alignment=Alignment(layer=args.alignment[0], heads=args.alignment[1]) if args.alignment else None,
+        decoding=_decoding(args.alpha),
     )
     with tqdm(total=len(args.precisions) + 2, unit=" stages") as bar:
 

@@ -172,10 +172,18 @@ def test_the_repetition_penalty_lowers_repeated_tokens(bundled: httpx.Client) ->
 
 
 def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
-    """With a minimum length beyond the end of the sentence, the model repeats itself."""
-    options = {"beam_size": 1, "min_target_length": 60, "loop_guard": True}
-    looped = segment_of(bundled, "The dog is old.", **options, token_scores=True)
-    assert looped["has_looped"] is True
+    """With a minimum length far beyond the end of the sentence, the model repeats itself in some of them."""
+    options = {"beam_size": 1, "min_target_length": 100, "loop_guard": True}
+    sentences = (
+        "The dog is old.",
+        "Yes.",
+        "I have a red house.",
+        "Where is the station?",
+        "Good morning.",
+        "She sings.",
+    )
+    found = [segment_of(bundled, text, **options, token_scores=True) for text in sentences]
+    looped = next(each for each in found if each["has_looped"])
     texts = [token["text"] for token in looped["tokens"]]
     triples = list(zip(texts, texts[1:], texts[2:], strict=False))
     assert len(set(triples)) == len(triples)

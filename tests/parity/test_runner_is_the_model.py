@@ -151,7 +151,9 @@ def test_more_pairs_than_rows_are_compared_in_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_rows_with_start_tokens_of_their_own(precision: Precision, tmp_path: Path, kernels: KernelChoice) -> None:
+def test_rows_with_start_tokens_of_their_own(
+    precision: Precision, tmp_path: Path, kernels: KernelChoice
+) -> None:
     model = random_model(max_length=24, norm="pre")
     runner = load_tiny_runner(model, precision, tmp_path, kernels=kernels, is_prefilled=True)
     starts = [VOCAB_SIZE - 1 - number for number in range(9)]
@@ -163,7 +165,9 @@ def test_rows_with_start_tokens_of_their_own(precision: Precision, tmp_path: Pat
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_searches_with_start_tokens_of_their_own(beam_size: int, tmp_path: Path, kernels: KernelChoice) -> None:
+def test_searches_with_start_tokens_of_their_own(
+    beam_size: int, tmp_path: Path, kernels: KernelChoice
+) -> None:
     """Sentences wait for rows, so they are encoded while others are decoded."""
     model = random_model(max_length=24)
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels, num_rows=7, is_prefilled=True)
@@ -182,7 +186,9 @@ def test_searches_with_start_tokens_of_their_own(beam_size: int, tmp_path: Path,
 
 
 @pytest.mark.parametrize(("precision", "vocab_size"), [("int8", 256_206), ("fp32", 128_112)])
-def test_large_vocabularies(precision: Precision, vocab_size: int, tmp_path: Path, kernels: KernelChoice) -> None:
+def test_large_vocabularies(
+    precision: Precision, vocab_size: int, tmp_path: Path, kernels: KernelChoice
+) -> None:
     torch.manual_seed(1)
     model = Transformer(preset("tiny", vocab_size, max_length=8, output_bias=True)).eval()
     runner = load_tiny_runner(model, precision, tmp_path, kernels=kernels, num_rows=4)
