@@ -97,7 +97,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"suppress": ["Anna", " \n"]}, "suppress[1]", ("suppress[1]", "blank")),
     ({"suppress": ["a b c d e f g h"] * 130}, "suppress", ("suppress", "1024")),
     ({"alignment": True}, "alignment", ("alignment",)),
-    ({"coverage_penalty": 0.2}, "coverage_penalty", ("coverage_penalty", "alignment")),
+    ({"coverage_penalty": 0.2}, "coverage_penalty", ("coverage_penalty", "attention")),
 ]
 
 

@@ -123,6 +123,7 @@ VARIANTS: dict[str, DecodingOptions] = {
     "target_prefix": DecodingOptions(beam_size=3, target_prefix=(5,)),
     "loop_guard": DecodingOptions(beam_size=3, loop_guard=True),
     "num_alternatives": DecodingOptions(beam_size=3, num_alternatives=1),
+    "start_id": DecodingOptions(beam_size=3, start_id=7),
     "alignment": DecodingOptions(beam_size=3, alignment=True),
     "beam_size": DecodingOptions(beam_size=4),
 }

@@ -102,6 +102,7 @@ OPTIONS = DecodingOptions(
     loop_guard=True,
     num_alternatives=4,
     alignment=True,
+    start_id=7,
 )
 SUBMITTED = messages.SubmitSequence(
     7, b"\x05\0\0\0\x03\0\0\0", OPTIONS, "request", "caller", 1e9 + 0.1, 1.5, True
