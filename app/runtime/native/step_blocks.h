@@ -146,9 +146,7 @@ struct TopK {
     int64_t end_id = NO_ID;
 
     // Returns the id that is no candidate of this row; NO_ID if there is none.
-    int64_t excluded_id(int64_t row) const {
-        return positions && positions[row] == first_position ? end_id : NO_ID;
-    }
+    int64_t excluded_id(int64_t row) const { return positions && positions[row] == first_position ? end_id : NO_ID; }
 };
 
 // Projection of rows to the vocabulary, and the k most probable tokens.
