@@ -159,7 +159,7 @@ def _bundle_options(args: argparse.Namespace) -> list[tuple[str, object, object]
     ]
 
 
-def _decoding(alpha: float | None) -> DecodingDefaults:
+def decoding_defaults(alpha: float | None) -> DecodingDefaults:
     """The default decoding options of a bundle. Raises ValueError for an alpha out of range."""
     from export.bundle_writer import DEFAULT_DECODING
 
@@ -199,7 +199,7 @@ def _export_bundle(args: argparse.Namespace) -> int:
         scores=read_scores(args.scores) if args.scores else (),
         max_source_length=args.max_source_length,
         alignment=Alignment(layer=args.alignment[0], heads=args.alignment[1]) if args.alignment else None,
-        decoding=_decoding(args.alpha),
+        decoding=decoding_defaults(args.alpha),
     )
     with tqdm(total=len(args.precisions) + 2, unit=" stages") as bar:
 
