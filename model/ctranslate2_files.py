@@ -20,6 +20,7 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from model.ctranslate2_binary import BINARY, floats, read_variables
+from model.huggingface_files import read_json
 from model.imported import (
     BOS,
     EOS,
@@ -62,8 +63,8 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
             variables = read_variables(file)
         files = Files(
             variables=variables,
-            config=_json(inner / CONFIG),
-            metadata=_json(folder / "metadata.json"),
+            config=read_json(inner / CONFIG, is_optional=True),
+            metadata=read_json(folder / "metadata.json", is_optional=True),
             vocabulary=_vocabulary(inner),
             sentencepieces=_sentencepieces((folder, inner)),
         )
@@ -176,19 +177,6 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
 
 
 # --- other files
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file's JSON object, or an empty one if there is no file. Raises ValueError."""
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - the file is wrong, not a type
-    return found
 
 
 def _first_of(folders: tuple[Path, ...], names: tuple[str, ...]) -> Path:

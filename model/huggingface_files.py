@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
@@ -135,6 +135,26 @@ def weight_problems(
 
 
 # --- the new model
+
+
+def model_config(
+    facts: Mapping[str, Any], vocab_size: int, max_length: int, *, norm: Literal["post", "pre"]
+) -> ModelConfig:
+    """Our configuration for the sizes of a checked config.json. Raises ConfigError."""
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=facts["d_model"],
+        num_heads=facts["encoder_attention_heads"],
+        d_ff=facts["encoder_ffn_dim"],
+        num_encoder_layers=facts["encoder_layers"],
+        num_decoder_layers=facts["decoder_layers"],
+        dropout=0.0,
+        norm=norm,
+        activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
+        positions="learned",  # a stored table, because half sines and half cosines differ from the paper's
+        max_length=max_length,
+        output_bias=True,  # it excludes subwords that no translation contains
+    )
 
 
 def layer_state(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

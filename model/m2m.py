@@ -19,13 +19,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from model.config import ConfigError, ModelConfig
+from model.config import ConfigError
 from model.huggingface_files import (
-    ACTIVATIONS,
     CONFIG,
     GENERATION,
     layer_state,
     missing_weights,
+    model_config,
     read_json,
     read_weights,
     size_problems,
@@ -88,7 +88,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     longest = int(facts["max_position_embeddings"])
     order = piece_order(vocabulary.ids)
     try:
-        config = _config(facts, len(order) + len(FIRST), min(longest, max_length or longest))
+        config = model_config(facts, len(order) + len(FIRST), min(longest, max_length or longest), norm="pre")
     except ConfigError as error:
         raise UnusableModel(folder, [str(error)]) from error
     ids = vocabulary.ids
@@ -134,23 +134,6 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
         for name in names
         if facts.get(name) is not None and search.get(name) is not None and facts[name] != search[name]
     ]
-
-
-def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> ModelConfig:
-    return ModelConfig(
-        vocab_size=vocab_size,
-        d_model=facts["d_model"],
-        num_heads=facts["encoder_attention_heads"],
-        d_ff=facts["encoder_ffn_dim"],
-        num_encoder_layers=facts["encoder_layers"],
-        num_decoder_layers=facts["decoder_layers"],
-        dropout=0.0,
-        norm="pre",
-        activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
-        positions="learned",  # a stored table, because that of fairseq differs from the paper's
-        max_length=max_length,
-        output_bias=True,  # it excludes subwords that no translation contains
-    )
 
 
 def fairseq_positions(max_length: int, d_model: int) -> Tensor:

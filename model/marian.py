@@ -19,13 +19,13 @@ from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
 from model.huggingface_files import (
-    ACTIVATIONS,
     CONFIG,
     GENERATION,
     VOCABULARY,
     checked_vocabulary,
     layer_state,
     missing_weights,
+    model_config,
     read_json,
     read_weights,
     size_problems,
@@ -91,7 +91,12 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
     rows = rows_of(vocabulary, order, Specials(pad=pad, start=start, end=end, unknown=unknown))
     longest = int(facts["max_position_embeddings"])
     try:
-        config = _config(facts, len(order) + len(FIRST), min(longest, max_length or longest))
+        config = model_config(
+            facts,
+            len(order) + len(FIRST),
+            min(longest, max_length or longest),
+            norm="pre" if is_pre_norm else "post",
+        )
     except ConfigError as error:
         raise UnusableModel(folder, [str(error)]) from error
     return ImportedModel(
@@ -104,9 +109,6 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
         beam_size=int(search.get("num_beams") or 1),
         length_penalty=float(search.get("length_penalty", 1.0)),
     )
-
-
-# --- files
 
 
 # --- checks
@@ -155,23 +157,6 @@ def _vocabulary_problems(facts: Mapping[str, Any], vocabulary: Mapping[str, int]
 
 
 # --- the new model
-
-
-def _config(facts: Mapping[str, Any], vocab_size: int, max_length: int) -> ModelConfig:
-    return ModelConfig(
-        vocab_size=vocab_size,
-        d_model=facts["d_model"],
-        num_heads=facts["encoder_attention_heads"],
-        d_ff=facts["encoder_ffn_dim"],
-        num_encoder_layers=facts["encoder_layers"],
-        num_decoder_layers=facts["decoder_layers"],
-        dropout=0.0,
-        norm="pre" if facts["model_type"] == PRE_NORM else "post",
-        activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
-        positions="learned",  # a stored table, because Marian's half sines and half cosines differ from the paper's
-        max_length=max_length,
-        output_bias=True,
-    )
 
 
 def marian_positions(max_length: int, d_model: int) -> Tensor:
