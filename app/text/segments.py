@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -19,6 +20,12 @@ from app.text.number_check import number_spans
 from app.text.segmentation import Offsets, Span, join, trimmed
 from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 from app.text.tags import Tag, TagKind, place_tags
+
+
+_DIGIT = re.compile(r"\d")
+_DIGITS_ONLY = re.compile(r"[\d\s.,!?]+")
+_WORD = re.compile(r"[^\W\d_]{2}")
+_DIGIT_AND_LETTER = re.compile(r"\d[^\W\d_]")
 
 
 class Fallback(Enum):
@@ -99,8 +106,18 @@ class Repaired(NamedTuple):
 
 
 def is_wordless(source: str, translation: str) -> bool:
-    """Whether the source has letters or digits and the translation has none."""
-    return any(map(str.isalnum, source)) and not any(map(str.isalnum, translation))
+    """Whether the source has letters or digits and the translation has none, or has just the source's digits.
+
+    "1" is no translation of "1 item". "5." may be one of "5th", and "5 %" of "5 percent".
+    """
+    if not any(map(str.isalnum, translation)):
+        return any(map(str.isalnum, source))
+    return (
+        _DIGITS_ONLY.fullmatch(translation) is not None
+        and _DIGIT.findall(translation) == _DIGIT.findall(source)
+        and _WORD.search(source) is not None
+        and _DIGIT_AND_LETTER.search(source) is None
+    )
 
 
 def source_as_translation(source: str, num_tokens: int = 0) -> SegmentTranslation:

@@ -68,9 +68,13 @@ class Detokeniser:
         return joined._replace(fallbacks=fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
-        """Whether a part has letters or digits and its best translation has none."""
+        """Whether a part's best translation lacks all words of the part, as `app.text.segments.is_wordless` says."""
         decoded = self.tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
         return is_wordless(part.span.of(job.segment.source), decoded.text)
+
+    def has_digit(self, ids: Sequence[int]) -> bool:
+        """Whether the text of these subwords has a digit."""
+        return not set(self.digit_ids).isdisjoint(ids)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
         """Return the translation of a text whose jobs are all decoded."""

@@ -2,6 +2,7 @@
 
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
+- A part whose output has the source's digits and none of its words is decoded with a longer output.
 - A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these.
 - A segment without digits and number words whose translation has a number is decoded with all digits suppressed.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
@@ -80,7 +81,7 @@ class RetryPolicy:
         return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
     def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode parts whose output has no letter or digit again, with that output suppressed."""
+        """Decode parts whose output lacks all words again: longer if it has digits, else with that output suppressed."""
         wordless = [
             index
             for index, part in enumerate(job.parts)
@@ -88,7 +89,12 @@ class RetryPolicy:
         ]
         for index in wordless:
             part = job.parts[index]
-            options = _suppressing(part.options, part.hypothesis(0).ids)
+            ids = part.hypothesis(0).ids
+            if self._detokeniser.has_digit(ids):
+                longer = min(len(ids) + 1, part.options.max_target_length)
+                options = replace(part.options, min_target_length=longer)
+            else:
+                options = _suppressing(part.options, ids)
             job.parts[index] = Part(part.span, part.encoded, options, was_wordless=True)
         return bool(wordless)
 

@@ -37,8 +37,7 @@ def translated(url: str, folder: Path, name: str, data: bytes, source: str = "en
 @pytest.mark.parametrize("file_format", FileFormat)
 def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None:
     """The output is another file of the same structure."""
-    # The model translates "1 item" to "1", and a number alone is no unit.
-    data = SAMPLES[file_format].replace(b"1 item", b"1 red house")
+    data = SAMPLES[file_format]
     out = translated(url, tmp_path, f"a.{file_format}", data)
     before, after = read_file(data, file_format), read_file(out, file_format)
     assert out != data

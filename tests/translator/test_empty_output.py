@@ -6,6 +6,7 @@ import pytest
 
 from app.decoding.options import DecodingOptions, FinishReason, Sampling
 from app.text.parsed_text import TextFormat
+from app.text.segments import is_wordless
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
@@ -42,6 +43,41 @@ def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer)
     assert translation.text == "Garten. Anna draws."
     assert reasons(translation) == [FinishReason.SOURCE, FinishReason.STOP]
     assert len(script.engine.submitted) == 3
+
+
+def test_output_with_only_the_digits_of_its_source_is_decoded_again_with_a_longer_output(
+    tokenizer: Tokenizer,
+) -> None:
+    answers = iter(["2"])
+    script = ScriptedTranslator(tokenizer, lambda _: next(answers, "2 Anna"))
+    translation = script("2 Garten")
+    assert translation.text == "2 Anna"
+    assert reasons(translation) == [FinishReason.STOP]
+    first, second = (options for _, options in script.engine.submitted)
+    num_tokens = len(tokenizer.encode_target("2")) - 1
+    assert (first.min_target_length, second.min_target_length) == (0, num_tokens + 1)
+
+
+def test_the_source_replaces_a_second_output_with_only_its_digits(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "2")
+    translation = script("2 Garten")
+    assert translation.text == "2 Garten"
+    assert reasons(translation) == [FinishReason.SOURCE]
+    assert len(script.engine.submitted) == 2
+
+
+# A time, a percentage, a range, an ordinal, a number word and a number without words can be without letters.
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [("3 pm", "15:00"), ("5 percent", "5 %"), ("5 to 6", "5-6"), ("5th", "5."), ("five", "5"), ("5, 6", "5, 6")],
+)
+def test_a_translation_without_letters_can_be_right(source: str, output: str) -> None:
+    assert not is_wordless(source, output)
+
+
+@pytest.mark.parametrize(("source", "output"), [("1 item", "1"), ("Item 1.", "1."), ("1,200 cats", "1.200")])
+def test_the_digits_alone_are_no_translation_of_words(source: str, output: str) -> None:
+    assert is_wordless(source, output)
 
 
 def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
