@@ -15,7 +15,8 @@ class TrainingOptions:
     label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
     optimizer: "adam" is the paper's; "muon" gives the layers' matrices Muon, the rest Adam.
-    precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
+    precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not. "auto" is bf16 if the processor has
+        instructions for it: without them, bf16 is several times slower than fp32.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.
     keep: number of newest checkpoints to keep; 0 keeps all.
     patience: evaluations without a better dev loss (or BLEU) before training stops; 0 is off.
@@ -30,7 +31,7 @@ class TrainingOptions:
     learning_rate_factor: float = 1.0
     cooldown_steps: int = 0
     optimizer: Literal["adam", "muon"] = "adam"
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
     evaluate_every: int = 500
     save_every: int = 500
     keep: int = 10
@@ -50,7 +51,7 @@ HELP = {
     "learning_rate_factor": "multiplies the learning rate of equation (3)",
     "cooldown_steps": "number of last updates over which the learning rate falls towards 0",
     "optimizer": "adam: the paper's; muon: Muon for the layers' matrices, Adam for the rest",
-    "precision": "of matrix products: bf16 by autocast, or fp32",
+    "precision": "of matrix products: bf16 by autocast, or fp32; auto: bf16 if the processor has instructions for it",
     "evaluate_every": "updates between two evaluations",
     "save_every": "updates between two checkpoints; 0: only at the end",
     "keep": "number of newest checkpoints to keep; 0: all",

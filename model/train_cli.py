@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CHOICES = {
     "optimizer": ("adam", "muon"),
-    "precision": ("bf16", "fp32"),
+    "precision": ("auto", "bf16", "fp32"),
     "patience_on": ("loss", "bleu"),
 }
 MODEL_FIELDS = (
@@ -201,6 +201,7 @@ def run_train(args: argparse.Namespace) -> int:
         )
         if args.resume and trainer.resume() and group.is_first:
             print(f"resumed at step {trainer.step}", file=sys.stderr)
+        args.precision = trainer.precision
         if group.is_first:
             write_config(args.run / "config.yaml", args)
         trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)

@@ -24,6 +24,7 @@ from model.loss import label_smoothed_loss
 from model.optimizers import Optimizers
 from model.options import TrainingOptions
 from model.parallel import ProcessGroup
+from model.precision import resolve_precision
 from model.schedule import cooldown, learning_rate
 from model.training_log import TrainingLog, draw, drop_rows_after
 from model.transformer import Transformer, source_padding
@@ -61,6 +62,7 @@ class Trainer:
         self.options = options
         self.config = {"model": model.config.to_json(), **(description or {})}
         self.device = model.embedding.weight.device
+        self.precision = resolve_precision(options.precision, self.device)
         self.optimizers = Optimizers(model, options.optimizer)
         self.rate = 0.0
         self.step = 0
@@ -158,7 +160,7 @@ class Trainer:
     def loss(self, batch: Batch) -> tuple[Tensor, float]:
         """Summed label-smoothed loss of a batch, and the sum of -log p(label) without smoothing, in nats."""
         source, target, labels = (x.to(self.device) for x in (batch.source, batch.target, batch.labels))
-        is_bf16 = self.options.precision == "bf16"
+        is_bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16) if is_bf16 else nullcontext():
             mask = source_padding(source)
             decoded = self.model.decode(target, self.model.encode(source, mask), mask)

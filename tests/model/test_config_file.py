@@ -111,7 +111,7 @@ def test_each_error_at_the_start_is_one_line(
     where = ("--dev", data, "--tokenizer", tokenizer_path, "--run", run, "--preset", "tiny", "--threads", 1)
     small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1)
     assert train("--data", data, *where, *small).returncode == 0
-    assert (run / "config.yaml").is_file()
+    assert yaml.safe_load((run / "config.yaml").read_text())["precision"] in ("bf16", "fp32")  # not "auto"
     other = ("--resume", "--d-ff", 64)
     for arguments, problem in (
         (where, "--data is missing: give it, or put it into the --config file"),
