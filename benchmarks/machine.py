@@ -24,6 +24,13 @@ PACKAGES = (
     "uvloop",
     "httptools",
 )
+# Flags of /proc/cpuinfo and what they stand for, from the narrowest vectors to the widest.
+_INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "amx_int8": "tile registers",
+}
 # The Python under test runs this code. It may be another interpreter than this one.
 _VERSIONS = """
 import json, platform, sys
@@ -75,14 +82,18 @@ def describe_machine() -> dict[str, object]:
 
 
 def cpu_name() -> str:
-    """The processor's name, as the operating system reports it."""
+    """The processor's name as the operating system reports it, and its vector instructions: `AMD EPYC (AVX2)`."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )
+    facts = {
+        name.strip(): value.strip() for name, _, value in reversed([line.partition(":") for line in lines])
+    }
+    flags = facts.get("flags", "").split()
+    instructions = [name for flag, name in _INSTRUCTIONS.items() if flag in flags][-2:]
+    name = facts.get("model name", "unknown")
+    return f"{name} ({', '.join(instructions)})" if instructions else name
 
 
 def versions(python: str) -> dict[str, str]:

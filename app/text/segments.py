@@ -21,7 +21,6 @@ from app.text.segmentation import Offsets, Span, join, trimmed
 from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 from app.text.tags import Tag, TagKind, place_tags
 
-
 _DIGIT = re.compile(r"\d")
 _DIGITS_ONLY = re.compile(r"[\d\s.,!?]+")
 _WORD = re.compile(r"[^\W\d_]{2}")

@@ -81,7 +81,7 @@ class RetryPolicy:
         return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
     def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode parts whose output lacks all words again: longer if it has digits, else with that output suppressed."""
+        """Decode parts whose output lacks all words again: longer if it has digits, else with it suppressed."""
         wordless = [
             index
             for index, part in enumerate(job.parts)

@@ -17,7 +17,11 @@ def test_a_chosen_precision_stays() -> None:
 
 @pytest.mark.parametrize(
     ("instructions", "precision"),
-    [({"avx2": True, "avx512_bf16": False}, "fp32"), ({"avx512_bf16": True}, "bf16"), ({"bf16": True}, "bf16")],
+    [
+        ({"avx2": True, "avx512_bf16": False}, "fp32"),
+        ({"avx512_bf16": True}, "bf16"),
+        ({"bf16": True}, "bf16"),
+    ],
 )
 def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, instructions: dict[str, bool], precision: str

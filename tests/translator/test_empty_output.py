@@ -69,7 +69,14 @@ def test_the_source_replaces_a_second_output_with_only_its_digits(tokenizer: Tok
 # A time, a percentage, a range, an ordinal, a number word and a number without words can be without letters.
 @pytest.mark.parametrize(
     ("source", "output"),
-    [("3 pm", "15:00"), ("5 percent", "5 %"), ("5 to 6", "5-6"), ("5th", "5."), ("five", "5"), ("5, 6", "5, 6")],
+    [
+        ("3 pm", "15:00"),
+        ("5 percent", "5 %"),
+        ("5 to 6", "5-6"),
+        ("5th", "5."),
+        ("five", "5"),
+        ("5, 6", "5, 6"),
+    ],
 )
 def test_a_translation_without_letters_can_be_right(source: str, output: str) -> None:
     assert not is_wordless(source, output)
