@@ -41,15 +41,33 @@ class Position:
     batch: int = 0
 
 
+def balanced_weights(counts: Int64s, temperature: float) -> NDArray[np.float64]:
+    """How often an epoch holds each pair of a domain, so that domains have shares in proportion to n^(1/T).
+
+    counts: (domains,) pairs n of each domain. temperature: T, at least 1. Each pair of the largest domain occurs once.
+    With 1, so does each other pair. As T grows, all domains approach the size of the largest. Arivazhagan et al. 2019,
+    section 4.2. Returns (domains,).
+    """
+    shares: NDArray[np.float64] = np.maximum(counts, 1) / counts.max(initial=1)
+    return np.power(shares, 1 / temperature - 1)
+
+
 class Batches:
     """Endless batches of one corpus. The batches of an epoch depend only on the seed and the epoch."""
 
     def __init__(
-        self, corpus: Corpus, *, max_tokens: int, seed: int, weights: Mapping[str, float] | None = None
+        self,
+        corpus: Corpus,
+        *,
+        max_tokens: int,
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """max_tokens: the most subwords of a batch's longer side, padding included.
 
         weights: mean number of times that an epoch holds each pair of a domain; 1 for domains that are not named.
+        temperature: T of `balanced_weights`, by which the weights are multiplied.
         Raises ValueError for a domain that the corpus does not have.
         """
         weights = weights or {}
@@ -60,7 +78,9 @@ class Batches:
         self.corpus = corpus
         self.max_tokens = max_tokens
         self.seed = seed
-        self._weights = np.array([weights.get(name, 1.0) for name in corpus.domain_names])
+        counts = np.bincount(corpus.domains, minlength=len(corpus.domain_names))
+        named = np.array([weights.get(name, 1.0) for name in corpus.domain_names])
+        self._weights = named * balanced_weights(counts, temperature)
         self._lengths = corpus.lengths()
 
     def only(self, domain: str) -> Batches:

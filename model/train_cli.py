@@ -108,6 +108,14 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="share of pairs written as people type: no final mark, lower case, title case (default: 0)",
     )
+    loop.add_argument(
+        "--domain-temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="at least 1; a domain with n pairs has a share in proportion to n^(1/T), times its --domain weight: the "
+        "shares of small domains grow with T (default: 1)",
+    )
     _option_arguments(loop)
     loop.add_argument(
         "--bleu-sentences",
@@ -180,6 +188,8 @@ def run_train(args: argparse.Namespace) -> int:
     from model.trainer import Trainer, set_num_threads
 
     check_given(args, ("data", "dev", "tokenizer", "run"))
+    if args.domain_temperature < 1:
+        raise ValueError(f"--domain-temperature is {args.domain_temperature:g}, but it must be at least 1")
     device = _device(args.device)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
@@ -301,7 +311,13 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)
     kept = {name: weight for name, weight in weights.items() if weight > 0}
     return (
-        Batches(corpus, max_tokens=args.batch_tokens, seed=args.seed, weights=kept),
+        Batches(
+            corpus,
+            max_tokens=args.batch_tokens,
+            seed=args.seed,
+            weights=kept,
+            temperature=args.domain_temperature,
+        ),
         Batches(dev, max_tokens=args.batch_tokens, seed=0),
     )
 

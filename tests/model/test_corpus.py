@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.text.tokenizer import Tokenizer
-from model.batches import Batches, Position
+from model.batches import Batches, Position, balanced_weights
 from model.cli import weighted
 from model.corpus import (
     CorpusError,
@@ -155,6 +155,23 @@ def test_targets_are_labels_shifted_right(tokenizer: Tokenizer) -> None:
         assert not batch.labels[row, len(ids) :].any()
         assert not batch.target[row, len(ids) :].any()
     assert batch.num_target_tokens == sum(len(batches.corpus.target(index)) for index in (0, 9, 200))
+
+
+def test_a_temperature_brings_small_domains_closer_to_the_largest(tokenizer: Tokenizer) -> None:
+    """Shares are in proportion to n^(1/T), times the weight of the domain."""
+    counts = np.array([10_000, 100, 1])
+    assert balanced_weights(counts, 1.0).tolist() == [1, 1, 1]
+    shares = counts * balanced_weights(counts, 2.0)
+    assert shares.tolist() == pytest.approx([10_000, 1000, 100])
+
+    mixed = [Pair(p.source, p.target, "small" if i % 16 == 0 else "large") for i, p in enumerate(pairs())]
+    corpus = encode_corpus(mixed, tokenizer, keep=PLAIN)
+    batches = Batches(corpus, max_tokens=200, seed=1, weights={"small": 0.5}, temperature=2.0)
+    chosen = np.concatenate([i for epoch in range(40) for i in batches.epoch(epoch)])
+    num_large, num_small = np.bincount(corpus.domains[chosen], minlength=2)[
+        [corpus.domain_names.index(name) for name in ("large", "small")]
+    ]
+    assert num_small / num_large == pytest.approx(0.5 / np.sqrt(15), rel=0.05)
 
 
 def test_a_weight_is_the_number_of_times_that_an_epoch_holds_a_pair(tokenizer: Tokenizer) -> None:

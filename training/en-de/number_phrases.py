@@ -69,6 +69,14 @@ COUNTED = {
     "rooms": "Zimmer", "tickets": "Karten", "bottles": "Flaschen", "boxes": "Kisten", "houses": "Häuser",
     "items": "Artikel", "results": "Ergebnisse", "words": "Wörter", "points": "Punkte", "seats": "Plätze",
 }  # fmt: skip
+SINGLE = {
+    "item": "Artikel", "file": "Datei", "user": "Benutzer", "message": "Nachricht", "comment": "Kommentar",
+    "result": "Ergebnis", "page": "Seite", "day": "Tag", "week": "Woche", "month": "Monat", "year": "Jahr",
+    "hour": "Stunde", "minute": "Minute", "second": "Sekunde", "person": "Person", "guest": "Gast", "child": "Kind",
+    "room": "Zimmer", "ticket": "Karte", "bottle": "Flasche", "box": "Kiste", "word": "Wort", "point": "Punkt",
+    "seat": "Platz", "error": "Fehler", "photo": "Foto", "song": "Lied", "vote": "Stimme", "step": "Schritt",
+    "new notification": "neue Benachrichtigung", "open question": "offene Frage", "unread email": "ungelesene E-Mail",
+}  # fmt: skip
 UNITS = {
     "km": "km", "m": "m", "cm": "cm", "mm": "mm", "kg": "kg", "g": "g", "l": "l", "ml": "ml", "GB": "GB", "MB": "MB",
     "kilometers": "Kilometer", "meters": "Meter", "kilograms": "Kilogramm", "grams": "Gramm", "liters": "Liter",
@@ -144,6 +152,8 @@ The file has {decimal} MB.\tDie Datei hat {decimal} MB.
 Add {decimal} liters of water.\tGeben Sie {decimal} Liter Wasser hinzu.
 The temperature is {small} degrees.\tDie Temperatur beträgt {small} Grad.
 {counted}\t{counted}
+1 {single}\t1 {single}
+{small} of {small2}\t{small} von {small2}
 More than {counted}\tMehr als {counted}
 about {counted}\tetwa {counted}
 There were {counted}.\tEs waren {counted}.
@@ -283,6 +293,7 @@ def values(numbers: random.Random) -> dict[str, tuple[str, str]]:
         "small": same(str(number)),
         "small2": same(str(numbers.randint(2, 60))),
         "counted": joined(thousand, pick(numbers, COUNTED)),
+        "single": pick(numbers, SINGLE),
         "counted_people": ("people", "Menschen"),
         "counted_hours": (f"{number} hours", f"{number} Stunden"),
         "thousand": thousand,
