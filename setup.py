@@ -2,20 +2,35 @@
 
 A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
 variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.
+Elsewhere than on x86-64, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every platform.
 """
 
 import copy
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
 from runpy import run_path
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 CPU = run_path(str(Path(__file__).parent / "app" / "runtime" / "native" / "cpu.py"))
+
+
+def has_kernels() -> bool:
+    """Whether the kernels are for this machine's architecture, and NATIVE_KERNELS does not leave them out."""
+    return os.environ.get("NATIVE_KERNELS") != "none" and platform.machine() in ("x86_64", "AMD64")
+
+
+class Project(Distribution):
+    """The distribution: without kernels its wheel is one of pure Python."""
+
+    def has_ext_modules(self) -> bool:
+        """Whether an extension is built."""
+        return has_kernels() and bool(super().has_ext_modules())
 
 
 class BuildNativeKernels(build_ext):
@@ -28,8 +43,9 @@ class BuildNativeKernels(build_ext):
         """Replace the extension of pyproject.toml by one for each target."""
         found = self.distribution.ext_modules or []
         if not any(hasattr(extension, "target") for extension in found):
+            targets = CPU["TARGETS"] if has_kernels() else ()
             self.distribution.ext_modules = [
-                _for_target(extension, target) for extension in found for target in CPU["TARGETS"]
+                _for_target(extension, target) for extension in found for target in targets
             ]
         super().finalize_options()
         self.parallel = self.parallel or True
@@ -71,4 +87,4 @@ def _for_target(extension: Extension, target: str) -> Extension:
     return own
 
 
-setup(cmdclass={"build_ext": BuildNativeKernels})
+setup(cmdclass={"build_ext": BuildNativeKernels}, distclass=Project)

@@ -121,6 +121,19 @@ def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
     assert build_kernels(broken_kernels, is_supported=is_supported, **environment).returncode == 0
 
 
+def test_a_wheel_without_kernels_fits_every_platform(broken_kernels: Path) -> None:
+    """Nothing is compiled for it, so the broken source is no error."""
+    command = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
+    shutil.copyfile(
+        ROOT / "app" / "runtime" / "native" / "cpu.py",
+        broken_kernels / "app" / "runtime" / "native" / "cpu.py",
+    )
+    environment = {**os.environ, "NATIVE_KERNELS": "none"}
+    subprocess.run(command, cwd=broken_kernels, check=True, env=environment, capture_output=True, timeout=120)
+    (wheel,) = (broken_kernels / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
 def test_every_source_of_the_native_operators_is_compiled() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     (extension,) = setuptools["ext-modules"]
