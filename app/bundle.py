@@ -125,7 +125,7 @@ class Manifest(ManifestPart):
     languages: the short form of language_pairs for a model that translates between any two of these languages: the
         subword of each, which is the source_prefix of a source and the target_start of a target. The file has either
         these or the pairs; `language_pairs` is filled in.
-    max_target_length: with a target_start, the start token that is counted is that one.
+    max_target_length: counts the target_start as the start token if the pairs have one.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     alignment: None if the decoder graphs have no such output.
     """
@@ -159,7 +159,7 @@ class Manifest(ManifestPart):
 
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `languages` if there are none, else the pairs that they stand for."""
+        """Write `languages` if there are any, else `language_pairs`."""
         if self.languages is None:
             found: dict[str, Any] = write(self)
             del found["languages"]
@@ -221,8 +221,8 @@ def sha256_of(path: Path) -> str:
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
-    choose: selects the only variant that will be loaded; None: check all variants. With it, hashes and graph files of
-    the other variants and hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
+    choose: selects the only variant that will be loaded; None: check all variants. With a choice, the other variants'
+    hashes and graphs and the hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
     """
     manifest = read_manifest(path)
     loaded = set(manifest.variants) if choose is None else {choose(manifest)}

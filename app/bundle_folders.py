@@ -41,10 +41,10 @@ def _bundles_in(folders: Sequence[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     problems = []
     for folder in folders:
-        own = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
-        if not own:
+        bundles = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
+        if not bundles:
             problems.append(f"{PREFIX}BUNDLES: {folder} holds no bundle")
-        found |= dict.fromkeys(own)
+        found |= dict.fromkeys(bundles)
     if problems:
         raise SettingsError(problems)
     return list(found)

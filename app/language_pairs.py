@@ -45,7 +45,10 @@ class LanguagePair(ManifestPart):
 
 
 def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
-    """All pairs of two languages. languages: checked tags, and the subword of each. Quick, since there may be many."""
+    """All pairs of two languages, without Pydantic's checks, which take long for many pairs.
+
+    languages: the subword of each language tag. Both are checked.
+    """
     fields = set(LanguagePair.model_fields)
     return tuple(
         LanguagePair.model_construct(

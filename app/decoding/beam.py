@@ -206,8 +206,8 @@ class BeamSearch:
         coverage = 0.0
         if self.details is not None and self.options.coverage_penalty:
             coverage = self.details.coverage(tuple(self._backtrack(length, parent)[0]), num_tokens)
-        worth = score(total, num_tokens, self.options, coverage=coverage)
-        self._complete.append(CompletedHypothesis(total, worth, reason, length, parent))
+        value = score(total, num_tokens, self.options, coverage=coverage)
+        self._complete.append(CompletedHypothesis(total, value, reason, length, parent))
 
     def _hypothesis(self, found: CompletedHypothesis) -> Hypothesis:
         ids, totals = self._backtrack(found.length, found.rank)

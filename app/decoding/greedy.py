@@ -61,8 +61,8 @@ class GreedySearch:
         ids, scores = tuple(self._ids), tuple(self._scores)
         coverage = 0.0 if self.details is None else self.details.coverage(ids, len(scores))
         total = sum(scores)
-        worth = score(total, len(scores), self.options, coverage=coverage)
-        return [Hypothesis(ids, total, worth, self._reason, scores)]
+        value = score(total, len(scores), self.options, coverage=coverage)
+        return [Hypothesis(ids, total, value, self._reason, scores)]
 
     def append(self, token: int, log_probability: float) -> None:
         """Append the best candidate of a step.

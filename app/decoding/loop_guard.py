@@ -34,8 +34,8 @@ GUARD_NGRAM_SIZE = 3
 
 def is_looping(ids: Sequence[int], source_ids: Sequence[int]) -> bool:
     """Whether a hypothesis loops, by the module's rule. Takes O(MAX_PERIOD) if it does not repeat."""
-    found = last_cycle(ids)
-    return found >= MIN_LENGTH and found >= MIN_LENGTH + 2 * longest_cycle(source_ids)
+    cycle = last_cycle(ids)
+    return cycle >= MIN_LENGTH and cycle >= MIN_LENGTH + 2 * longest_cycle(source_ids)
 
 
 def last_cycle(ids: Sequence[int]) -> int:

@@ -144,7 +144,7 @@ class Engine:
 
     def end_warm_up(self) -> None:
         """Use the steps so far as the engine's speed until its rows have been full. Begin to replace dead workers."""
-        self._admission.speed.end_guessing()
+        self._admission.speed.end_warm_up()
         self._pool.start_replacing()
 
     def submit(

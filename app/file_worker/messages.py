@@ -73,10 +73,10 @@ class OutOfMemory(msgspec.Struct, tag="exhausted", array_like=True):
 
 
 class InternalError(msgspec.Struct, tag="broken", array_like=True):
-    """A bug. kind: the exception's type. place: file and line of the code."""
+    """A bug. kind: the exception's type. location: file and line of the code."""
 
     kind: str
-    place: str
+    location: str
     is_last: bool = True
 
 

@@ -2,8 +2,8 @@
 
 A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot, so
 copying a row copies a number, and all rows of a beam read one source. There are as many slots as rows, so a new
-sentence always finds a free one. A slot is free if no row up to the last step's end refers to it. The lowest free slot
-is used first, which keeps the allocated memory near that of the most sentences run at once.
+sentence always finds a free one. A slot is free if no row in use refers to it. The lowest free slot is used first, so
+the allocated memory stays near that of the most sentences run at once.
 """
 
 from __future__ import annotations
@@ -156,15 +156,15 @@ class NativeRunner:
         self._wants_distributions[0] = step.wants_distributions
         if (step.num_candidates, num_steps) != self._bound_shape:
             self._bound_shape, self._bound = self._bind_candidates(_Shape(step.num_candidates, num_steps))
-        found = self._bound
-        taken, outcomes = self._run(step)
-        own = slice(num_rows) if is_single else (slice(taken), slice(num_rows))
+        candidates = self._bound
+        steps_done, outcomes = self._run(step)
+        written = slice(num_rows) if is_single else (slice(steps_done), slice(num_rows))
         return StepOutput(
-            found.log_probabilities[own],
-            found.ids[own],
+            candidates.log_probabilities[written],
+            candidates.ids[written],
             self._distributions[:num_rows] if step.wants_distributions else None,
             self._alignment[:num_rows],
-            taken,
+            steps_done,
             outcomes,
         )
 
@@ -213,8 +213,8 @@ class NativeRunner:
             return
         found = self._sentence_values.get(count)
         if found is None:
-            own = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
-            found = self._sentence_values[count] = [_value(values) for values in own]
+            views = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
+            found = self._sentence_values[count] = [_value(view) for view in views]
         lengths, slots, written = found
         self._encoder_binding.bind_ortvalue_input("lengths", lengths)
         self._encoder_binding.bind_ortvalue_input("slots", slots)

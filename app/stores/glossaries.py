@@ -147,7 +147,7 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
 
 
 def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
-    """Return the fault of a line, or None."""
+    """Return what is wrong with a line; None if it is valid."""
     allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
     if len(columns) not in allowed:
         return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"

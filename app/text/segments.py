@@ -190,13 +190,13 @@ def shift_positions(positions: Sequence[int], distance: int) -> Sequence[int]:
 
 
 def with_number_placeholders(
-    segment: SourceSegment, used: str, only: Collection[str] | None = None
+    segment: SourceSegment, block_text: str, only: Collection[str] | None = None
 ) -> SourceSegment:
     """Return the segment with a placeholder for every number, or for those in `only`.
 
-    used: the text of the segment's block. A new placeholder is a character that it does not contain.
+    block_text: the text of the segment's block. A new placeholder is a character that it does not contain.
     """
-    free = unused_placeholders(used)
+    free = unused_placeholders(block_text)
     source: list[str] = []
     positions: list[int] = []
     numbers: list[tuple[str, str]] = []

@@ -196,9 +196,9 @@ class _Placer:
         gap separates the words from before the point and from after it.
         """
         position = element.start
-        for place, is_behind in ((position - 1, True), (position, False)):
-            if first < last and _touches(self.source, place):
-                word = self.source_words[bisect_right(self.source_starts, place) - 1]
+        for index, is_behind in ((position - 1, True), (position, False)):
+            if first < last and _touches(self.source, index):
+                word = self.source_words[bisect_right(self.source_starts, index) - 1]
                 start, end, gain = self.aligned.best_run(word.start, word.end, first, last)
                 if gain > 0:
                     return end if is_behind else start
@@ -230,14 +230,14 @@ class _Placer:
             sides.reverse()
         before = self.source[: tag.position]
         between = min(left + len(before) - len(before.rstrip()), right)
-        position = next((place for touches, place in sides if touches), between)
+        position = next((side for touches, side in sides if touches), between)
         position = max(position, self.placed[-1].position if self.placed else 0)
         self.placed.append(Tag(position, tag.markup, tag.kind, tag.name))
 
 
-def _touches(text: str, place: int) -> bool:
-    """Whether there is a character at `place` that is no space."""
-    return 0 <= place < len(text) and not text[place].isspace()
+def _touches(text: str, index: int) -> bool:
+    """Whether there is a character at `index`, and it is no space."""
+    return 0 <= index < len(text) and not text[index].isspace()
 
 
 def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignment | None) -> Placement:

@@ -180,7 +180,7 @@ class RetryPolicy:
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Make the next candidate the job's segment, to be decoded. Returns True."""
         job.segment, tokens = job.candidates.pop(0)
-        self._planner.begin(prepared, job, tokens)
+        self._planner.reset(prepared, job, tokens)
         return True
 
     def _retry_aligned(self, job: SegmentJob) -> bool:

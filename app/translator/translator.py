@@ -160,7 +160,7 @@ class Translator(ModelTranslator):
             parts = [part for job in plan.jobs for part in job.parts]
             ticket.finalize(submissions(plan.jobs))
             if observer is not None:
-                observer.planned(spans_of(plan.texts))
+                observer.on_segments(spans_of(plan.texts))
                 await self._stream(plan, observer)
             translations, detokenise_s = await self._decode_all(plan)
         phases = Phases.slowest([job.phases for job in plan.jobs])

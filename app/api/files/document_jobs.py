@@ -15,7 +15,7 @@ from app.api.files.document_store import (
     DocumentStore,
     StoredDocument,
 )
-from app.api.files.locked_folder import remove_left_folders
+from app.api.files.locked_folder import remove_abandoned_folders
 from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
@@ -104,7 +104,7 @@ class DocumentJobs:
 
     async def open(self) -> None:
         """Remove the files that killed servers have left."""
-        num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
+        num_removed = await asyncio.to_thread(remove_abandoned_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
 

@@ -146,7 +146,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
             "translation": [each.text for each in found],
             "source_language": [each.source for each in found],
         }
-        return _answered(*write_infer(parsed, translator.version, columns))
+        return _response(*write_infer(parsed, translator.version, columns))
 
 
 def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> PlainRequest:
@@ -199,7 +199,7 @@ def _health(answer: object, *, is_well: bool) -> Response:
     return OrjsonResponse(answer, status_code=200 if is_well else NOT_READY_STATUS)
 
 
-def _answered(body: bytes, header_length: int | None) -> Response:
+def _response(body: bytes, header_length: int | None) -> Response:
     if header_length is None:
         return Response(body, media_type="application/json")
     headers = {HEADER_LENGTH: str(header_length)}

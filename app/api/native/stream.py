@@ -133,7 +133,7 @@ class EventStream(Response):
                 raise RequestCancelled("the client disconnected before the response")
             if work.done():
                 break
-            if events.has_unsent or (is_quiet and events.is_planned):
+            if events.has_unsent or (is_quiet and events.has_segments):
                 await self._begin(writer, translator)
                 await writer.send(events.take() if events.has_unsent else KEEP_ALIVE)
         await self._end(writer, translator, work)

@@ -135,14 +135,14 @@ def add_simple_routes(
             found = await plain.translate(request, body.texts, wanted)
         except NoSuchPair as error:
             raise unavailable(error) from error
-        return _answered(_translate_answer(body, found))
+        return _response(_translate_answer(body, found))
 
     @router.post("/detect", **DETECT)
     async def detect(request: Request) -> Response:
         plain.service.check_open()
         body = validate(SimpleDetectBody, await _fields(request, plain, keys), plain.limits)
         ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
-        return _answered([_detected(language, confidence) for language, confidence in ranked])
+        return _response([_detected(language, confidence) for language, confidence in ranked])
 
     @router.post("/suggest", **SUGGEST)
     async def suggest(request: Request) -> Response:
@@ -175,13 +175,13 @@ def _add_descriptions(
             }
             for code, found in targets.items()
         ]
-        return _answered(rows)
+        return _response(rows)
 
     @router.get("/health", **HEALTH)
     async def health() -> Response:
         plain.service.check_open()
         answer: SimpleHealth = {"status": "ok"}
-        return _answered(answer)
+        return _response(answer)
 
     @router.get("/frontend/settings", **SETTINGS)
     async def frontend_settings() -> Response:
@@ -199,7 +199,7 @@ def _add_descriptions(
                 "target": {"code": target, "name": language_name(target)},
             },
         }
-        return _answered(settings)
+        return _response(settings)
 
 
 async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fields:
@@ -243,5 +243,5 @@ def _detected(language: str, confidence: float) -> SimpleDetection:
     return {"confidence": round(confidence * 100, 1), "language": language}
 
 
-def _answered(body: object) -> Response:
+def _response(body: object) -> Response:
     return OrjsonResponse(body, headers=dict(HEADERS))

@@ -141,7 +141,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
 
 
 async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
-    """Return the request to the translator. Raises InvalidRequest, DialectError."""
+    """Convert a body to the translator's request. Raises InvalidRequest, DialectError."""
     source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
     if body.formality in {"more", "less"}:
         raise InvalidRequest(

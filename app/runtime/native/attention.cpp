@@ -26,43 +26,43 @@ public:
         : lines_(int(num_heads * head_dim * sizeof(Element) / LINE)),
           gap_(columns.stride * sizeof(Element) - lines_ * LINE),
           count_(columns.count),
-          at_(reinterpret_cast<const char*>(columns.keys)),
-          then_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
-          left_(lines_),
-          columns_(count_) {
+          next_(reinterpret_cast<const char*>(columns.keys)),
+          following_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
+          lines_left_(lines_),
+          columns_left_(count_) {
         // Skip the first PREFETCH_BYTES: a prefetch would come too late.
-        for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && at_; passed += lines_) {
-            at_ += lines_ * LINE;
+        for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && next_; passed += lines_) {
+            next_ += lines_ * LINE;
             end_column();
         }
     }
     void prefetch(int lines) {
-        while (lines > 0 && at_) {
-            int some = lines < left_ ? lines : left_;
-            for (int i = 0; i < some; ++i) _mm_prefetch(at_ + i * LINE, _MM_HINT_T0);
-            at_ += some * LINE;
+        while (lines > 0 && next_) {
+            int some = lines < lines_left_ ? lines : lines_left_;
+            for (int i = 0; i < some; ++i) _mm_prefetch(next_ + i * LINE, _MM_HINT_T0);
+            next_ += some * LINE;
             lines -= some;
-            left_ -= some;
-            if (left_ == 0) end_column();
+            lines_left_ -= some;
+            if (lines_left_ == 0) end_column();
         }
     }
 
 private:
     void end_column() {
-        at_ += gap_;
-        left_ = lines_;
-        if (--columns_) return;
-        at_ = std::exchange(then_[0], std::exchange(then_[1], nullptr));
-        columns_ = count_;
+        next_ += gap_;
+        lines_left_ = lines_;
+        if (--columns_left_) return;
+        next_ = std::exchange(following_[0], std::exchange(following_[1], nullptr));
+        columns_left_ = count_;
     }
 
     int lines_;
     size_t gap_;
     int64_t count_;
-    const char* at_;
-    const char* then_[2];
-    int left_;
-    int64_t columns_;
+    const char* next_;
+    const char* following_[2];
+    int lines_left_;
+    int64_t columns_left_;
 };
 
 // Computes scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + COLUMNS_AT_ONCE); past the end
