@@ -158,7 +158,7 @@ def balanced(text: str, num_lines: int) -> list[str]:
         wanted = start + (len(text) - start) / num_lines
         after = bisect_left(spaces, wanted, first)
         near = range(max(first, after - 1), min(after + 1, len(spaces)))
-        cut = min(near, key=lambda place: abs(spaces[place] - wanted))
+        cut = min(near, key=lambda index: abs(spaces[index] - wanted))
         lines.append(text[start : spaces[cut]])
         start, first = spaces[cut] + 1, cut + 1
         num_lines -= 1

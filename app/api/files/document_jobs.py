@@ -103,7 +103,7 @@ class DocumentJobs:
             self._return_memory(job.content)
 
     async def open(self) -> None:
-        """Remove the files that killed servers have left."""
+        """Remove the folders of servers that have been killed."""
         num_removed = await asyncio.to_thread(remove_abandoned_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
@@ -149,8 +149,9 @@ class DocumentJobs:
             translations = [text.text for text in texts]
             if source != job.target:
                 for batch in self._batches(texts):
-                    found = await self._batch(document, job, source, [texts[number] for number in batch])
-                    for number, text in zip(batch, found, strict=True):
+                    originals = [texts[number] for number in batch]
+                    translated = await self._translate_batch(document, job, source, originals)
+                    for number, text in zip(batch, translated, strict=True):
                         translations[number] = text
                         document.num_done += len(texts[number].text)
             left_s = document.started_at + self.limits.timeout_s - time.monotonic()
@@ -182,7 +183,7 @@ class DocumentJobs:
             sizes[kind] = size
         yield from (group for group in waiting.values() if group)
 
-    async def _batch(
+    async def _translate_batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
         """The translations of texts of one kind. A batch that is too large, or too slow for one deadline, is halved."""
@@ -213,8 +214,8 @@ class DocumentJobs:
                 if len(texts) == 1:
                     raise
                 half = len(texts) // 2
-                first = await self._batch(document, job, source, texts[:half])
-                return first + await self._batch(document, job, source, texts[half:])
+                first = await self._translate_batch(document, job, source, texts[:half])
+                return first + await self._translate_batch(document, job, source, texts[half:])
             else:
                 record_usage(self.plain.service, result)
                 return [translation.text for translation in result.translations]

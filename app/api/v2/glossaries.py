@@ -102,10 +102,10 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
         answer: V2Glossaries = {"glossaries": [_describe(glossary) for glossary in stored]}
         return OrjsonResponse(answer)
 
-    _add_routes_of_one(router, store)
+    _add_glossary_routes(router, store)
 
 
-def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
+def _add_glossary_routes(router: APIRouter, store: GlossaryStore) -> None:
     @router.get("/v2/glossaries/{glossary_id}", **ONE)
     async def read(request: Request) -> Response:
         owner, glossary_id = request.state.caller, request.path_params["glossary_id"]

@@ -16,8 +16,8 @@ namespace transduce {
 
 // Columns of W in a panel, the unit of packed memory: four vector registers.
 constexpr int PANEL = 64;
-// Rows that vector instructions multiply at once, and the vectors of columns. 6 x 4 sums leave registers for four
-// weights and one input, 6 x 1 sums of an eighth of the registers for one weight and one input.
+// Rows and vectors of columns that vector instructions multiply at once. Beside their 6 x 4 sums (AVX-512) the registers
+// hold four weights and one input; beside 6 x 1 sums (AVX2), one weight and one input.
 constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
 // Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
@@ -45,8 +45,8 @@ struct InputRun {
     int begin, count;
 };
 
-// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It starts at
-// `from`, and from step `turn` on at `then`. lines 0: nothing.
+// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It begins at
+// `from`, and continues at `then` from step `turn` on. lines 0: nothing.
 struct TilePrefetch {
     const char* from = nullptr;
     int lines = 0;

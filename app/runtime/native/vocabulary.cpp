@@ -193,27 +193,27 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
     });
 }
 
-void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to, Scratch& scratch) const {
-    int64_t vocab_size = this->vocab_size(), stride = to.span_buffer ? SPAN_STRIDE : vocab_size;
+void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& scan, Scratch& scratch) const {
+    int64_t vocab_size = this->vocab_size(), stride = scan.span_buffer ? SPAN_STRIDE : vocab_size;
     LinearInput prepared(linear_, x, n, scratch);
     prepared.prepare_all();
-    std::fill(to.class_maxima, to.class_maxima + n, ClassMaxima());
+    std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
-        to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
+        scan.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
     auto store = [=](int column, FirstLanes lanes) {
-        float* at = to.span_buffer ? to.span_buffer + column % SPAN_IDS : to.logits + column;
+        float* at = scan.span_buffer ? scan.span_buffer + column % SPAN_IDS : scan.logits + column;
         return [=](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
     };
     auto scan_chunk = [&](const FinishedChunk& done) {
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
         for (int64_t row = done.begin; row < done.end; ++row) {
-            float* hits_out = to.logits + row * vocab_size + column;
+            float* hits_out = scan.logits + row * vocab_size + column;
             ClassMaxima alone;
-            const float* own = to.span_buffer ? to.span_buffer + row * stride : hits_out;
-            to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                scan_span(own, count, to.num_ranked(row), to.slacks[row], to.span_buffer ? to.class_maxima[row] : alone,
-                          to.span_buffer ? hits_out : nullptr, own + stride);
+            const float* own = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
+            scan.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
+                scan_span(own, count, scan.num_ranked(row), scan.slacks[row], scan.span_buffer ? scan.class_maxima[row] : alone,
+                          scan.span_buffer ? hits_out : nullptr, own + stride);
         }
     };
     int64_t more = n * vocab_size / LANES * SCAN_COST / 8;
