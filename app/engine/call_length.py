@@ -13,10 +13,9 @@ from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 # A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. Smaller:
 # calls become so short that the work around them counts. Larger: new and ended sequences wait longer.
 MIN_CALL_S = 0.003
-# A call is short if it takes at most MIN_CALL_S, or at most FEW_STEPS steps of together at most MAX_FEW_S seconds,
-# whichever is longer. The steps from the end of the first sequence on are a short call. The whole call is short if no
-# row is free or sequences wait. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time
-# instead of a thirtieth.
+# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. After the first
+# sequence has ended, a call continues for at most a short call. If no row is free or sequences wait, the whole call is
+# short. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
 # Seconds of a call at most. Cancelled and expired sequences stop it early too. Larger: reports come later.
 MAX_CALL_S = 0.2

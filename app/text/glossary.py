@@ -163,9 +163,9 @@ def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language
     # If two terms match the same word, the stricter one comes first: `PARK` before `Park`.
     terms = [Term(surface, surface) for surface in sorted(forms, key=str.isupper, reverse=True)]
     found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
-    left = []
+    missing = []
     for hit in hits:
         found[hit.expected] -= 1
         if found[hit.expected] < 0:
-            left.append(hit)
-    return left
+            missing.append(hit)
+    return missing

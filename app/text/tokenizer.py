@@ -212,7 +212,7 @@ class WordCache:
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
         """encode: a function that encodes a whole text, with the space before its first word."""
         self._encode = encode
-        self._kept: dict[str, tuple[int, ...]] = {}
+        self._cached: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Return the same ids as `encode` of the whole text."""
@@ -221,15 +221,15 @@ class WordCache:
             return self._encode(text)
         ids: list[int] = []
         for word in words:
-            ids += self._kept.get(word) or self._encode_word(word)
+            ids += self._cached.get(word) or self._encode_word(word)
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         found = tuple(self._encode(word))
         if len(word) <= MAX_CACHED_CHARACTERS:
-            if len(self._kept) >= MAX_CACHED_WORDS:
-                self._kept.clear()
-            self._kept[word] = found
+            if len(self._cached) >= MAX_CACHED_WORDS:
+                self._cached.clear()
+            self._cached[word] = found
         return found
 
 

@@ -228,8 +228,8 @@ class WorkerProxy:
             return None
         except OSError:
             data = b""
-        for found in self._frames.take(data):
-            message = self._decoder.decode(found)
+        for frame in self._frames.take(data):
+            message = self._decoder.decode(frame)
             if isinstance(message, messages.WorkerReport):
                 self._on_report(message)
             elif isinstance(message, messages.WorkerExited):

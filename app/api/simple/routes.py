@@ -125,11 +125,11 @@ def add_simple_routes(
     async def translate(request: Request) -> Response:
         plain.service.check_open()
         body = validate(SimpleTranslateBody, await _fields(request, plain, keys), plain.limits)
-        source = None if body.source == "auto" else served(body.source, plain)
+        source = None if body.source == "auto" else require_served(body.source, plain)
         # Clients expect no alternatives of HTML.
         num_alternatives = body.alternatives if body.format == "text" else 0
         wanted = PlainRequest(
-            source, served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
+            source, require_served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
         )
         try:
             found = await plain.translate(request, body.texts, wanted)
@@ -210,8 +210,8 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
     return fields
 
 
-def served(code: str, plain: PlainTranslator) -> str:
-    """The served language of a code. Raises DialectError. Its message repeats the code only if that is short."""
+def require_served(code: str, plain: PlainTranslator) -> str:
+    """The served language that a code matches. Raises DialectError, whose message repeats only a short code."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()

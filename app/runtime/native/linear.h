@@ -23,8 +23,8 @@ constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECT
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
-// Inputs that a group of register tiles is multiplied with before the next inputs. If larger, the group's rows are
-// evicted from the L1 cache.
+// Inputs of one pass: a group of register tiles is multiplied with these before the next ones. If larger, the group's
+// rows are evicted from the L1 cache.
 constexpr int DEPTH_BLOCK = 512;
 // The fewest rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
@@ -111,7 +111,7 @@ public:
     // Returns the cost of each of many rows.
     int64_t row_nanoseconds() const { return nanoseconds(1024) / 1024; }
 
-    // Returns how many inputs `tiles` tiles of rows are multiplied with before the next inputs.
+    // Returns the inputs of one pass over `tiles` tiles of rows.
     int depth_block(int tiles) const;
 
     // Writes the sums (count, PANEL) of rows [begin, begin + count), count <= TILE_ROWS, over the inputs of `run`, by

@@ -133,7 +133,7 @@ struct CustomOp : OrtCustomOp {
 
     static OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
         auto own = static_cast<Kernel*>(kernel);
-        MatrixTilesGuard released;
+        MatrixTilesGuard guard;
         return guarded(own->api, [&] { own->op.compute(KernelCall(own->api, context, Operator::INPUT_NAMES)); });
     }
 };
