@@ -64,7 +64,7 @@ class SentTokens:
     """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
 
     Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that the caller
-    has, and the stream goes on behind them. If it finds others, they replace all tokens sent.
+    has, and the stream continues after them. If it finds others, they replace all tokens sent.
     """
 
     def __init__(self, on_tokens: OnTokens) -> None:

@@ -275,5 +275,5 @@ class BlockBuilder:
             raws += [raw] + [""] * (len(meaning) - 1)
             offsets += [start] * len(meaning)
         positions.append(len(text))
-        tags = tuple(Tag(positions[place], raw, kind, name) for place, raw, kind, name in self._tags)
+        tags = tuple(Tag(positions[index], raw, kind, name) for index, raw, kind, name in self._tags)
         return Block("".join(text), tuple(raws), (*offsets, self._offset), tags, frozenset(placeholders))

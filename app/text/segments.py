@@ -130,8 +130,8 @@ def spans_between_placeholders(segment: SourceSegment, translation: SegmentTrans
         placeholder in written for placeholder in segment.placeholders
     ):
         return []
-    places = [segment.source.index(placeholder) for placeholder in segment.placeholders]
-    edges = [-1, *sorted(places), len(segment.source)]
+    positions = sorted(segment.source.index(placeholder) for placeholder in segment.placeholders)
+    edges = [-1, *positions, len(segment.source)]
     parts = (trimmed(segment.source, start + 1, end) for start, end in pairwise(edges))
     return [part for part in parts if part is not None]
 
@@ -172,8 +172,8 @@ def _join_alignments(
         row, column = row + num_rows, column + num_columns
     parts = list(zip(alignments, sources, targets, strict=True))
     return Alignment(
-        tuple(place for alignment, start, _ in parts for place in _shift(alignment.source, start)),
-        tuple(place for alignment, _, start in parts for place in _shift(alignment.target, start)),
+        tuple(span for alignment, start, _ in parts for span in _shift(alignment.source, start)),
+        tuple(span for alignment, _, start in parts for span in _shift(alignment.target, start)),
         weights,
     )
 
@@ -237,7 +237,7 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
     if kept is None:
         return repaired
     return _with_moved_offsets(
-        repaired._replace(text="".join(repaired.text[place] for place in kept)),
+        repaired._replace(text="".join(repaired.text[index] for index in kept)),
         lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
     )
 
@@ -318,7 +318,7 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
         moved.append(len(kept))
     last = len(text)
 
-    def place(start: int, end: int) -> Offsets:
+    def map_offsets(start: int, end: int) -> Offsets:
         return moved[min(start, last)], moved[min(end, last)]
 
     is_repeated = len(kept) < last
@@ -328,7 +328,7 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
         (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
         translation.token_offsets,
     )
-    return _with_moved_offsets(repaired, place)
+    return _with_moved_offsets(repaired, map_offsets)
 
 
 def _clip_offsets(repaired: Repaired) -> Repaired:
@@ -339,13 +339,13 @@ def _clip_offsets(repaired: Repaired) -> Repaired:
     return _with_moved_offsets(repaired, lambda start, end: (min(start, last), min(end, last)))
 
 
-def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
-    """Return the translation with all its offsets mapped by `place`."""
+def _with_moved_offsets(repaired: Repaired, map_offsets: Callable[[int, int], Offsets]) -> Repaired:
+    """Return the translation with all its offsets mapped by `map_offsets`."""
     alignment = repaired.alignment
     if alignment is not None:
-        alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
+        alignment = replace(alignment, target=tuple(map_offsets(*each) for each in alignment.target))
     return repaired._replace(
-        alignment=alignment, token_offsets=[place(*each) for each in repaired.token_offsets]
+        alignment=alignment, token_offsets=[map_offsets(*each) for each in repaired.token_offsets]
     )
 
 
@@ -354,9 +354,9 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
 
     It gets spaces as in the source, and a space beside a word unless the source has it inside a word.
     """
-    text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
-    after = place + len(tag.markup)
-    left = " " * _needs_space(source[:place][-1:], text[:position][-1:])
+    text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
+    after = start + len(tag.markup)
+    left = " " * _needs_space(source[:start][-1:], text[:position][-1:])
     right = " " * _needs_space(source[after : after + 1], text[position : position + 1])
     inserted = left + tag.markup + right
     shift = len(inserted)

@@ -40,8 +40,8 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
     """The served languages that match a body's codes; None for an empty source. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
-    found = _served("target_lang", target, targets)
-    return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
+    found = _require_served("target_lang", target, targets)
+    return (_require_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
 
 
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
@@ -52,7 +52,7 @@ def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> t
     return found_source, found_target
 
 
-def _served(name: str, code: str, served: Collection[str]) -> str:
+def _require_served(name: str, code: str, served: Collection[str]) -> str:
     found = served_language(code, served)
     if found is None:
         listed = ", ".join(sorted(known.upper() for known in served))
