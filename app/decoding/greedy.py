@@ -244,7 +244,9 @@ class GreedyRows:
         search = self._searches[row]
         num_known = search.num_tokens
         unsynced = slice(self._end - int(self.lengths[row]) + num_known, self._end)
-        return num_known + search.append_all(self._ids[unsynced, row].tolist(), self._scores[unsynced, row].tolist())
+        return num_known + search.append_all(
+            self._ids[unsynced, row].tolist(), self._scores[unsynced, row].tolist()
+        )
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
         """Make room for steps in the arrays, and return their begin and end. Keeps the last max_length steps."""

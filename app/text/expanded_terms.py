@@ -28,8 +28,8 @@ def find_expandable_terms(
 ) -> Mapping[str, ExpandedTerm]:
     """Return the terms that can be words in the model's input, by placeholder: those without a digit or a tag inside.
 
-    block: the block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in the
-    document.
+    block: the block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in
+    the document.
     """
     by_start = {hit.span.start: hit for hit in protected_hits}
     terms: dict[str, ExpandedTerm] = {}

@@ -83,7 +83,9 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     missing, added = _unmatched(sources, targets)
     if not missing and not added:
         return _NONE
-    missing, added = _unmatched(_split_at_spaces(missing, source_language), _split_at_spaces(added, target_language))
+    missing, added = _unmatched(
+        _split_at_spaces(missing, source_language), _split_at_spaces(added, target_language)
+    )
     missing, added = (
         _without_known_parts(missing, added, _months(target, target_language)),
         _without_known_parts(added, missing, _months(source, source_language)),

@@ -235,7 +235,7 @@ class PivotTranslator:
         return time.monotonic() - started
 
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
-        """Decode each segment by itself, and report each when it is final. Returns the seconds of the slowest one's text.
+        """Decode each segment by itself and report it when it is final. Returns the seconds of the slowest one's text.
 
         As of `_stream_segment`.
         """

@@ -138,7 +138,9 @@ class PivotDetokeniser:
             for rank in range(num_hypotheses)
         ]
         sources = [job.first.segment for job in jobs]
-        by_rank = [plan.parsed_text.finish(sources, [each.translation for each in joined]) for joined in ranked]
+        by_rank = [
+            plan.parsed_text.finish(sources, [each.translation for each in joined]) for joined in ranked
+        ]
         segments = []
         for index, job in enumerate(jobs):
             hypotheses = [

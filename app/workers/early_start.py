@@ -36,7 +36,9 @@ def start_early() -> ForkServer | None:
 
     The settings are not checked yet. A wrong guess costs only time.
     """
-    variables = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
+    variables = {
+        name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")
+    }
     num_workers, num_threads = (
         int(variables[name]) if variables[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
     )

@@ -11,8 +11,8 @@ from app.api.http.server import (
     CLOSE_TIMEOUT_S,
     END_MARGIN_S,
     EXIT_UNENDED,
-    SECOND_SIGNAL_END_S,
     SAME_SIGNAL_S,
+    SECOND_SIGNAL_END_S,
 )
 from tests.api.server_process import ServerProcess
 

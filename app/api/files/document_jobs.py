@@ -25,6 +25,7 @@ from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
 from app.runtime.memory import return_memory
 from app.stores.usage import QuotaExceeded, UsageCounter
+from app.text.detection import MAX_CHARACTERS
 from app.text.glossary import Glossary
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
@@ -33,8 +34,6 @@ from app.translator import TranslationRequest
 logger = logging.getLogger("app.files")
 # The names of the elements in a unit's XML (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
-# The first code points of a file, from which its language is detected. More take longer; fewer are less certain.
-SAMPLE_CHARACTERS = 5_000
 # After a job with a file of more than LARGE_BYTES, unused memory is returned to the operating system. That happens
 # RETURN_DELAY_S seconds after the job, when no object holds the memory. If LARGE_BYTES is smaller, that takes CPU time
 # more often. If larger, the server keeps more memory that it does not use.
@@ -163,7 +162,7 @@ class DocumentJobs:
         sample = ""
         for text in texts:
             sample += text.text + "\n"
-            if len(sample) >= SAMPLE_CHARACTERS:
+            if len(sample) >= MAX_CHARACTERS:
                 break
         return await self.plain.source_of(sample, target)
 

@@ -41,7 +41,9 @@ def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]])
     """The served languages that match a body's codes; None for an empty source. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
     found = _require_served("target_lang", target, targets)
-    return (_require_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
+    return (
+        _require_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None
+    ), found
 
 
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:

@@ -211,7 +211,14 @@ def advance_beam(
     count = ctypes.c_int64()
     scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
     weights = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
-    arguments = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], weights.ctypes.data, weights.shape[1]
+    arguments = (
+        address,
+        scores.ctypes.data,
+        ids.ctypes.data,
+        ids.shape[1],
+        weights.ctypes.data,
+        weights.shape[1],
+    )
     outcome: int = _library().transduce_advance_beam(*arguments, copies.ctypes.data, ctypes.byref(count))
     return outcome, copies[: count.value].tolist()
 

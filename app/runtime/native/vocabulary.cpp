@@ -199,7 +199,8 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& sc
     prepared.prepare_all();
     std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
-        scan.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
+        scan.slacks[row] =
+            rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
     auto store = [=](int column, FirstLanes lanes) {
         float* at = scan.span_buffer ? scan.span_buffer + column % SPAN_IDS : scan.logits + column;
@@ -210,10 +211,11 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& sc
         for (int64_t row = done.begin; row < done.end; ++row) {
             float* hits_out = scan.logits + row * vocab_size + column;
             ClassMaxima alone;
-            const float* own = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
+            const float* logits = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
             scan.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                scan_span(own, count, scan.num_ranked(row), scan.slacks[row], scan.span_buffer ? scan.class_maxima[row] : alone,
-                          scan.span_buffer ? hits_out : nullptr, own + stride);
+                scan_span(logits, count, scan.num_ranked(row), scan.slacks[row],
+                          scan.span_buffer ? scan.class_maxima[row] : alone, scan.span_buffer ? hits_out : nullptr,
+                          logits + stride);
         }
     };
     int64_t more = n * vocab_size / LANES * SCAN_COST / 8;
