@@ -79,12 +79,12 @@ class BundleWatch:
 
 def _signature(files: Iterable[Path]) -> Signature:
     """The signature of files. A file that does not exist is left out."""
-    found = []
+    entries = []
     for file in files:
         with contextlib.suppress(OSError):
             status = file.stat()
-            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(found)
+            entries.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(entries)
 
 
 def _manifest(folder: Path) -> Manifest | None:

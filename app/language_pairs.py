@@ -38,10 +38,10 @@ class LanguagePair(ManifestPart):
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out target_start if there is none, so that older servers read the pair."""
-        found: dict[str, Any] = write(self)
+        fields: dict[str, Any] = write(self)
         if self.target_start is None:
-            del found["target_start"]
-        return found
+            del fields["target_start"]
+        return fields
 
 
 def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:

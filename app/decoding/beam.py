@@ -250,8 +250,11 @@ def advance_beams(
     if sum(map(len, rows)) * k > FEW_CANDIDATES:
         _advance_together(searches, rows, log_probabilities=log_probabilities, ids=ids, k=k)
         return
-    for search, own in zip(searches, rows, strict=True):
-        scores, tokens = log_probabilities.take(own, axis=0).tolist(), ids.take(own, axis=0).tolist()
+    for search, live_rows in zip(searches, rows, strict=True):
+        scores, tokens = (
+            log_probabilities.take(live_rows, axis=0).tolist(),
+            ids.take(live_rows, axis=0).tolist(),
+        )
         _advance_alone(search, scores, tokens, k)
 
 
@@ -310,12 +313,12 @@ def _live(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows and sums of live hypotheses, each (searches, live), padded with impossible ones (negative infinity)."""
     totals = [search.totals for search in searches]
-    most = max(map(len, rows))
-    if most != min(map(len, rows)):
-        totals = [own + [-math.inf] * (most - len(own)) for own in totals]
-        rows = [own + own[:1] * (most - len(own)) for own in rows]
-    shape = len(searches), most
+    width = max(map(len, rows))
+    if width != min(map(len, rows)):
+        totals = [own + [-math.inf] * (width - len(own)) for own in totals]
+        rows = [own + own[:1] * (width - len(own)) for own in rows]
+    shape = len(searches), width
     return (
-        np.fromiter(chain.from_iterable(rows), np.int64, most * len(searches)).reshape(shape),
-        np.fromiter(chain.from_iterable(totals), np.float64, most * len(searches)).reshape(shape),
+        np.fromiter(chain.from_iterable(rows), np.int64, width * len(searches)).reshape(shape),
+        np.fromiter(chain.from_iterable(totals), np.float64, width * len(searches)).reshape(shape),
     )

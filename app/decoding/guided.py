@@ -131,8 +131,8 @@ class GuidedSearch:
 
     def hypotheses(self) -> list[Hypothesis]:
         """The hypotheses of the plain search, with the recorded details."""
-        found, details = self._plain.hypotheses(), self._plain.details
-        return found if details is None else [details.attach_to(one) for one in found]
+        hypotheses, details = self._plain.hypotheses(), self._plain.details
+        return hypotheses if details is None else [details.attach_to(one) for one in hypotheses]
 
     def advance(
         self,

@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost, sign: int = 1) -> Cost:
         """Return the sum; with sign -1 the difference."""
-        return Cost(*[own + sign * more for own, more in zip(self, other, strict=True)])
+        return Cost(*[value + sign * addend for value, addend in zip(self, other, strict=True)])
 
 
 class Speed:

@@ -79,13 +79,13 @@ class _Reader:
         """The offset of each line of a block's content in the text; None if a line is not found."""
         if before.type in {"th_open", "td_open"}:
             return self._cell_offset(content, first)
-        found = []
+        offsets = []
         for number, line in enumerate(content.split("\n"), start=first):
             offset = self._line_offset(line, number, is_heading=before.type == "heading_open")
             if offset is None:
                 return None
-            found.append(offset)
-        return found
+            offsets.append(offset)
+        return offsets
 
     def _line_offset(self, content: str, number: int, *, is_heading: bool) -> int | None:
         if number >= len(self._lines):
@@ -170,23 +170,23 @@ class _Writer:
 
 def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
     """Move white space out of emphasis, because CommonMark allows none at its inner edges."""
-    found: list[Piece[str]] = []
+    tidied: list[Piece[str]] = []
     for piece in pieces:
-        previous = found[-1] if found else ""
+        previous = tidied[-1] if tidied else ""
         if isinstance(piece, str) and _is_emphasis(previous, MarkKind.OPEN):
             body = piece.lstrip(_SPACES)
-            found[-1:] = [piece[: len(piece) - len(body)], previous, body]
+            tidied[-1:] = [piece[: len(piece) - len(body)], previous, body]
         elif not _is_emphasis(piece, MarkKind.CLOSE):
-            found.append(piece)
+            tidied.append(piece)
         elif isinstance(previous, str):
             body = previous.rstrip(_SPACES)
-            found[-1:] = [body, piece, previous[len(body) :]]
+            tidied[-1:] = [body, piece, previous[len(body) :]]
         elif _is_emphasis(previous, MarkKind.OPEN):
-            found.pop()  # the emphasis is empty
+            tidied.pop()  # the emphasis is empty
         else:
-            found.append(piece)
-        found[-3:] = [each for each in found[-3:] if each != ""]
-    return found
+            tidied.append(piece)
+        tidied[-3:] = [each for each in tidied[-3:] if each != ""]
+    return tidied
 
 
 def _is_emphasis(piece: Piece[str], kind: MarkKind) -> bool:
@@ -205,7 +205,7 @@ def _as_text(line: str) -> str:
 def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
     """The text with the file's own line breaks, from breaks[num_done] on. Further line breaks are like the last one."""
     lines = text.split("\n")
-    found = [lines[0]]
+    parts = [lines[0]]
     for index, line in enumerate(lines[1:], start=num_done):
-        found += (breaks[min(index, len(breaks) - 1)], line)
-    return "".join(found)
+        parts += (breaks[min(index, len(breaks) - 1)], line)
+    return "".join(parts)

@@ -87,12 +87,12 @@ class TaggedText(Generic[T]):
         if not any(isinstance(piece, Mark) for piece in self.pieces):
             return [translation]
         partners = _partners(self.pieces)
-        found: list[Piece[T]] = []
+        pieces: list[Piece[T]] = []
         opened: list[int] = []
         seen: set[int] = set()
         done = 0
         for match in _MARK.finditer(translation):
-            found.append(unescape(translation[done : match.start()]))
+            pieces.append(unescape(translation[done : match.start()]))
             done = match.end()
             if match["close"]:
                 index = partners.get(opened.pop(), -1) if opened else -1
@@ -103,11 +103,11 @@ class TaggedText(Generic[T]):
             if not self._is_mark(index) or index in seen:
                 raise ValueError("the translation has a tag that its text does not have")
             seen.add(index)
-            found.append(self.pieces[index])
-        found.append(unescape(translation[done:]))
+            pieces.append(self.pieces[index])
+        pieces.append(unescape(translation[done:]))
         if len(seen) != sum(isinstance(piece, Mark) for piece in self.pieces):
             raise ValueError("the translation lacks a tag of its text")
-        return [piece for piece in found if piece != ""]
+        return [piece for piece in pieces if piece != ""]
 
     def _is_mark(self, index: int) -> bool:
         return 0 <= index < len(self.pieces) and isinstance(self.pieces[index], Mark)
@@ -115,7 +115,7 @@ class TaggedText(Generic[T]):
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
     """Map the index of each opening mark to that of its closing mark, and the reverse. Pairs do not overlap."""
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
     num_opened: Counter[str] = Counter()
     for index, piece in enumerate(pieces):
@@ -130,5 +130,5 @@ def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
             while name != piece.name:
                 start, name = opened.pop()
                 num_opened[name] -= 1
-            found[start], found[index] = index, start
-    return found
+            partners[start], partners[index] = index, start
+    return partners

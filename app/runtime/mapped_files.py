@@ -35,9 +35,9 @@ def release_pages(folder: Path) -> None:
 def _mappings(folder: Path) -> list[tuple[int, int]]:
     """The address ranges [start, end) of a folder's mapped files. Raises OSError."""
     prefix = f" {folder.resolve()}{os.sep}"
-    found = []
+    ranges = []
     for line in Path("/proc/self/maps").read_text("utf-8", errors="replace").splitlines():
         if prefix in line:
             start, _, end = line.partition(" ")[0].partition("-")
-            found.append((int(start, 16), int(end, 16)))
-    return found
+            ranges.append((int(start, 16), int(end, 16)))
+    return ranges

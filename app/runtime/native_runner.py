@@ -211,11 +211,11 @@ class NativeRunner:
         """Bind the encoder's lengths, slots and `written`, each (count,), for an encoding of `count` sentences."""
         if count == self._num_bound_sentences:
             return
-        found = self._sentence_values.get(count)
-        if found is None:
+        values = self._sentence_values.get(count)
+        if values is None:
             views = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
-            found = self._sentence_values[count] = [_value(view) for view in views]
-        lengths, slots, written = found
+            values = self._sentence_values[count] = [_value(view) for view in views]
+        lengths, slots, written = values
         self._encoder_binding.bind_ortvalue_input("lengths", lengths)
         self._encoder_binding.bind_ortvalue_input("slots", slots)
         self._encoder_binding.bind_ortvalue_output("written", written)
@@ -241,12 +241,12 @@ class NativeRunner:
 
     def _bind_candidates(self, shape: _Shape) -> tuple[_Shape, _Candidates]:
         """Bind result arrays of this shape to the decoder."""
-        found = self._candidates.get(shape)
-        if found is None:
-            found = self._candidates[shape] = self._make_candidates(shape)
-        for name, value in found.values.items():
+        candidates = self._candidates.get(shape)
+        if candidates is None:
+            candidates = self._candidates[shape] = self._make_candidates(shape)
+        for name, value in candidates.values.items():
             self._binding.bind_ortvalue_output(name, value)
-        return shape, found
+        return shape, candidates
 
     def _make_candidates(self, shape: _Shape) -> _Candidates:
         axes = shape.num_steps, self._limits.num_rows, shape.num_candidates

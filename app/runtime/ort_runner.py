@@ -228,13 +228,13 @@ class OrtRunner:
 
     def _binding(self, shape: StepShape) -> StepBinding:
         """The binding of a step shape, made if absent. At MAX_BINDINGS the least recently used one is dropped."""
-        found = self._bindings.pop(shape, None)
-        if found is None:
+        binding = self._bindings.pop(shape, None)
+        if binding is None:
             if len(self._bindings) == MAX_BINDINGS:
                 self._bindings.popitem(last=False)
-            found = self._make_binding(shape)
-        self._bindings[shape] = found
-        return found
+            binding = self._make_binding(shape)
+        self._bindings[shape] = binding
+        return binding
 
     def _make_binding(self, shape: StepShape) -> StepBinding:
         """Bind the inputs, caches and results of steps of one shape."""

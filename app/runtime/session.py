@@ -34,7 +34,7 @@ CUDNN = "libcudnn.so.9"
 
 # ONNX Runtime's errors derive directly from Exception. Its binding also raises RuntimeError and ValueError.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
-    *(found for found in vars(native).values() if isinstance(found, type) and issubclass(found, Exception)),
+    *(each for each in vars(native).values() if isinstance(each, type) and issubclass(each, Exception)),
     RuntimeError,
     ValueError,
 )
@@ -179,7 +179,7 @@ def _session_options(options: SessionOptions) -> Any:
 
 
 def _signature_problems(
-    file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]
+    file: str, kind: str, expected: tuple[TensorSpec, ...], values: list[Any]
 ) -> list[str]:
     """The differences between a graph's inputs or outputs and the manifest's."""
     types = {
@@ -188,7 +188,7 @@ def _signature_problems(
         "int32": "tensor(int32)",
         "int64": "tensor(int64)",
     }
-    actual = {value.name: value for value in found}
+    actual = {value.name: value for value in values}
     problems = [
         f"{file} has the unexpected {kind} {name}"
         for name in sorted(set(actual) - {s.name for s in expected})

@@ -187,9 +187,9 @@ class GlossaryStore:
         with self._transaction() as connection:
             if path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found not in {0, _FORMAT}:
-                raise GlossaryStoreError(f"the glossary store has format {found}, not {_FORMAT}")
+            (stored_format,) = connection.execute("PRAGMA user_version").fetchone()
+            if stored_format not in {0, _FORMAT}:
+                raise GlossaryStoreError(f"the glossary store has format {stored_format}, not {_FORMAT}")
             connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager
@@ -295,12 +295,12 @@ class GlossaryStore:
             if key in self._cached:
                 self._cached.move_to_end(key)
                 return self._cached[key]
-        found = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
+        loaded = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
         with self._lock:
-            self._cached[key] = found
+            self._cached[key] = loaded
             while len(self._cached) > self.limits.max_cached:
                 self._cached.popitem(last=False)
-        return found
+        return loaded
 
 
 def _make_private(path: Path) -> None:

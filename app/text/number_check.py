@@ -118,8 +118,8 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         written = match.group()
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
-        found = list(_readings(digits, language))
-        readings, is_whole = set(found), len(found) > 1 or not _is_well_formed(digits, language)
+        possible = list(_readings(digits, language))
+        readings, is_whole = set(possible), len(possible) > 1 or not _is_well_formed(digits, language)
         if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
@@ -187,14 +187,14 @@ def _without_known_parts(numbers: list[_Number], others: list[_Number], months: 
     """
     unmatched = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
-    found = []
+    unknown = []
     for number in numbers:
         needed = Counter(number.parts)
         if may_match and needed <= Counter(unmatched):
             unmatched = list((Counter(unmatched) - needed).elements())
         else:
-            found.append(number)
-    return found
+            unknown.append(number)
+    return unknown
 
 
 def _months(text: str, language: str) -> list[str]:
@@ -213,11 +213,11 @@ def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Numb
     """Return the numbers that `text` does not contain as words."""
     values = _values(language)
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
-    found = []
+    unspelled = []
     for number in numbers:
         reading = next((reading for reading in number.readings if reading in spelled), None)
         if reading is None:
-            found.append(number)
+            unspelled.append(number)
         else:
             spelled.remove(reading)
-    return found
+    return unspelled

@@ -128,7 +128,7 @@ def _protect_spans(
 
 def _formulas(block: Block) -> list[Span]:
     """Return the words with a tag inside that are formulas: they have a digit, or the tag is `sub` or `sup`."""
-    found: list[Span] = []
+    formulas: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
     have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
@@ -137,12 +137,12 @@ def _formulas(block: Block) -> list[Span]:
         if (
             index < 0
             or not spans[index].start < tag.position < spans[index].end
-            or spans[index] in found[-1:]
+            or spans[index] in formulas[-1:]
         ):
             continue
         if tag.name in _FORMULA_TAGS or have_digits[index]:
-            found.append(spans[index])
-    return found
+            formulas.append(spans[index])
+    return formulas
 
 
 @dataclass(eq=False)
@@ -188,7 +188,7 @@ class ParsedText:
         fits: whether the model takes a source at once. is_word: whether a short word in capitals is a word, not an
         acronym.
         """
-        found: list[SourceSegment] = []
+        segments: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
             flat = self._without_line_breaks(block)
             closing = partners(block.tags)
@@ -207,7 +207,7 @@ class ParsedText:
                 for piece in fitting_pieces(flat, sentence, fits_either_way):
                     span = piece.span
                     source, positions = self._source(span.of(flat), casing, terms)
-                    found.append(
+                    segments.append(
                         SourceSegment(
                             source=source,
                             placeholders=block.placeholders_in(source),
@@ -222,7 +222,7 @@ class ParsedText:
                             else (),
                         )
                     )
-        return found
+        return segments
 
     @property
     def _ignores_line_breaks(self) -> bool:

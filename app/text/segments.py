@@ -356,9 +356,9 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
     """
     text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     after = start + len(tag.markup)
-    left = " " * _needs_space(source[:start][-1:], text[:position][-1:])
-    right = " " * _needs_space(source[after : after + 1], text[position : position + 1])
-    inserted = left + tag.markup + right
+    space_before = " " * _needs_space(source[:start][-1:], text[:position][-1:])
+    space_after = " " * _needs_space(source[after : after + 1], text[position : position + 1])
+    inserted = space_before + tag.markup + space_after
     shift = len(inserted)
     repaired = repaired._replace(text=text[:position] + inserted + text[position:])
     return _with_moved_offsets(

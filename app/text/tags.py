@@ -57,7 +57,7 @@ class Placement(NamedTuple):
 
 def partners(tags: Sequence[Tag]) -> dict[int, int]:
     """Map the index of each opening tag to the index of its closing tag. Pairs are nested and never overlap."""
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     opened: list[int] = []
     by_name: dict[str, int] = {}
     for index, tag in enumerate(tags):
@@ -69,8 +69,8 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
             while start < 0 or tags[start].name != tag.name:
                 start = opened.pop()
                 by_name[tags[start].name] -= 1
-            found[start] = index
-    return found
+            partners[start] = index
+    return partners
 
 
 @dataclass

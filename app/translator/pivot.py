@@ -334,10 +334,10 @@ def find_pivots(
 
     direct: the model of each pair. pivots: language codes, in order of preference.
     """
-    found: dict[tuple[str, str], PivotedPair] = {}
+    pairs: dict[tuple[str, str], PivotedPair] = {}
     for pivot in pivots:
         for source, first in ((pair[0], each) for pair, each in direct.items() if pair[1] == pivot):
             for target, last in ((pair[1], each) for pair, each in direct.items() if pair[0] == pivot):
-                if source != target and (source, target) not in direct and (source, target) not in found:
-                    found[source, target] = PivotedPair(first, last, (source, pivot, target))
-    return found
+                if source != target and (source, target) not in direct and (source, target) not in pairs:
+                    pairs[source, target] = PivotedPair(first, last, (source, pivot, target))
+    return pairs

@@ -143,10 +143,10 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = self._headers
+            added = self._headers
             if not any(name == b"cache-control" for name, _ in message["headers"]):
-                own = [*own, (b"cache-control", b"no-store")]
-            message["headers"] = [*message["headers"], *own]
+                added = [*added, (b"cache-control", b"no-store")]
+            message["headers"] = [*message["headers"], *added]
         await self._send(message)
 
 

@@ -132,10 +132,10 @@ def add_simple_routes(
             source, require_served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
         )
         try:
-            found = await plain.translate(request, body.texts, wanted)
+            translations = await plain.translate(request, body.texts, wanted)
         except NoSuchPair as error:
             raise unavailable(error) from error
-        return _response(_translate_answer(body, found))
+        return _response(_translate_answer(body, translations))
 
     @router.post("/detect", **DETECT)
     async def detect(request: Request) -> Response:
@@ -171,9 +171,9 @@ def _add_descriptions(
             {
                 "code": code,
                 "name": language_name(code),
-                "targets": sorted(found),
+                "targets": sorted(codes),
             }
-            for code, found in targets.items()
+            for code, codes in targets.items()
         ]
         return _response(rows)
 
@@ -225,15 +225,17 @@ def unavailable(error: NoSuchPair) -> DialectError:
     return DialectError(400, f"{target} is not available as a target language from {source}")
 
 
-def _translate_answer(body: SimpleTranslateBody, found: Sequence[PlainTranslation]) -> SimpleTranslateAnswer:
+def _translate_answer(
+    body: SimpleTranslateBody, translations: Sequence[PlainTranslation]
+) -> SimpleTranslateAnswer:
     is_list = isinstance(body.q, list)
-    texts = [each.text for each in found]
+    texts = [each.text for each in translations]
     answer: SimpleTranslateAnswer = {"translatedText": texts if is_list else texts[0]}
     if body.source == "auto":
-        detected = [_detected(each.source, each.confidence) for each in found]
+        detected = [_detected(each.source, each.confidence) for each in translations]
         answer["detectedLanguage"] = detected if is_list else detected[0]
     if body.alternatives:
-        alternatives = [list(each.alternatives) for each in found]
+        alternatives = [list(each.alternatives) for each in translations]
         answer["alternatives"] = alternatives if is_list else alternatives[0]
     return answer
 

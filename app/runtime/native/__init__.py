@@ -130,8 +130,8 @@ def block_times() -> dict[str, dict[str, float]]:
     """
     nanoseconds = np.zeros((len(STACKS), len(BLOCK_KINDS)), np.int64)
     _library().transduce_block_times(ctypes.c_void_p(nanoseconds.ctypes.data))
-    found = zip(STACKS, (nanoseconds / 1e9).tolist(), strict=True)
-    return {stack: dict(zip(BLOCK_KINDS, seconds, strict=True)) for stack, seconds in found}
+    by_stack = zip(STACKS, (nanoseconds / 1e9).tolist(), strict=True)
+    return {stack: dict(zip(BLOCK_KINDS, seconds, strict=True)) for stack, seconds in by_stack}
 
 
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:

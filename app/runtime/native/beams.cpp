@@ -65,10 +65,10 @@ void Beam::write_inputs(bool is_done, int64_t first_position, int32_t* ids, int3
 
 bool Beam::has_scores(const StepCandidates& candidates) const {
     for (int64_t i = 0; i < num_live(); ++i) {
-        const float* own = candidates.log_probabilities + rows_[i] * candidates.k;
-        if (!std::isfinite(own[0])) return false;
+        const float* scores = candidates.log_probabilities + rows_[i] * candidates.k;
+        if (!std::isfinite(scores[0])) return false;
         for (int64_t j = 1; j < candidates.k; ++j) {
-            if (std::isnan(own[j])) return false;
+            if (std::isnan(scores[j])) return false;
         }
     }
     return true;

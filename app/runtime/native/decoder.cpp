@@ -293,9 +293,9 @@ private:
         int64_t d = embedding_.d(), n = count;
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         auto copy = [&](const int32_t* values) {
-            auto own = scratch.allocate<int32_t>(n);
-            for (int64_t i = 0; i < n; ++i) own[i] = values[active[begin + i]];
-            return own;
+            auto copied = scratch.allocate<int32_t>(n);
+            for (int64_t i = 0; i < n; ++i) copied[i] = values[active[begin + i]];
+            return copied;
         };
         int32_t *ids = copy(tensors.ids), *positions = copy(tensors.positions);
         int32_t *slots = copy(tensors.slots), *lengths = copy(tensors.lengths), *rows = scratch.allocate<int32_t>(n);

@@ -93,7 +93,7 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
                     typename Kind::Weights w[V];
 #pragma GCC unroll 4
                     for (int v = 0; v < V; ++v) w[v] = Kind::weights(weights + v * vector_stride + part * LINE / PARTS);
-                    if (IS_SINGLE_PASS && part == 0 && step == turn) ahead = prefetch.then;
+                    if (IS_SINGLE_PASS && part == 0 && step == turn) ahead = prefetch.next;
                     if (part == 0) {
 #pragma GCC unroll 4
                         for (int l = 0; l < LINES; ++l)

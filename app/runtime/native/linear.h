@@ -46,13 +46,13 @@ struct InputRun {
 };
 
 // The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It begins at
-// `from`, and continues at `then` from step `turn` on. lines 0: nothing.
+// `from`, and continues at `next` from step `turn` on. lines 0: nothing.
 struct TilePrefetch {
     const char* from = nullptr;
     int lines = 0;
     size_t stride = 0;
     int turn = -1;
-    const char* then = nullptr;
+    const char* next = nullptr;
 };
 
 // The graph's constants of a Linear. weights: row-major (inputs, outputs), or (outputs, inputs) if is_transposed.
@@ -79,8 +79,8 @@ struct Epilogue {
         return of_int8(load16(sums), absmax);
     }
     Floats of_int8(Integers sums, float absmax) const {
-        Floats whole = floats_of(sums);
-        return fma16(mul16(whole, all16(absmax)), scale, bias);
+        Floats float_sums = floats_of(sums);
+        return fma16(mul16(float_sums, all16(absmax)), scale, bias);
     }
 };
 

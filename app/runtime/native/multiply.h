@@ -226,12 +226,12 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
             for (int tile = 0; tile < tiles; ++tile) {
                 int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
                 // Sums over all inputs at once are stored before the next tile begins, since all tiles share memory.
-                int32_t* own = sums + (depth_block < inputs ? from * PANEL : 0);
+                int32_t* tile_sums = sums + (depth_block < inputs ? from * PANEL : 0);
                 TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
-                linear.sums(x, begin + from, int(to - from), panel, run, prefetch, own);
+                linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);
                 if (depth + run.count < inputs) continue;
                 int64_t first = begin + from;
-                store_rows(first, begin + to, panel, [=](int64_t row) { return own + (row - first) * PANEL; });
+                store_rows(first, begin + to, panel, [=](int64_t row) { return tile_sums + (row - first) * PANEL; });
             }
         }
     };

@@ -145,7 +145,7 @@ inline Floats fraction16(Floats values) {
 // values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2. Multiplies by two powers, each with half
 // of the exponent, because the result may be below the normal floats.
 inline Floats scale_by_power16(Floats values, Floats exponents) {
-    Integers whole = integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents)));
+    Integers powers = integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents)));
     auto scaled = [](__m256 x, __m256i power) {
         const __m256i bias = _mm256_set1_epi32(127);
         __m256i half = _mm256_srai_epi32(power, 1), rest = _mm256_sub_epi32(power, half);
@@ -153,7 +153,7 @@ inline Floats scale_by_power16(Floats values, Floats exponents) {
         __m256i second = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
         return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
     };
-    return {scaled(values.low, whole.low), scaled(values.high, whole.high)};
+    return {scaled(values.low, powers.low), scaled(values.high, powers.high)};
 }
 
 // The same bits as the other kind of number.

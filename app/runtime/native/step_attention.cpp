@@ -114,10 +114,10 @@ private:
     template <class SharesColumns>
     int64_t find_groups(int threads, SharesColumns&& shares_columns) {
         // If groups are not divided by heads, they are small enough for every thread to get one.
-        int64_t most = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
+        int64_t max_rows = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
         int64_t count = 0;
         for (int64_t row = 0; row < input_.n; ++row) {
-            if (count && row - groups_[count - 1] < most && shares_columns(row)) continue;
+            if (count && row - groups_[count - 1] < max_rows && shares_columns(row)) continue;
             groups_[count++] = int32_t(row);
         }
         groups_[count] = int32_t(input_.n);
