@@ -113,13 +113,13 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
         problem = _problem(columns, entries_format, limits)
         if problem is None:
             term = Term(columns[0].strip(), columns[1].strip())
-            before = first_lines.setdefault(term.source, line)
-            if before == line:
+            first_line = first_lines.setdefault(term.source, line)
+            if first_line == line:
                 terms.append(term)
                 if len(terms) > limits.max_terms:
                     raise EntriesError([f"entries: more than {limits.max_terms}"])
                 continue
-            problem = f"it repeats the term of line {before}"
+            problem = f"it repeats the term of line {first_line}"
         problems.append(f"line {line}: {problem}")
         if len(problems) >= limits.max_problems:
             break

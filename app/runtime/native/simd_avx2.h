@@ -184,8 +184,8 @@ inline Lanes is_below16(Integers a, Integers b) {
 }
 // Whether a >= b in any lane, or a lane of either is NaN.
 inline bool is_any_not_below16(Floats a, Floats b) {
-    Lanes found = compare16<_CMP_NLT_UQ>(a, b);
-    return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(found.low, found.high))) != 0;
+    Lanes lanes = compare16<_CMP_NLT_UQ>(a, b);
+    return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(lanes.low, lanes.high))) != 0;
 }
 // Returns a bit for each of the first lanes in which a >= b.
 inline unsigned bits_at_least16(FirstLanes lanes, Floats a, Floats b) {
