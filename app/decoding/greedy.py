@@ -197,11 +197,11 @@ class GreedyRows:
         self.last_ids[rows], self.lengths[rows] = self._free_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
-    def num_steps_ahead(self, most: int) -> int:
-        """The number of steps that every search may still take, including its last one; at most `most`."""
-        if most <= self._num_plain_steps:
-            return most
-        return min(most, int((self._most_steps - self.lengths).min()))
+    def num_steps_ahead(self, max_steps: int) -> int:
+        """The number of steps that every search may still take, including its last one; at most `max_steps`."""
+        if max_steps <= self._num_plain_steps:
+            return max_steps
+        return min(max_steps, int((self._most_steps - self.lengths).min()))
 
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.

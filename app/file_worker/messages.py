@@ -1,4 +1,4 @@
-"""The messages between the server and a file worker. On the worker's pipes, each follows its length."""
+"""The messages between the server and a file worker. On the worker's pipes, its length precedes each message."""
 
 from __future__ import annotations
 
