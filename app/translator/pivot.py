@@ -235,9 +235,9 @@ class PivotTranslator:
         return time.monotonic() - started
 
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
-        """Decode each segment by itself and report it when it is final. Returns the seconds of the slowest one's text.
+        """Decode each segment by itself and report it when it is final.
 
-        As of `_stream_segment`.
+        Returns the seconds that `_stream_segment` returns for the slowest segment.
         """
         seconds = await all_of(
             [

@@ -3,7 +3,8 @@
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
 - A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these.
-- A segment without digits and number words whose translation has a number is decoded with all digits suppressed.
+- If a segment has no digit and no number word, and its translation has a number, it is decoded with all digits
+  suppressed.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
