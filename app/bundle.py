@@ -125,7 +125,7 @@ class Manifest(ManifestPart):
     languages: the short form of language_pairs for a model that translates between any two of these languages: the
         subword of each, which is the source_prefix of a source and the target_start of a target. The file has either
         these or the pairs; `language_pairs` is filled in.
-    max_target_length: with a target_start, the start token that is counted is that one.
+    max_target_length: counts the target_start as the start token if the pairs have one.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     alignment: None if the decoder graphs have no such output.
     """
@@ -159,14 +159,14 @@ class Manifest(ManifestPart):
 
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `languages` if there are none, else the pairs that they stand for."""
+        """Write `languages` if there are any, else `language_pairs`."""
         if self.languages is None:
-            found: dict[str, Any] = write(self)
-            del found["languages"]
+            fields: dict[str, Any] = write(self)
+            del fields["languages"]
         else:
-            found = write(self.model_copy(update={"language_pairs": ()}))
-            del found["language_pairs"]
-        return found
+            fields = write(self.model_copy(update={"language_pairs": ()}))
+            del fields["language_pairs"]
+        return fields
 
     @property
     def has_target_starts(self) -> bool:
@@ -221,8 +221,8 @@ def sha256_of(path: Path) -> str:
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
-    choose: selects the only variant that will be loaded; None: check all variants. With it, hashes and graph files of
-    the other variants and hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
+    choose: selects the only variant that will be loaded; None: check all variants. With a choice, the other variants'
+    hashes and graphs and the hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
     """
     manifest = read_manifest(path)
     loaded = set(manifest.variants) if choose is None else {choose(manifest)}
@@ -256,7 +256,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
     """The golden sentences. Raises BundleError if there are none, or one is invalid or of an unknown pair."""
-    found, problems = [], []
+    sentences, problems = [], []
     try:
         lines = _read_text(path / GOLDEN).decode("utf-8").splitlines()
     except (OSError, UnicodeError) as error:
@@ -267,7 +267,7 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
         except ValidationError as error:
             problems += _validation_problems(error, f"{GOLDEN}: line {number}")
             continue
-        found.append(golden)
+        sentences.append(golden)
         if golden.pair >= num_pairs:
             problems.append(
                 f"{GOLDEN}: line {number}: pair is {golden.pair}: the manifest has {num_pairs} language_pairs"
@@ -276,16 +276,16 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
         problems = [f"{GOLDEN} holds no sentence, so the model cannot be checked"]
     if problems:
         raise BundleError(path.name, problems)
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _read_text(path: Path) -> bytes:
     """A whole file of at most MAX_TEXT_BYTES. Raises OSError."""
     with open_file(path) as file:
-        found = file.read(MAX_TEXT_BYTES + 1)
-    if len(found) > MAX_TEXT_BYTES:
+        content = file.read(MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
         raise OSError(f"more than {MAX_TEXT_BYTES} bytes")
-    return found
+    return content
 
 
 def _validation_problems(error: ValidationError, where: str) -> list[str]:
@@ -318,13 +318,13 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, checks_hash: 
         return [f"{name!r} is not a plain path inside the bundle"]
     file = path / name
     try:
-        found = file.lstat()
-        if stat.S_ISLNK(found.st_mode):
+        status = file.lstat()
+        if stat.S_ISLNK(status.st_mode):
             return []  # reported by _file_problems
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return [f"{name} is not a plain file"]
-        if found.st_size != expected.size:
-            return [f"{name} has {found.st_size} bytes, the manifest says {expected.size}"]
+        if status.st_size != expected.size:
+            return [f"{name} has {status.st_size} bytes, the manifest says {expected.size}"]
         if checks_hash and sha256_of(file) != expected.sha256:
             return [f"{name} has another SHA-256 than the manifest says"]
     except FileNotFoundError:

@@ -21,13 +21,13 @@ def find_bundles(settings: Settings) -> list[Path]:
         return _bundles_in(settings.bundles)
     package = Path(__file__).resolve().parent
     places = dict.fromkeys(folder / "bundles" for folder in (package.parent, package, Path.cwd()))
-    for place in places:
-        found = _bundle_folders(place)
+    for folder_of_bundles in places:
+        found = _bundle_folders(folder_of_bundles)
         if len(found) > 1:
             names = ", ".join(path.name for path in found)
             problem = (
-                f"{place} holds more than one bundle ({names}); set {PREFIX}BUNDLE to one of them, "
-                f"or {PREFIX}BUNDLES to {place} to serve all"
+                f"{folder_of_bundles} holds more than one bundle ({names}); set {PREFIX}BUNDLE to one of them, "
+                f"or {PREFIX}BUNDLES to {folder_of_bundles} to serve all"
             )
             raise SettingsError([problem])
         if found:
@@ -38,16 +38,16 @@ def find_bundles(settings: Settings) -> list[Path]:
 
 def _bundles_in(folders: Sequence[Path]) -> list[Path]:
     """The bundles among these folders and in them, each once. Raises SettingsError for a folder without any."""
-    found: dict[Path, None] = {}
+    folders_of_bundles: dict[Path, None] = {}
     problems = []
     for folder in folders:
-        own = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
-        if not own:
+        bundles = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
+        if not bundles:
             problems.append(f"{PREFIX}BUNDLES: {folder} holds no bundle")
-        found |= dict.fromkeys(own)
+        folders_of_bundles |= dict.fromkeys(bundles)
     if problems:
         raise SettingsError(problems)
-    return list(found)
+    return list(folders_of_bundles)
 
 
 def _bundle_folders(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ class BundleWatch:
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
         """find: returns the folders of all bundles; raises SettingsError. Changes count from now on."""
         self._find = find
-        self._seen = {folder: _signature([folder / MANIFEST]) for folder in self._found()}
+        self._seen = {folder: _signature([folder / MANIFEST]) for folder in self._folders()}
         self._changing: dict[Path, Signature] = {}
 
     async def run(
@@ -55,7 +55,7 @@ class BundleWatch:
         The manifest is None if it is invalid. A folder without a manifest is not returned: a new one may follow.
         """
         changed: dict[Path, Manifest | None] = {}
-        for folder in {*self._seen, *self._found()}:
+        for folder in {*self._seen, *self._folders()}:
             manifest = _signature([folder / MANIFEST])
             if not manifest or manifest == self._seen.get(folder):
                 self._changing.pop(folder, None)
@@ -69,7 +69,7 @@ class BundleWatch:
                 self._changing[folder] = files
         return changed
 
-    def _found(self) -> list[Path]:
+    def _folders(self) -> list[Path]:
         """The folders of all bundles; empty if `find` fails."""
         try:
             return [*self._find()]
@@ -79,12 +79,12 @@ class BundleWatch:
 
 def _signature(files: Iterable[Path]) -> Signature:
     """The signature of files. A file that does not exist is left out."""
-    found = []
+    entries = []
     for file in files:
         with contextlib.suppress(OSError):
             status = file.stat()
-            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(found)
+            entries.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(entries)
 
 
 def _manifest(folder: Path) -> Manifest | None:

@@ -158,10 +158,10 @@ def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes],
 
 
 def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected: _Axes) -> list[str]:
-    found = {spec.name: spec.axes for spec in specs}
-    problems = [f"{file} has the unexpected {kind} {name}" for name in sorted(set(found) - set(expected))]
+    actual = {spec.name: spec.axes for spec in specs}
+    problems = [f"{file} has the unexpected {kind} {name}" for name in sorted(set(actual) - set(expected))]
     for name, sizes in expected.items():
-        axes = found.get(name)
+        axes = actual.get(name)
         if axes is None:
             problems.append(f"{file} has no {kind} {name}")
         elif len(axes) != len(sizes) or any(
@@ -178,29 +178,29 @@ def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected
 
 def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _first_node(graph, "Encoder")
-    found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
+    actual: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is not None:
-        found |= _operator_fields(native, "dimensions.num_encoder_layers")
+        actual |= _operator_fields(native, "dimensions.num_encoder_layers")
     else:
         num_layers = graph.count("MultiHeadAttention")
-        found["dimensions.num_encoder_layers"] = num_layers
-        found["dimensions.norm"] = "pre" if graph.count(*_NORMS) % 2 else "post"
-    return _differences(file, found, sizes)
+        actual["dimensions.num_encoder_layers"] = num_layers
+        actual["dimensions.norm"] = "pre" if graph.count(*_NORMS) % 2 else "post"
+    return _differences(file, actual, sizes)
 
 
 def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _first_node(graph, "DecoderSteps")
-    found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
+    actual: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
         # Each layer has two, for self-attention and cross-attention.
-        found["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
+        actual["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
     else:
-        found |= _operator_fields(native, "dimensions.num_decoder_layers")
-        found["special_ids.eos"] = native.attributes.get("end_id")
+        actual |= _operator_fields(native, "dimensions.num_decoder_layers")
+        actual["special_ids.eos"] = native.attributes.get("end_id")
         if sizes.aligned_layer is not None:
-            found["alignment.layer"] = native.attributes.get("aligned_layer")
-            found["alignment.heads"] = native.attributes.get("heads")
-    return _differences(file, found, sizes)
+            actual["alignment.layer"] = native.attributes.get("aligned_layer")
+            actual["alignment.heads"] = native.attributes.get("heads")
+    return _differences(file, actual, sizes)
 
 
 def _first_node(graph: GraphFile, op_type: str) -> Node | None:
@@ -232,7 +232,7 @@ def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
     return sizes.d_ff if sizes.d_ff in candidates else min(candidates, default=None)
 
 
-def _differences(file: str, found: dict[str, object], sizes: GraphSizes) -> list[str]:
+def _differences(file: str, actual: dict[str, object], sizes: GraphSizes) -> list[str]:
     claimed = {
         "dimensions.d_ff": sizes.d_ff,
         "dimensions.num_encoder_layers": sizes.num_encoder_layers,
@@ -246,7 +246,7 @@ def _differences(file: str, found: dict[str, object], sizes: GraphSizes) -> list
     }
     return [
         f"manifest.json: {field} is {_as_list(claimed[field])}, and {file} has {_as_list(value)}"
-        for field, value in found.items()
+        for field, value in actual.items()
         if value != claimed[field]
     ]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Precision = Literal["int8", "fp16", "fp32"]
-# The operators of a CPU's graphs that are asked for: ONNX Runtime's (standard), the native ones, or the native ones of
-# one target (`app/runtime/native/cpu.py`). auto: native if possible.
+# The requested operators on a CPU: ONNX Runtime's (standard), the native ones, or the native ones of one target
+# (`app/runtime/native/cpu.py`). auto: native if possible.
 KernelChoice = Literal["auto", "native", "avx512", "avx2", "standard"]
 # Pydantic reads this in `app.bundle`. Unknown fields are errors.
 STRICT = {"extra": "forbid"}

@@ -74,11 +74,11 @@ def preloaded(known: Sequence[KnownModel], settings: Settings) -> list[KnownMode
     """
     chosen = []
     for name in settings.preload:
-        found = [model for model in known if name in (model.name, model.path.name)]
-        if not found:
+        matching = [model for model in known if name in (model.name, model.path.name)]
+        if not matching:
             names = ", ".join(model.name for model in known)
             raise SettingsError([f"{PREFIX}PRELOAD: there is no model or folder {name}; there are: {names}"])
-        chosen += [model for model in found if model not in chosen]
+        chosen += [model for model in matching if model not in chosen]
     num_bytes = sum(model.num_bytes for model in chosen)
     if settings.model_memory is not None and num_bytes > settings.model_memory:
         raise SettingsError([_too_large([model.name for model in chosen], num_bytes, settings.model_memory)])

@@ -38,14 +38,17 @@ class LanguagePair(ManifestPart):
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out target_start if there is none, so that older servers read the pair."""
-        found: dict[str, Any] = write(self)
+        fields: dict[str, Any] = write(self)
         if self.target_start is None:
-            del found["target_start"]
-        return found
+            del fields["target_start"]
+        return fields
 
 
 def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
-    """All pairs of two languages. languages: checked tags, and the subword of each. Quick, since there may be many."""
+    """All pairs of two languages, without Pydantic's checks, which take long for many pairs.
+
+    languages: the subword of each language tag. Both are checked.
+    """
     fields = set(LanguagePair.model_fields)
     return tuple(
         LanguagePair.model_construct(

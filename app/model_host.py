@@ -221,7 +221,7 @@ class ModelHost:
             await self._source.retire([model for model in old if model not in serving])
 
     def _on_engine_death(self, engine: Engine) -> None:
-        """Report the death of an engine, unless its model is only being loaded: that load fails with an error."""
+        """Report the death of an engine that serves requests. The death of one that is still loading fails its load."""
         running = [] if self._models is None else [self._source.running(model) for model in self._models]
         if self._models is None or any(each is not None and each.engine is engine for each in running):
             self._on_death()

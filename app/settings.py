@@ -268,7 +268,7 @@ class Settings(BaseSettings):
     quota_characters: int = Field(
         1_000_000_000_000,
         ge=1,
-        description="Unicode code points that one API key may send to /v2/translate before the server restarts",
+        description="Unicode code points that one API key may send to /v2/translate, counted from the server's start",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     page_enabled: bool = Field(True, description="whether the web page at / is served")

@@ -219,10 +219,10 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         if tokenizer.vocab_size != vocab_size
     ]
     problems += [
-        f"{name}.spm has the {special} id {found}, the manifest's special_ids.{special} is {said}"
+        f"{name}.spm has the {special} id {actual}, the manifest's special_ids.{special} is {expected}"
         for name, tokenizer in tokenizers
-        for special, said in bundle.manifest.special_ids
-        if (found := getattr(tokenizer, f"{special}_id")) != said
+        for special, expected in bundle.manifest.special_ids
+        if (actual := getattr(tokenizer, f"{special}_id")) != expected
     ]
     if not problems:
         problems = _pair_problems(bundle.manifest, source, target)
@@ -232,7 +232,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> list[str]:
-    """The subwords of language pairs that the vocabulary does not have."""
+    """A message for each subword of the language pairs that is not in the vocabulary."""
     prefixes = {pair.source_prefix for pair in manifest.language_pairs}
     starts = {pair.target_start for pair in manifest.language_pairs}
     return [
@@ -276,14 +276,14 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
     futures = [
         _submit_golden(model, translator, number, line) for number, line in enumerate(model.golden, start=1)
     ]
-    found = await asyncio.gather(*futures, return_exceptions=True)
-    results = [one for one in found if isinstance(one, SequenceResult)]
-    failures = [one for one in found if isinstance(one, BaseException)]
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    results = [outcome for outcome in outcomes if isinstance(outcome, SequenceResult)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     # A model whose every forward pass fails also stops the engine. Report the forward pass's error first: it is the
     # cause.
     for failure in sorted(failures, key=lambda one: not isinstance(one, EngineFailure)):
         if isinstance(failure, EngineFailure):
-            summary = f"{len(failures)} of {len(found)} golden sentences cannot be decoded"
+            summary = f"{len(failures)} of {len(outcomes)} golden sentences cannot be decoded"
             raise BundleError(model.name, [f"{summary}: {failure.message}"]) from failure
         raise failure
     num_exact = sum(

@@ -27,7 +27,7 @@ def glossaries(settings: Settings) -> GlossaryStore:
 
 
 def tracing(settings: Settings) -> Tracing | None:
-    """What traces requests; None if no receiver of traces is set."""
+    """The tracing of requests; None if the settings have no endpoint for traces."""
     if settings.traces_endpoint is None:
         return None
     return Tracing(settings.traces_endpoint, share=settings.traces_share, untraced=PROBES)

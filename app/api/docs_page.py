@@ -149,8 +149,8 @@ def _resolved(schema: Json, schemas: Json) -> Json:
     """The schema, or the one to which it refers."""
     if "$ref" not in schema:
         return schema
-    found: Json = schemas[schema["$ref"].rpartition("/")[2]]
-    return found
+    schema_of_reference: Json = schemas[schema["$ref"].rpartition("/")[2]]
+    return schema_of_reference
 
 
 def _default_of(schema: Json, *, is_required: bool) -> str:

@@ -42,8 +42,8 @@ def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
     """The served pair of a caller's two codes; a code that matches none or several is returned unchanged."""
     if (source, target) in pairs:
         return source, target
-    source = served_language(source, {each for each, _ in pairs}) or source
-    return source, served_target(target, {each for own, each in pairs if own == source})
+    source = served_language(source, {pair[0] for pair in pairs}) or source
+    return source, served_target(target, {pair[1] for pair in pairs if pair[0] == source})
 
 
 def served_target(target: str, targets: Collection[str]) -> str:

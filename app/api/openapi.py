@@ -110,8 +110,8 @@ def _path_parameters(path: str) -> list[Json]:
 def _schemas(kinds: Mapping[str, Any], generator: type[GenerateJsonSchema]) -> Json:
     """The schemas of types and of the types in them, by name."""
     adapters = [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()]
-    _, found = TypeAdapter.json_schemas(adapters, ref_template=_REF, schema_generator=generator)  # type: ignore[arg-type]
-    definitions: Json = found.get("$defs", {})
+    _, document = TypeAdapter.json_schemas(adapters, ref_template=_REF, schema_generator=generator)  # type: ignore[arg-type]
+    definitions: Json = document.get("$defs", {})
     return definitions
 
 
@@ -149,7 +149,7 @@ class _BodySchemas(_Schemas):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """The schema without a default of null."""
-        found = super().default_schema(schema)
-        if found.get("default", ...) is None:
-            del found["default"]
-        return found
+        json_schema = super().default_schema(schema)
+        if json_schema.get("default", ...) is None:
+            del json_schema["default"]
+        return json_schema

@@ -144,7 +144,7 @@ class BeamSearch:
             self.last_ids, self.parents = history.tokens[-beam_size:], history.parents[-beam_size:]
             self.totals = history.sums[-beam_size:]
         for total, length, rank in ended:
-            self._complete_one(rank, total, FinishReason.STOP, length)
+            self._add_complete(rank, total, FinishReason.STOP, length)
         self.is_done = is_done
 
     def extend(
@@ -161,7 +161,7 @@ class BeamSearch:
         ended: the live hypotheses with an end token among the best beam_size continuations, best first: index and sum.
         """
         for parent, total in ended:
-            self._complete_one(parent, total, FinishReason.STOP, len(self._starts))
+            self._add_complete(parent, total, FinishReason.STOP, len(self._starts))
         if totals and totals[-1] == -math.inf:
             num_possible = totals.index(-math.inf)
             totals, tokens, parents = totals[:num_possible], tokens[:num_possible], parents[:num_possible]
@@ -171,7 +171,7 @@ class BeamSearch:
                 self.end_unfinished(FinishReason.CONSTRAINT)
             return
         if len(self._starts) == self._max_length:
-            self.end_unfinished(FinishReason.LENGTH, but=[parent for parent, _ in ended])
+            self.end_unfinished(FinishReason.LENGTH, excluded=[parent for parent, _ in ended])
             return
         self.totals, self.last_ids, self.parents = totals, tokens, parents
         self._starts.append(len(self._tokens))
@@ -181,11 +181,11 @@ class BeamSearch:
         if len(self._starts) == self._next_check:
             self._check_loop()
 
-    def end_unfinished(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
-        """End every live hypothesis without another token. but: indices of those that have ended already."""
+    def end_unfinished(self, reason: FinishReason, *, excluded: Sequence[int] = ()) -> None:
+        """End every live hypothesis without another token. excluded: indices of those that have ended already."""
         for parent, total in enumerate(self.totals):
-            if parent not in but:
-                self._complete_one(parent, total, reason, len(self._starts))
+            if parent not in excluded:
+                self._add_complete(parent, total, reason, len(self._starts))
         self.is_done = True
 
     def _is_enough(self, best_live: float) -> bool:
@@ -198,23 +198,23 @@ class BeamSearch:
         return best_reachable(best_live, self.options) <= self._complete[-1].score
 
     def _best_complete(self) -> list[CompletedHypothesis]:
-        return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
+        return sorted(self._complete, key=lambda hypothesis: -hypothesis.score)[: self.options.num_hypotheses]
 
-    def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
+    def _add_complete(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
         """Add a complete hypothesis. parent: its index after `length` steps. total: its sum with the end token."""
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
         if self.details is not None and self.options.coverage_penalty:
             coverage = self.details.coverage(tuple(self._backtrack(length, parent)[0]), num_tokens)
-        worth = score(total, num_tokens, self.options, coverage=coverage)
-        self._complete.append(CompletedHypothesis(total, worth, reason, length, parent))
+        value = score(total, num_tokens, self.options, coverage=coverage)
+        self._complete.append(CompletedHypothesis(total, value, reason, length, parent))
 
-    def _hypothesis(self, found: CompletedHypothesis) -> Hypothesis:
-        ids, totals = self._backtrack(found.length, found.rank)
-        if found.reason is FinishReason.STOP:
-            totals.append(found.total)
+    def _hypothesis(self, complete: CompletedHypothesis) -> Hypothesis:
+        ids, totals = self._backtrack(complete.length, complete.rank)
+        if complete.reason is FinishReason.STOP:
+            totals.append(complete.total)
         scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
-        return Hypothesis(tuple(ids), found.total, found.score, found.reason, tuple(scores))
+        return Hypothesis(tuple(ids), complete.total, complete.score, complete.reason, tuple(scores))
 
     def _backtrack(self, length: int, index: int) -> tuple[list[int], list[float]]:
         """The subwords, and the sum after each, of the hypothesis with this index after `length` steps."""
@@ -250,8 +250,11 @@ def advance_beams(
     if sum(map(len, rows)) * k > FEW_CANDIDATES:
         _advance_together(searches, rows, log_probabilities=log_probabilities, ids=ids, k=k)
         return
-    for search, own in zip(searches, rows, strict=True):
-        scores, tokens = log_probabilities.take(own, axis=0).tolist(), ids.take(own, axis=0).tolist()
+    for search, live_rows in zip(searches, rows, strict=True):
+        scores, tokens = (
+            log_probabilities.take(live_rows, axis=0).tolist(),
+            ids.take(live_rows, axis=0).tolist(),
+        )
         _advance_alone(search, scores, tokens, k)
 
 
@@ -310,12 +313,12 @@ def _live(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows and sums of live hypotheses, each (searches, live), padded with impossible ones (negative infinity)."""
     totals = [search.totals for search in searches]
-    most = max(map(len, rows))
-    if most != min(map(len, rows)):
-        totals = [own + [-math.inf] * (most - len(own)) for own in totals]
-        rows = [own + own[:1] * (most - len(own)) for own in rows]
-    shape = len(searches), most
+    width = max(map(len, rows))
+    if width != min(map(len, rows)):
+        totals = [own + [-math.inf] * (width - len(own)) for own in totals]
+        rows = [own + own[:1] * (width - len(own)) for own in rows]
+    shape = len(searches), width
     return (
-        np.fromiter(chain.from_iterable(rows), np.int64, most * len(searches)).reshape(shape),
-        np.fromiter(chain.from_iterable(totals), np.float64, most * len(searches)).reshape(shape),
+        np.fromiter(chain.from_iterable(rows), np.int64, width * len(searches)).reshape(shape),
+        np.fromiter(chain.from_iterable(totals), np.float64, width * len(searches)).reshape(shape),
     )

@@ -61,8 +61,8 @@ class GreedySearch:
         ids, scores = tuple(self._ids), tuple(self._scores)
         coverage = 0.0 if self.details is None else self.details.coverage(ids, len(scores))
         total = sum(scores)
-        worth = score(total, len(scores), self.options, coverage=coverage)
-        return [Hypothesis(ids, total, worth, self._reason, scores)]
+        value = score(total, len(scores), self.options, coverage=coverage)
+        return [Hypothesis(ids, total, value, self._reason, scores)]
 
     def append(self, token: int, log_probability: float) -> None:
         """Append the best candidate of a step.
@@ -197,11 +197,11 @@ class GreedyRows:
         self.last_ids[rows], self.lengths[rows] = self._free_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
-    def num_steps_ahead(self, most: int) -> int:
-        """The number of steps that every search may still take, including its last one; at most `most`."""
-        if most <= self._num_plain_steps:
-            return most
-        return min(most, int((self._most_steps - self.lengths).min()))
+    def num_steps_ahead(self, max_steps: int) -> int:
+        """The number of steps that every search may still take, including its last one; at most `max_steps`."""
+        if max_steps <= self._num_plain_steps:
+            return max_steps
+        return min(max_steps, int((self._most_steps - self.lengths).min()))
 
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.
@@ -243,8 +243,10 @@ class GreedyRows:
         """Pass a row's new subwords to its search, which must not be done. Returns the steps of the search so far."""
         search = self._searches[row]
         num_known = search.num_tokens
-        own = slice(self._end - int(self.lengths[row]) + num_known, self._end)
-        return num_known + search.append_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
+        unsynced = slice(self._end - int(self.lengths[row]) + num_known, self._end)
+        return num_known + search.append_all(
+            self._ids[unsynced, row].tolist(), self._scores[unsynced, row].tolist()
+        )
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
         """Make room for steps in the arrays, and return their begin and end. Keeps the last max_length steps."""

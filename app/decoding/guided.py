@@ -111,11 +111,11 @@ class GuidedSearch:
         length = len(history.tokens) // beam_size
         details = beam.details
         assert details is not None
-        for step, paid in enumerate(attention(self._length, length + is_done), self._length):
-            details.add_attention(self._prefixes, paid[: len(self._prefixes)])
+        for step, weights in enumerate(attention(self._length, length + is_done), self._length):
+            details.add_attention(self._prefixes, weights[: len(self._prefixes)])
             if step < length:
-                own = slice(step * beam_size, (step + 1) * beam_size)
-                self._continue(history.parents[own], history.tokens[own])
+                live = slice(step * beam_size, (step + 1) * beam_size)
+                self._continue(history.parents[live], history.tokens[live])
         self._length = length
         self._follow_plain()
 
@@ -131,8 +131,8 @@ class GuidedSearch:
 
     def hypotheses(self) -> list[Hypothesis]:
         """The hypotheses of the plain search, with the recorded details."""
-        found, details = self._plain.hypotheses(), self._plain.details
-        return found if details is None else [details.attach_to(one) for one in found]
+        hypotheses, details = self._plain.hypotheses(), self._plain.details
+        return hypotheses if details is None else [details.attach_to(one) for one in hypotheses]
 
     def advance(
         self,

@@ -34,8 +34,8 @@ GUARD_NGRAM_SIZE = 3
 
 def is_looping(ids: Sequence[int], source_ids: Sequence[int]) -> bool:
     """Whether a hypothesis loops, by the module's rule. Takes O(MAX_PERIOD) if it does not repeat."""
-    found = last_cycle(ids)
-    return found >= MIN_LENGTH and found >= MIN_LENGTH + 2 * longest_cycle(source_ids)
+    cycle = last_cycle(ids)
+    return cycle >= MIN_LENGTH and cycle >= MIN_LENGTH + 2 * longest_cycle(source_ids)
 
 
 def last_cycle(ids: Sequence[int]) -> int:
@@ -73,8 +73,8 @@ def leaves_out_repetition(source_ids: Sequence[int], ids: Sequence[int]) -> bool
 
 def guarded(options: DecodingOptions) -> DecodingOptions:
     """The options of the second attempt: no_repeat_ngram_size at most GUARD_NGRAM_SIZE, and no loop guard."""
-    wanted = options.no_repeat_ngram_size or GUARD_NGRAM_SIZE
-    return replace(options, no_repeat_ngram_size=min(wanted, GUARD_NGRAM_SIZE), loop_guard=False)
+    ngram_size = options.no_repeat_ngram_size or GUARD_NGRAM_SIZE
+    return replace(options, no_repeat_ngram_size=min(ngram_size, GUARD_NGRAM_SIZE), loop_guard=False)
 
 
 def next_check(length: int, options: DecodingOptions) -> int:

@@ -19,7 +19,7 @@ EXTRA_TARGET_LENGTH = 50
 
 
 class LengthPenalty(StrEnum):
-    """The formula that divides a log-probability, by length in subwords with the end token.
+    """The divisor of a log-probability. length: subwords, the end token included.
 
     WU: ((5 + length) / 6)^alpha, Wu et al. 2016, equation (14), which the paper uses (section 6.1).
     POWER: length^alpha.

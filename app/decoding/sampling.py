@@ -32,8 +32,8 @@ def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[n
     if sampling.top_p < 1.0:
         sums = np.cumsum(descending[:num_kept], dtype=np.float64)
         num_kept = int(np.searchsorted(sums, sampling.top_p * sums[-1])) + 1
-    least = descending[num_kept - 1]
-    above, equal = np.flatnonzero(weights > least), np.flatnonzero(weights == least)
+    smallest = descending[num_kept - 1]
+    above, equal = np.flatnonzero(weights > smallest), np.flatnonzero(weights == smallest)
     return np.sort(np.concatenate([above, equal[: num_kept - above.size]]))
 
 

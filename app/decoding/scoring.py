@@ -29,8 +29,8 @@ def score(
     coverage: sum over the source of log(min(attention, 1)), the cp of equation (14) without its weight; at most 0.
     """
     length = max(num_tokens, 1) + (options.start_id is not None)
-    worth = log_probability / length_penalty(length, options.alpha, options.length_penalty)
-    return worth + options.coverage_penalty * coverage if options.coverage_penalty else worth
+    value = log_probability / length_penalty(length, options.alpha, options.length_penalty)
+    return value + options.coverage_penalty * coverage if options.coverage_penalty else value
 
 
 def best_reachable(log_probability: float, options: DecodingOptions) -> float:

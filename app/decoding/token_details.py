@@ -60,10 +60,10 @@ class TokenDetails:
         """
         if not num_tokens or not self._attention:
             return 0.0
-        paid = np.sum(
+        sums = np.sum(
             [self._attention[ids[:length]] for length in range(num_tokens)], axis=0, dtype=np.float64
         )
-        return float(np.log(np.clip(paid, MIN_COVERAGE, 1.0)).sum())
+        return float(np.log(np.clip(sums, MIN_COVERAGE, 1.0)).sum())
 
     def attach_to(self, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with the requested details of each of its tokens."""

@@ -1,7 +1,7 @@
 """Admission control: the bounds on accepted work, the expected wait of a request, and its Retry-After.
 
-While several callers have work here, each has an equal share of the bounds, so one caller's queue causes no refusal of
-another caller's requests. A caller that is alone has all.
+While several callers have accepted work, each has an equal share of the bounds, so one caller's queue causes no refusal
+of another caller's requests. A single caller has the whole bounds.
 
 The expected wait of a request of n sentences is the time of this work, as if no accepted work had begun yet:
 
@@ -34,8 +34,8 @@ USUAL_SENTENCE_TOKENS = 30
 # A request is refused if this many times its expected wait exceeds the time to its deadline. Smaller: more accepted
 # requests expire. Larger: requests are refused that would have been in time.
 DEADLINE_MARGIN = 1.5
-# A caller without work here is admitted while the total stays within this many times the bounds, or within the number
-# of callers times the bounds if that is less.
+# A caller without accepted work is admitted while the total stays within this many times the bounds. With fewer callers
+# than this, it is their number that counts.
 NEWCOMERS_BOUND = 2
 
 
@@ -181,7 +181,7 @@ class Reservation:
     def resize(self, cost: Cost, *, longest: int) -> None:
         """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded if other work is there and the expected wait passes the deadline. The work counts until the
+        Raises Overloaded if other work is accepted and the expected wait passes the deadline. The work counts until the
         context ends. The bounds are not checked again.
         """
         others = self._admission.num_sentences - self.cost.num_sentences

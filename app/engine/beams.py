@@ -77,7 +77,7 @@ def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
 def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
 ) -> list[tuple[Sequence, int]]:
-    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, with their steps in it.
+    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, each with its steps.
 
     sequences: those whose beams the forward advanced; some may have ended meanwhile. A beam that is UNDECIDED is
     reclaimed, and its search must still take the forward's last step.

@@ -13,14 +13,13 @@ from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 # A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. Smaller:
 # calls become so short that the work around them counts. Larger: new and ended sequences wait longer.
 MIN_CALL_S = 0.003
-# A call is short if it takes at most MIN_CALL_S, or at most FEW_STEPS steps of together at most MAX_FEW_S seconds,
-# whichever is longer. The steps from the end of the first sequence on are a short call. The whole call is short if no
-# row is free or sequences wait. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time
-# instead of a thirtieth.
+# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. After the first
+# sequence has ended, a call continues for at most a short call. If no row is free or sequences wait, the whole call is
+# short. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
-# Seconds of a call at most. Cancelled and expired sequences stop it early too. Larger: reports come later.
+# The most seconds of a call. Cancelled and expired sequences stop it early too. Larger: reports come later.
 MAX_CALL_S = 0.2
-# Steps of a call at most while a sequence is streamed. Larger: tokens come in larger groups, and a client that
+# The most steps of a call while a sequence is streamed. Larger: tokens come in larger groups, and a client that
 # disconnects frees its rows later.
 MAX_STEPS_STREAMED = 2
 
@@ -56,17 +55,17 @@ class CallLength:
         sequences wait. is_full: whether no row is free. is_streaming: whether a sequence is streamed. pause_s: seconds
         for which the paused sequences may wait; None if none is paused.
         """
-        most = self._max_steps
-        if most == 1 or admits_next:
+        max_steps = self._max_steps
+        if max_steps == 1 or admits_next:
             return 1, NO_EARLY_STOP
         if is_streaming:
-            most = min(most, MAX_STEPS_STREAMED)
+            max_steps = min(max_steps, MAX_STEPS_STREAMED)
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
         min_steps = int(MIN_CALL_S / step_s)
         short = max(1, min_steps, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
         if pause_s is not None:
-            most = max(1, min(most, int(pause_s / step_s)))
+            max_steps = max(1, min(max_steps, int(pause_s / step_s)))
         if is_full:
-            return min(most, short), NO_EARLY_STOP
+            return min(max_steps, short), NO_EARLY_STOP
         longest = short if has_waiting else int(MAX_CALL_S / step_s)
-        return max(1, min(most, longest)), StopCondition(short - 1, self._wake_flag, min_steps)
+        return max(1, min(max_steps, longest)), StopCondition(short - 1, self._wake_flag, min_steps)

@@ -45,8 +45,8 @@ class CallerFairness:
             return None
         used_s = {caller: self._used_s.get(caller, 0.0) for caller in callers}
         most_s = min(used_s.values()) + TOLERANCE_S
-        found = frozenset(caller for caller, seconds in used_s.items() if seconds <= most_s)
-        return None if len(found) == len(used_s) else found
+        chosen = frozenset(caller for caller, seconds in used_s.items() if seconds <= most_s)
+        return None if len(chosen) == len(used_s) else chosen
 
     @property
     def alone_s(self) -> float:
@@ -64,13 +64,12 @@ class CallerFairness:
             self._decay(math.exp(-max(0.0, now - self._recorded_at) / DECAY_S))
         self._recorded_at = now
         num_rows = sum(rows.values())
-        for caller, own in rows.items():
-            self._used_s[caller] = self._used_s.get(caller, 0.0) + time_s * own / num_rows
+        for caller, caller_rows in rows.items():
+            self._used_s[caller] = self._used_s.get(caller, 0.0) + time_s * caller_rows / num_rows
 
-    def _decay(self, kept: float) -> None:
-        self._used_s = {
-            caller: left for caller, seconds in self._used_s.items() if (left := seconds * kept) > MIN_USED_S
-        }
+    def _decay(self, factor: float) -> None:
+        decayed_s = {caller: seconds * factor for caller, seconds in self._used_s.items()}
+        self._used_s = {caller: seconds for caller, seconds in decayed_s.items() if seconds > MIN_USED_S}
 
 
 def rows_by_caller(present: Collection[Sequence], scheduler: Scheduler) -> dict[str, int]:

@@ -30,7 +30,7 @@ from app.runtime.stop_condition import StopCondition
 class DecodingBatch:
     """The running sequences of one runner. Belongs to the engine thread.
 
-    present: the sequences that the next forward takes, or the last one took.
+    present: the sequences of the next forward, or of the last one after it.
     greedy: the plain greedy searches.
     """
 

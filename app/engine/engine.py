@@ -46,7 +46,8 @@ class _Pending:
 
     deadline: seconds of time.monotonic. tokens: those that were passed on, if they are streamed.
     worker: None while there is none. placed_at: when the worker got it, in seconds of time.monotonic.
-    joins: for another worker, if this one dies. num_deaths: workers that died while they decoded it.
+    joins: the joins so far, which another worker gets if this one dies. num_deaths: workers that died while they
+    decoded the sequence.
     """
 
     future: asyncio.Future[SequenceResult]
@@ -144,7 +145,7 @@ class Engine:
 
     def end_warm_up(self) -> None:
         """Use the steps so far as the engine's speed until its rows have been full. Begin to replace dead workers."""
-        self._admission.speed.end_guessing()
+        self._admission.speed.end_warm_up()
         self._pool.start_replacing()
 
     def submit(
@@ -219,8 +220,8 @@ class Engine:
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Mark submitted sentences of one request as retries, and move the request to the front.
 
-        A retry decodes again what the request's reservation has counted already. In each worker that has any of the
-        sentences, the request is next with the first one that is not answered yet.
+        A retry decodes again what the request's reservation has counted already. Each worker that has any of these
+        sentences serves the request next.
         """
         first_by_worker: dict[Worker, Sequence] = {}
         for future in futures:

@@ -24,7 +24,7 @@ class Placement:
         return len(self._num_rows)
 
     def add_worker(self, worker: Worker) -> None:
-        """Give sentences to a worker, which has none."""
+        """Start to give sentences to a worker that has none."""
         self._num_rows[worker] = 0
 
     def remove_worker(self, worker: Worker) -> None:

@@ -114,9 +114,9 @@ class Slots:
 
     def owner(self, row: int) -> Sequence:
         """Return the sequence that holds an occupied row."""
-        found = self._owners[row]
-        assert found is not None
-        return found
+        sequence = self._owners[row]
+        assert sequence is not None
+        return sequence
 
     def can_admit(self, sequence: Sequence) -> bool:
         """Whether a sequence's whole beam fits into the rows that are not reserved."""

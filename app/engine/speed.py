@@ -28,11 +28,11 @@ DECAY_S = 2.0
 DECAY_ROW_STEPS = 50_000
 # Steps with full rows before their speed is used.
 MIN_FULL_STEPS = 16
-# Seconds without such a step after which their speed is dropped. Otherwise a slow minute could refuse all requests,
-# and the rows would never fill again to show that it is over.
+# Seconds after the last such step at which their speed is dropped. Otherwise a low speed could refuse all requests, and
+# the rows would never fill again for a new measurement.
 MAX_FULL_AGE_S = 3.0
 # Fewest rows of a step that counts for the first estimate. A step of fewer rows takes more time for each row.
-MIN_GUESS_ROWS = 8
+MIN_WARM_UP_ROWS = 8
 
 
 class Cost(NamedTuple):
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost, sign: int = 1) -> Cost:
         """Return the sum; with sign -1 the difference."""
-        return Cost(*[own + sign * more for own, more in zip(self, other, strict=True)])
+        return Cost(*[value + sign * addend for value, addend in zip(self, other, strict=True)])
 
 
 class Speed:
@@ -74,9 +74,9 @@ class Speed:
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sequences that ended
         self._row_tokens = 0.0  # source subwords of these, times their rows
-        self._full = _Steps()
-        self._guessed = _Steps()
-        self.is_guessing = True
+        self._full_steps = _Steps()
+        self._warm_up_steps = _Steps()
+        self.is_warming_up = True
 
     def measure(self, report: Report) -> None:
         """Update the measurements from a worker's report."""
@@ -89,17 +89,17 @@ class Speed:
                 self._row_steps = self._row_steps * kept + row_steps
                 self._row_tokens = self._row_tokens * kept + num_tokens * num_rows * (not sequence.is_retry)
         if not self._is_fresh:
-            self._full = _Steps()
+            self._full_steps = _Steps()
         for step in report.steps:
             if step.num_waiting and step.num_rows and not step.num_paused:
-                self._full.add(step)
+                self._full_steps.add(step)
                 self._last_full_at = self._clock()
-            if self.is_guessing and step.num_rows >= MIN_GUESS_ROWS:
-                self._guessed.add(step)
+            if self.is_warming_up and step.num_rows >= MIN_WARM_UP_ROWS:
+                self._warm_up_steps.add(step)
 
-    def end_guessing(self) -> None:
+    def end_warm_up(self) -> None:
         """End the warm-up: the steps so far are the first estimate."""
-        self.is_guessing = False
+        self.is_warming_up = False
 
     @property
     def row_steps_per_s(self) -> float | None:
@@ -123,9 +123,9 @@ class Speed:
     @property
     def _known(self) -> _Steps | None:
         """The steps to use: those with full rows, else those of the warm-up, else None."""
-        if self._full.num_seen >= MIN_FULL_STEPS and self._is_fresh and self._full.is_known:
-            return self._full
-        return self._guessed if self._guessed.is_known and not self.is_guessing else None
+        if self._full_steps.num_seen >= MIN_FULL_STEPS and self._is_fresh and self._full_steps.is_known:
+            return self._full_steps
+        return self._warm_up_steps if self._warm_up_steps.is_known and not self.is_warming_up else None
 
     @property
     def _is_fresh(self) -> bool:

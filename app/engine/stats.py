@@ -54,7 +54,7 @@ class StepStats:
 class Health:
     """Whether the engine can take work.
 
-    is_alive: the engine runs. It also does while a worker that has died is replaced.
+    is_alive: the engine runs, also while a dead worker is being replaced.
     is_stalled: whether a worker's current step has taken longer than the limit. An idle engine is never stalled.
     step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
@@ -74,7 +74,7 @@ class Health:
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
-        """Return the health of several engines as one: sums, and the worst of each. Of no engines it is good."""
+        """Return the health of several engines as one: sums, and the worst of each. Without engines: healthy."""
         waits = [part.drain_time_s for part in parts if part.drain_time_s is not None]
         return cls(
             is_alive=all(part.is_alive for part in parts),

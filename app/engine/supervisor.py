@@ -68,7 +68,7 @@ class Replacing(Protocol):
         """Use a new worker."""
 
     def abandon_worker(self, *, ends_engine: bool) -> None:
-        """Go on without a worker, or end if `ends_engine` or if no worker is left."""
+        """Continue without a worker, or end if `ends_engine` or if no worker is left."""
 
 
 class Supervisor:

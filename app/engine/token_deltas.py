@@ -45,7 +45,7 @@ class TokenStreams:
 
     def take_deltas(self) -> list[TokenDelta]:
         """Return the new tokens since the last call. Ended sequences are dropped: their results hold all tokens."""
-        found: list[TokenDelta] = []
+        deltas: list[TokenDelta] = []
         for sequence, num_sent in list(self._num_sent.items()):
             if sequence.status is Status.ENDED:
                 del self._num_sent[sequence]
@@ -55,16 +55,16 @@ class TokenStreams:
                 (tokens,) = sequence.search.prefixes()
                 position = num_sent if len(tokens) >= num_sent else 0  # fewer than sent: it has restarted
                 if len(tokens) != num_sent:
-                    found.append(TokenDelta(sequence, position, tokens[position:]))
+                    deltas.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)
-        return found
+        return deltas
 
 
 class SentTokens:
     """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
 
     Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that the caller
-    has, and the stream goes on behind them. If it finds others, they replace all tokens sent.
+    has, and the stream continues after them. If it finds others, they replace all tokens sent.
     """
 
     def __init__(self, on_tokens: OnTokens) -> None:

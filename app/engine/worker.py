@@ -1,8 +1,7 @@
 """What an engine needs of a worker; `app.workers` holds the two kinds, a thread and a process.
 
 An engine has one worker or several, all with the same model. A sequence stays in the worker that it was submitted to,
-unless that worker dies.
-The setting TRANSDUCE_NUM_LANES is the number of workers.
+unless that worker dies. The setting TRANSDUCE_NUM_LANES is the number of workers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.runtime.interface import Limits
 class WorkerExit:
     """How a worker has ended.
 
-    has_died: it was not told to end.
+    has_died: whether it ended without a Stop.
     process_exit: the exit code or the signal of its process; empty for a thread, which has logged its error.
     step_started_at: when its last step began, if it died in one; seconds of time.monotonic.
     """
@@ -54,7 +53,7 @@ class Worker(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it steps, or waits for work."""
+        """Whether it runs steps or waits for work."""
 
     def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
         """Begin. Called once, inside the running event loop, before all else but `limits` and `close`."""

@@ -27,12 +27,13 @@ class PoolOwner(Protocol):
         """A worker reports. number: its number in the statistics."""
 
     def on_added(self) -> None:
-        """A worker was added, which has no sentence."""
+        """A worker without sentences was added."""
 
     def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
-        """A worker has died and is replaced. It takes part in the placement no more.
+        """A worker has died and is replaced. It gets no more sentences.
 
-        step_started_at: when its last step began. Returns how many of its sentences are decoded again and have failed.
+        step_started_at: when its last step began. Returns how many of its sentences are decoded again, and how many
+        have failed.
         """
 
     def on_end(self, *, has_died: bool) -> None:
@@ -110,22 +111,22 @@ class WorkerPool:
         if ends_engine or not (self._workers or self._supervisor.is_starting):
             self._end(has_died=True)
 
-    def _on_exit(self, number: int, found: WorkerExit) -> None:
+    def _on_exit(self, number: int, worker_exit: WorkerExit) -> None:
         worker = self._workers[number]
-        fields: dict[str, Field] = {"lane": number, "exit": found.process_exit}
-        if found.has_died and self.is_running and self._supervisor.replace(number, worker):
+        fields: dict[str, Field] = {"lane": number, "exit": worker_exit.process_exit}
+        if worker_exit.has_died and self.is_running and self._supervisor.replace(number, worker):
             del self._workers[number]
             self.placement.remove_worker(worker)
             worker.close()
-            num_again, num_failed = self._owner.on_lost(worker, found.step_started_at)
+            num_again, num_failed = self._owner.on_lost(worker, worker_exit.step_started_at)
             fields |= {"decoded_again": num_again, "failed": num_failed}
             return log_event(logger, logging.ERROR, "engine_process_died", fields=fields)
-        if found.process_exit:
+        if worker_exit.process_exit:
             log_event(logger, logging.CRITICAL, "engine_process_died", fields=fields)
         if not self.has_worker:
             self._exited.set()
-        if found.has_died or not self.has_worker:
-            self._end(has_died=found.has_died)
+        if worker_exit.has_died or not self.has_worker:
+            self._end(has_died=worker_exit.has_died)
         return None
 
     def _end(self, *, has_died: bool) -> None:

@@ -1,4 +1,4 @@
-"""The messages between the server and a file worker. On the worker's pipes, each follows its length."""
+"""The messages between the server and a file worker. On the worker's pipes, its length precedes each message."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class OutOfMemory(msgspec.Struct, tag="exhausted", array_like=True):
 
 
 class InternalError(msgspec.Struct, tag="broken", array_like=True):
-    """A bug. kind: the exception's type. place: file and line of the code."""
+    """A bug. kind: the exception's type. location: file and line of the code."""
 
     kind: str
-    place: str
+    location: str
     is_last: bool = True
 
 

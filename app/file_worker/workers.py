@@ -129,7 +129,7 @@ class FileWorkers:
                 logger,
                 logging.ERROR,
                 "file_reader_broken",
-                fields={"kind": answer.kind, "place": answer.place},
+                fields={"kind": answer.kind, "place": answer.location},
             )
             raise EngineFailure("the file reader failed")
         return answer

@@ -130,7 +130,7 @@ class _ParagraphReader:
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
         """The collected pieces: texts of equal style are joined, and styles other than the base are marks."""
-        found: list[Piece[Raw]] = []
+        pieces: list[Piece[Raw]] = []
         pending: list[_Text] = []
 
         def flush() -> None:
@@ -138,9 +138,9 @@ class _ParagraphReader:
                 return
             text, style = "".join(item.text for item in pending), pending[0].style
             if _key(style) == _key(base) or not text.strip():
-                found.append(text)
+                pieces.append(text)
             else:
-                found.extend(
+                pieces.extend(
                     (Mark(MarkKind.OPEN, style, "style"), text, Mark(MarkKind.CLOSE, style, "style"))
                 )
             pending.clear()
@@ -152,9 +152,9 @@ class _ParagraphReader:
                 pending.append(item)
             else:
                 flush()
-                found.append(item)
+                pieces.append(item)
         flush()
-        return found
+        return pieces
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Read the children of a paragraph, or of an element that encloses text."""

@@ -37,7 +37,7 @@ class Decoded:
     mark: bytes = b""
 
     def encoder(self, errors: str = "strict") -> Callable[[str], bytes]:
-        """A function that encodes a text in the file's encoding. It raises FileError if that lacks a character.
+        """A function that encodes a text as the file is encoded. It raises FileError for a character without a code.
 
         errors: the codec's error handler.
         """

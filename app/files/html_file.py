@@ -45,8 +45,8 @@ def _slot(raw: str, start: int, *, has_letter: bool) -> Iterator[Slot]:
     """Yield the slot of a block that begins at `start`, if it has text to translate."""
     body = raw.strip()
     if has_letter and is_translatable(body):
-        place = start + raw.index(body)
-        yield Slot(place, place + len(body), Unit(body, UnitFormat.HTML), str)
+        offset = start + raw.index(body)
+        yield Slot(offset, offset + len(body), Unit(body, UnitFormat.HTML), str)
 
 
 def _has_letter(raw: str) -> bool:

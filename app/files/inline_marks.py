@@ -76,10 +76,10 @@ class InlineParser:
                 return rule(state, silent)
             is_label = name == "link" and state.src[start] == "["
             label_end = state.md.helpers.parseLinkLabel(state, start) if is_label else -1
-            found = rule(state, silent)
-            if found:
+            is_match = rule(state, silent)
+            if is_match:
                 self._record(name, state, start, label_end)
-            return found
+            return is_match
 
         return recorded
 
@@ -89,7 +89,7 @@ class InlineParser:
         raw = state.src[start:end]
         if name in {"emphasis", "strikethrough"}:
             tokens = _last_tokens(state, end - start)
-            self._delimiters += ((start + place, token) for place, token in tokens)
+            self._delimiters += ((start + position, token) for position, token in tokens)
         elif name == "link":
             self._marks += (
                 InlineMark(start, start + 1, MarkKind.OPEN, "link"),
@@ -137,21 +137,21 @@ def _without_footnotes(rule: BlockRule) -> BlockRule:
     """The rule for link definitions, which ignores one-word footnotes."""
 
     def rule_for_links(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-        place = state.bMarks[first] + state.tShift[first]
-        return not state.src.startswith("[^", place) and rule(state, first, end, silent)
+        position = state.bMarks[first] + state.tShift[first]
+        return not state.src.startswith("[^", position) and rule(state, first, end, silent)
 
     return rule_for_links
 
 
 def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Token]]:
     """The tokens of a run of delimiters, with their offsets in it."""
-    found: list[tuple[int, Token]] = []
+    tokens: list[tuple[int, Token]] = []
     for token in reversed(state.tokens):
         if num_characters <= 0:
             break
         num_characters -= len(token.content)
-        found.append((num_characters, token))
-    return found
+        tokens.append((num_characters, token))
+    return tokens
 
 
 def _delimiter_marks(position: int, token: Token) -> list[InlineMark]:

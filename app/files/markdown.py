@@ -61,33 +61,33 @@ class _Reader:
         tokens = self._parser.markdown.parse(self._text[self._start :], environment)
         for token, before in zip(tokens, [None, *tokens], strict=False):
             if token.type == "html_block" and token.map:
-                yield from self._html(token.map[0], token.map[1])
+                yield from self._html_slots(token.map[0], token.map[1])
             elif token.type == "inline" and token.map and before is not None:
                 is_cell = before.type in {"th_open", "td_open"}
                 # The parser removes the backslash of `\|`, which escapes the end of a cell.
                 content = re.sub(r"(?<!\\)\|", r"\\|", token.content) if is_cell else token.content
-                places = self._places(content, token.map[0], before)
-                if places is not None:
-                    yield from self._running(content, places, environment, before.type)
+                offsets = self._line_offsets(content, token.map[0], before)
+                if offsets is not None:
+                    yield from self._text_slot(content, offsets, environment, before.type)
 
-    def _html(self, first: int, end: int) -> Iterator[Slot]:
+    def _html_slots(self, first: int, end: int) -> Iterator[Slot]:
         start = self._starts[first]
         stop = self._starts[end] if end < len(self._starts) else len(self._text)
         yield from html_slots(self._text[start:stop], start)
 
-    def _places(self, content: str, first: int, before: Token) -> list[int] | None:
+    def _line_offsets(self, content: str, first: int, before: Token) -> list[int] | None:
         """The offset of each line of a block's content in the text; None if a line is not found."""
         if before.type in {"th_open", "td_open"}:
-            return self._cell(content, first)
-        found = []
+            return self._cell_offset(content, first)
+        offsets = []
         for number, line in enumerate(content.split("\n"), start=first):
-            place = self._line_place(line, number, is_heading=before.type == "heading_open")
-            if place is None:
+            offset = self._line_offset(line, number, is_heading=before.type == "heading_open")
+            if offset is None:
                 return None
-            found.append(place)
-        return found
+            offsets.append(offset)
+        return offsets
 
-    def _line_place(self, content: str, number: int, *, is_heading: bool) -> int | None:
+    def _line_offset(self, content: str, number: int, *, is_heading: bool) -> int | None:
         if number >= len(self._lines):
             return None
         line, content = self._lines[number].rstrip(), content.rstrip()
@@ -96,22 +96,22 @@ class _Reader:
             line = words.rstrip() if words.endswith((" ", "\t")) else line
         return self._starts[number] + len(line) - len(content) if line.endswith(content) else None
 
-    def _cell(self, content: str, number: int) -> list[int] | None:
+    def _cell_offset(self, content: str, number: int) -> list[int] | None:
         """The offset of a cell's content. The cells of a row must be requested in order."""
         start = self._cells.get(number, 0)
-        place = self._lines[number].find(content, start)
-        if place < 0 or not content:
+        offset = self._lines[number].find(content, start)
+        if offset < 0 or not content:
             return None
-        self._cells[number] = place + len(content)
-        return [self._starts[number] + place]
+        self._cells[number] = offset + len(content)
+        return [self._starts[number] + offset]
 
-    def _running(
-        self, content: str, places: list[int], environment: dict[str, Any], kind: str
+    def _text_slot(
+        self, content: str, offsets: list[int], environment: dict[str, Any], kind: str
     ) -> Iterator[Slot]:
-        """Yield the slot of a block of running text, if it has text to translate. places: the offset of each line."""
+        """Yield the slot of a block of running text, if it has text to translate. offsets: the offset of each line."""
         lines = content.split("\n")
-        ends = [place + len(line) for place, line in zip(places, lines, strict=True)]
-        breaks = [self._text[end:place] for end, place in zip(ends, places[1:], strict=False)]
+        ends = [offset + len(line) for offset, line in zip(offsets, lines, strict=True)]
+        breaks = [self._text[end:offset] for end, offset in zip(ends, offsets[1:], strict=False)]
         remaining = iter(breaks)
         text_breaks: list[str] = []
         pieces: list[Piece[str]] = []
@@ -131,7 +131,7 @@ class _Reader:
             beginning = tagged.pieces[0]
             starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
             writer = _Writer(tagged, tuple(text_breaks), kind, starts_block)
-            yield Slot(places[0], ends[-1], tagged.unit(is_wrapped="\n" in content), writer)
+            yield Slot(offsets[0], ends[-1], tagged.unit(is_wrapped="\n" in content), writer)
 
 
 @dataclass(frozen=True)
@@ -170,23 +170,23 @@ class _Writer:
 
 def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
     """Move white space out of emphasis, because CommonMark allows none at its inner edges."""
-    found: list[Piece[str]] = []
+    tidied: list[Piece[str]] = []
     for piece in pieces:
-        previous = found[-1] if found else ""
+        previous = tidied[-1] if tidied else ""
         if isinstance(piece, str) and _is_emphasis(previous, MarkKind.OPEN):
             body = piece.lstrip(_SPACES)
-            found[-1:] = [piece[: len(piece) - len(body)], previous, body]
+            tidied[-1:] = [piece[: len(piece) - len(body)], previous, body]
         elif not _is_emphasis(piece, MarkKind.CLOSE):
-            found.append(piece)
+            tidied.append(piece)
         elif isinstance(previous, str):
             body = previous.rstrip(_SPACES)
-            found[-1:] = [body, piece, previous[len(body) :]]
+            tidied[-1:] = [body, piece, previous[len(body) :]]
         elif _is_emphasis(previous, MarkKind.OPEN):
-            found.pop()  # the emphasis is empty
+            tidied.pop()  # the emphasis is empty
         else:
-            found.append(piece)
-        found[-3:] = [each for each in found[-3:] if each != ""]
-    return found
+            tidied.append(piece)
+        tidied[-3:] = [each for each in tidied[-3:] if each != ""]
+    return tidied
 
 
 def _is_emphasis(piece: Piece[str], kind: MarkKind) -> bool:
@@ -198,14 +198,14 @@ def _as_text(line: str) -> str:
     match = _BLOCK_START.match(line)
     if match is None:
         return line
-    place = match.end() if match[2].isdecimal() else match.start(2)
-    return f"{line[:place]}\\{line[place:]}"
+    offset = match.end() if match[2].isdecimal() else match.start(2)
+    return f"{line[:offset]}\\{line[offset:]}"
 
 
 def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
     """The text with the file's own line breaks, from breaks[num_done] on. Further line breaks are like the last one."""
     lines = text.split("\n")
-    found = [lines[0]]
+    parts = [lines[0]]
     for index, line in enumerate(lines[1:], start=num_done):
-        found += (breaks[min(index, len(breaks) - 1)], line)
-    return "".join(found)
+        parts += (breaks[min(index, len(breaks) - 1)], line)
+    return "".join(parts)

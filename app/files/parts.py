@@ -39,16 +39,16 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
 def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
     """Yield the parts of a text. size: the most characters of a part. is_text: whether the text has no markup."""
     start = sentence = space = 0
-    for place, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
-        while place - start > size:
+    for offset, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
+        while offset - start > size:
             best = sentence if sentence > start else space
             if best <= start and not is_text:
                 break
             best = best if best > start else start + size
             yield text[start:best]
             start = best
-        space = place
-        sentence = place if is_sentence else sentence
+        space = offset
+        sentence = offset if is_sentence else sentence
     yield text[start:]
 
 

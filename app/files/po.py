@@ -63,13 +63,13 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
     """The slots of an entry. end: the file's line ending."""
     if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
         return []
-    found = []
+    slots = []
     for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
         # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
         is_plural = entry.plural is not None and (index > 0 or len(entry.targets) == 1)
         source = entry.plural if is_plural and entry.plural is not None else entry.source
         if is_translatable(source.value):
-            found.append(
+            slots.append(
                 Slot(
                     target.start,
                     target.end,
@@ -77,7 +77,7 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
                     lambda translation: spelled(translation, end),
                 )
             )
-    return found
+    return slots
 
 
 def spelled(text: str, end: str) -> str:
@@ -97,7 +97,7 @@ class _Reader:
         self._text = text
         self._entry = _Entry()
         self._last: _String | None = None
-        self._found: list[_Entry] = []
+        self._entries: list[_Entry] = []
 
     def entries(self) -> list[_Entry]:
         """All entries. Raises FileError."""
@@ -110,17 +110,17 @@ class _Reader:
                 self._parse_line(line, match.start())
             except FileError as error:
                 raise FileError(f"line {number}: {error}") from error
-        self._found.append(self._entry)
-        for entry in self._found:
+        self._entries.append(self._entry)
+        for entry in self._entries:
             if entry.source is not None and not entry.targets:
                 line = self._text.count("\n", 0, entry.source.start) + 1
                 raise FileError(f"line {line}: a msgid without its msgstr")
-        return self._found
+        return self._entries
 
     def _parse_line(self, line: str, start: int) -> None:
         keyword = _KEYWORD.match(line)
-        place = keyword.end() if keyword else len(line) - len(line.lstrip())
-        string = _STRING.match(line, place)
+        position = keyword.end() if keyword else len(line) - len(line.lstrip())
+        string = _STRING.match(line, position)
         if string is None or line[string.end() :].strip():
             raise FileError("expected a keyword and a string in quotes")
         value = unescaped(string[1])
@@ -139,7 +139,7 @@ class _Reader:
             return
         is_new = keyword == "msgctxt" or (keyword == "msgid" and self._entry.source is not None)
         if is_new and (self._entry.source is not None):
-            self._found.append(self._entry)
+            self._entries.append(self._entry)
             self._entry = _Entry()
         if keyword == "msgid":
             self._entry.source = string

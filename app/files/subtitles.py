@@ -110,17 +110,17 @@ def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
 
 
 def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
-    found: list[Piece[str]] = []
+    pieces: list[Piece[str]] = []
     done = 0
     for match in _MARK.finditer(text):
         before = text[done : match.start()]
-        found.append(unescape(before) if is_escaped else before)
+        pieces.append(unescape(before) if is_escaped else before)
         kind = MarkKind.POINT
         if match["name"]:
             kind = MarkKind.CLOSE if match["close"] else MarkKind.OPEN
-        found.append(Mark(kind, match.group(), (match["name"] or "").lower()))
+        pieces.append(Mark(kind, match.group(), (match["name"] or "").lower()))
         done = match.end()
-    return [*found, unescape(text[done:]) if is_escaped else text[done:]]
+    return [*pieces, unescape(text[done:]) if is_escaped else text[done:]]
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def balanced(text: str, num_lines: int) -> list[str]:
     lines: list[str] = []
     start = first = 0
     while num_lines > 1 and first < len(spaces):
-        wanted = start + (len(text) - start) / num_lines
-        after = bisect_left(spaces, wanted, first)
+        target = start + (len(text) - start) / num_lines
+        after = bisect_left(spaces, target, first)
         near = range(max(first, after - 1), min(after + 1, len(spaces)))
-        cut = min(near, key=lambda place: abs(spaces[place] - wanted))
+        cut = min(near, key=lambda index: abs(spaces[index] - target))
         lines.append(text[start : spaces[cut]])
         start, first = spaces[cut] + 1, cut + 1
         num_lines -= 1

@@ -53,9 +53,9 @@ class TaggedText(Generic[T]):
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
         paired = {MarkKind.OPEN, MarkKind.CLOSE}
-        for place, piece in enumerate(kept):
-            if isinstance(piece, Mark) and piece.kind in paired and place not in partners:
-                kept[place] = Mark(MarkKind.POINT, piece.raw, piece.name)
+        for index, piece in enumerate(kept):
+            if isinstance(piece, Mark) and piece.kind in paired and index not in partners:
+                kept[index] = Mark(MarkKind.POINT, piece.raw, piece.name)
         return cls(tuple(kept))
 
     @property
@@ -69,15 +69,15 @@ class TaggedText(Generic[T]):
             return Unit(self.plain, UnitFormat.TEXT, is_wrapped)
         return Unit("".join(map(self._written, range(len(self.pieces)))), UnitFormat.XML, is_wrapped)
 
-    def _written(self, place: int) -> str:
-        piece = self.pieces[place]
+    def _written(self, index: int) -> str:
+        piece = self.pieces[index]
         if isinstance(piece, str):
             return escape(piece, quote=False)
         if piece.kind is MarkKind.OPEN:
-            return f'<g id="{place}">'
+            return f'<g id="{index}">'
         if piece.kind is MarkKind.CLOSE:
             return "</g>"
-        return f'<{"br" if piece.kind is MarkKind.BREAK else "x"} id="{place}"/>'
+        return f'<{"br" if piece.kind is MarkKind.BREAK else "x"} id="{index}"/>'
 
     def read(self, translation: str) -> list[Piece[T]]:
         """The pieces of the unit's translation.
@@ -87,42 +87,42 @@ class TaggedText(Generic[T]):
         if not any(isinstance(piece, Mark) for piece in self.pieces):
             return [translation]
         partners = _partners(self.pieces)
-        found: list[Piece[T]] = []
+        pieces: list[Piece[T]] = []
         opened: list[int] = []
         seen: set[int] = set()
         done = 0
         for match in _MARK.finditer(translation):
-            found.append(unescape(translation[done : match.start()]))
+            pieces.append(unescape(translation[done : match.start()]))
             done = match.end()
             if match["close"]:
-                place = partners.get(opened.pop(), -1) if opened else -1
+                index = partners.get(opened.pop(), -1) if opened else -1
             else:
-                place = int(match["open"] or match["point"])
+                index = int(match["open"] or match["point"])
                 if match["open"]:
-                    opened.append(place)
-            if not self._is_mark(place) or place in seen:
+                    opened.append(index)
+            if not self._is_mark(index) or index in seen:
                 raise ValueError("the translation has a tag that its text does not have")
-            seen.add(place)
-            found.append(self.pieces[place])
-        found.append(unescape(translation[done:]))
+            seen.add(index)
+            pieces.append(self.pieces[index])
+        pieces.append(unescape(translation[done:]))
         if len(seen) != sum(isinstance(piece, Mark) for piece in self.pieces):
             raise ValueError("the translation lacks a tag of its text")
-        return [piece for piece in found if piece != ""]
+        return [piece for piece in pieces if piece != ""]
 
-    def _is_mark(self, place: int) -> bool:
-        return 0 <= place < len(self.pieces) and isinstance(self.pieces[place], Mark)
+    def _is_mark(self, index: int) -> bool:
+        return 0 <= index < len(self.pieces) and isinstance(self.pieces[index], Mark)
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
     """Map the index of each opening mark to that of its closing mark, and the reverse. Pairs do not overlap."""
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
     num_opened: Counter[str] = Counter()
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if not isinstance(piece, Mark):
             continue
         if piece.kind is MarkKind.OPEN:
-            opened.append((place, piece.name))
+            opened.append((index, piece.name))
             num_opened[piece.name] += 1
         elif piece.kind is MarkKind.CLOSE and num_opened[piece.name]:
             start, name = opened.pop()
@@ -130,5 +130,5 @@ def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
             while name != piece.name:
                 start, name = opened.pop()
                 num_opened[name] -= 1
-            found[start], found[place] = place, start
-    return found
+            partners[start], partners[index] = index, start
+    return partners

@@ -98,9 +98,9 @@ class _Reader:
         ):
             setattr(parser, handler, lambda *_: self._begin("other", ""))
         try:
-            for place in range(0, len(self._body), _CHUNK_BYTES):
-                parser.Parse(self._body[place : place + _CHUNK_BYTES], False)
-                if place - self._start > MAX_TAG_BYTES:
+            for offset in range(0, len(self._body), _CHUNK_BYTES):
+                parser.Parse(self._body[offset : offset + _CHUNK_BYTES], False)
+                if offset - self._start > MAX_TAG_BYTES:
                     raise FileError(f"{self._part}: a tag of more than {MAX_TAG_BYTES} bytes")
             parser.Parse(b"", True)
         except expat.ExpatError as error:

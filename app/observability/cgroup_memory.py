@@ -39,7 +39,7 @@ class CgroupMemory:
 
 
 def _group_of(own_group: Path) -> str:
-    """The path of the process's group below the root; "" for the root, which is also a container's view."""
+    """The path of the process's group below the root; "" for the root, also inside a container."""
     try:
         lines = own_group.read_text("utf-8").splitlines()
     except OSError:

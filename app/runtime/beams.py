@@ -97,8 +97,8 @@ class SharedBeam:
     @property
     def rows(self) -> list[int]:
         """The cache row of each live hypothesis, best first."""
-        found: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
-        return found
+        rows: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
+        return rows
 
     def move_row(self, source: int, target: int) -> None:
         """Record that the columns of row `source` are now in row `target`."""
@@ -115,8 +115,8 @@ class SharedBeam:
     def ended(self) -> list[EndedHypothesis]:
         """Hypotheses that the runner has completed with the end token, oldest first."""
         count = 3 * int(self._numbers[NUM_COMPLETE])
-        found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
-        return [EndedHypothesis(total, int(length), int(rank)) for total, length, rank in found]
+        records = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
+        return [EndedHypothesis(total, int(length), int(rank)) for total, length, rank in records]
 
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
         """Attention of steps first..end-1: (steps, beam_size, num_columns), by the hypothesis live before the step.

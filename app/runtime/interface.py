@@ -66,8 +66,8 @@ class StepInput:
     """One call of the decoder: one step of rows 0..num_rows-1, or several.
 
     ids: (num_rows,) the last subword of each row; the start token in a row's first step.
-    positions: (num_rows,) the position of that subword, equal to the columns in the row's cache before the step without
-        the prefilled one.
+    positions: (num_rows,) the position of that subword: the number of columns in the row's cache before the step, not
+        counting the prefilled one.
     num_candidates: k of the top-k, the same for all rows.
     num_steps: the most steps, from 1 to the runner's max_steps. Each row continues with its best candidate, and every
         row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is

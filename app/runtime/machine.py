@@ -22,9 +22,9 @@ def num_usable_cores() -> int:
 
 def has_cuda_provider() -> bool:
     """Whether the installed onnxruntime has a CUDA provider. Does not load it, which takes memory and time."""
-    found = find_spec("onnxruntime")
+    spec = find_spec("onnxruntime")
     return (
-        found is not None
-        and found.origin is not None
-        and (Path(found.origin).parent / CUDA_PROVIDER).exists()
+        spec is not None
+        and spec.origin is not None
+        and (Path(spec.origin).parent / CUDA_PROVIDER).exists()
     )

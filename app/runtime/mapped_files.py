@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 # /proc/self/pagemap has a 64-bit entry for each page. Bit 63 is set if the page is in memory. Bit 61 is set if the page
-# belongs to a file or is shared. So a private copy has only bit 63 of both. MASK and IS_COPY are for entries shifted by
-# SHIFT.
+# belongs to a file or is shared. A private copy has bit 63 set and bit 61 unset. MASK and IS_COPY are for entries
+# shifted by SHIFT.
 ENTRY_BYTES, SHIFT, MASK, IS_COPY = 8, np.uint64(61), np.uint64(0b101), np.uint64(0b100)
 
 
@@ -35,9 +35,9 @@ def release_pages(folder: Path) -> None:
 def _mappings(folder: Path) -> list[tuple[int, int]]:
     """The address ranges [start, end) of a folder's mapped files. Raises OSError."""
     prefix = f" {folder.resolve()}{os.sep}"
-    found = []
+    ranges = []
     for line in Path("/proc/self/maps").read_text("utf-8", errors="replace").splitlines():
         if prefix in line:
             start, _, end = line.partition(" ")[0].partition("-")
-            found.append((int(start, 16), int(end, 16)))
-    return found
+            ranges.append((int(start, 16), int(end, 16)))
+    return ranges

@@ -2,8 +2,8 @@
 
 A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot, so
 copying a row copies a number, and all rows of a beam read one source. There are as many slots as rows, so a new
-sentence always finds a free one. A slot is free if no row up to the last step's end refers to it. The lowest free slot
-is used first, which keeps the allocated memory near that of the most sentences run at once.
+sentence always finds a free one. A slot is free if no row in use refers to it. The lowest free slot is used first, so
+the allocated memory stays near that of the most sentences run at once.
 """
 
 from __future__ import annotations
@@ -156,15 +156,15 @@ class NativeRunner:
         self._wants_distributions[0] = step.wants_distributions
         if (step.num_candidates, num_steps) != self._bound_shape:
             self._bound_shape, self._bound = self._bind_candidates(_Shape(step.num_candidates, num_steps))
-        found = self._bound
-        taken, outcomes = self._run(step)
-        own = slice(num_rows) if is_single else (slice(taken), slice(num_rows))
+        candidates = self._bound
+        steps_done, outcomes = self._run(step)
+        written = slice(num_rows) if is_single else (slice(steps_done), slice(num_rows))
         return StepOutput(
-            found.log_probabilities[own],
-            found.ids[own],
+            candidates.log_probabilities[written],
+            candidates.ids[written],
             self._distributions[:num_rows] if step.wants_distributions else None,
             self._alignment[:num_rows],
-            taken,
+            steps_done,
             outcomes,
         )
 
@@ -211,11 +211,11 @@ class NativeRunner:
         """Bind the encoder's lengths, slots and `written`, each (count,), for an encoding of `count` sentences."""
         if count == self._num_bound_sentences:
             return
-        found = self._sentence_values.get(count)
-        if found is None:
-            own = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
-            found = self._sentence_values[count] = [_value(values) for values in own]
-        lengths, slots, written = found
+        values = self._sentence_values.get(count)
+        if values is None:
+            views = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
+            values = self._sentence_values[count] = [_value(view) for view in views]
+        lengths, slots, written = values
         self._encoder_binding.bind_ortvalue_input("lengths", lengths)
         self._encoder_binding.bind_ortvalue_input("slots", slots)
         self._encoder_binding.bind_ortvalue_output("written", written)
@@ -241,12 +241,12 @@ class NativeRunner:
 
     def _bind_candidates(self, shape: _Shape) -> tuple[_Shape, _Candidates]:
         """Bind result arrays of this shape to the decoder."""
-        found = self._candidates.get(shape)
-        if found is None:
-            found = self._candidates[shape] = self._make_candidates(shape)
-        for name, value in found.values.items():
+        candidates = self._candidates.get(shape)
+        if candidates is None:
+            candidates = self._candidates[shape] = self._make_candidates(shape)
+        for name, value in candidates.values.items():
             self._binding.bind_ortvalue_output(name, value)
-        return shape, found
+        return shape, candidates
 
     def _make_candidates(self, shape: _Shape) -> _Candidates:
         axes = shape.num_steps, self._limits.num_rows, shape.num_candidates

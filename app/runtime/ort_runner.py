@@ -90,10 +90,10 @@ def load_variant(
         from app.runtime.cuda_runner import load_cuda_runner
 
         return load_cuda_runner(folder, variant, limits=limits)
-    found: Kernels = choose_kernels(variant, kernels)
+    chosen: Kernels = choose_kernels(variant, kernels)
     options = SessionOptions(device=device, num_threads=num_threads)
     graphs: GraphPair = variant
-    if found == "native" and variant.native is not None:
+    if chosen == "native" and variant.native is not None:
         if config.starts_threads:
             native.set_num_threads(num_threads)
         # The kernels use their own threads, not ONNX Runtime's.
@@ -102,14 +102,14 @@ def load_variant(
             variant.native,
         )
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
-    if found == "native":
+    if chosen == "native":
         release_pages(folder)  # the kernels have copied the weights
     try:
-        runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
+        runner = (NativeRunner if chosen == "native" else OrtRunner)(*sessions, limits=limits)
     except (MemoryError, OverflowError, OSError) as error:
         problem = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
         raise SettingsError([problem]) from error
-    name = f"native {native.used_target()}" if found == "native" else found
+    name = f"native {native.used_target()}" if chosen == "native" else chosen
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
         *(config.precision, device, name, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
@@ -200,8 +200,8 @@ class OrtRunner:
         if step.wants_alignment:
             wanted = (*wanted, "alignment")
         output = self._run(step, *wanted).output
-        found = without_first_end(output.log_probabilities, output.ids, step, self._limits)
-        return replace(output, log_probabilities=found[0], ids=found[1])
+        log_probabilities, ids = without_first_end(output.log_probabilities, output.ids, step, self._limits)
+        return replace(output, log_probabilities=log_probabilities, ids=ids)
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -228,13 +228,13 @@ class OrtRunner:
 
     def _binding(self, shape: StepShape) -> StepBinding:
         """The binding of a step shape, made if absent. At MAX_BINDINGS the least recently used one is dropped."""
-        found = self._bindings.pop(shape, None)
-        if found is None:
+        binding = self._bindings.pop(shape, None)
+        if binding is None:
             if len(self._bindings) == MAX_BINDINGS:
                 self._bindings.popitem(last=False)
-            found = self._make_binding(shape)
-        self._bindings[shape] = found
-        return found
+            binding = self._make_binding(shape)
+        self._bindings[shape] = binding
+        return binding
 
     def _make_binding(self, shape: StepShape) -> StepBinding:
         """Bind the inputs, caches and results of steps of one shape."""

@@ -1,4 +1,4 @@
-"""The step that decodes a model's `prefill_id`. It takes new rows at position -1, before their own start tokens."""
+"""The step that decodes a model's `prefill_id` in new rows, at position -1, before their start tokens."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CUDNN = "libcudnn.so.9"
 
 # ONNX Runtime's errors derive directly from Exception. Its binding also raises RuntimeError and ValueError.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
-    *(found for found in vars(native).values() if isinstance(found, type) and issubclass(found, Exception)),
+    *(each for each in vars(native).values() if isinstance(each, type) and issubclass(each, Exception)),
     RuntimeError,
     ValueError,
 )
@@ -107,8 +107,8 @@ def _can_load(library: str) -> bool:
 
 def _cuda_message(error: Exception) -> str:
     """CUDA's part of an ONNX Runtime error's message; the message's first line if it has no such part."""
-    found = re.search(r"CUDA failure \d+: [^;]+", str(error))
-    return found.group().strip() if found else _first_line(error)
+    match = re.search(r"CUDA failure \d+: [^;]+", str(error))
+    return match.group().strip() if match else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:
@@ -164,22 +164,22 @@ def _session_options(options: SessionOptions) -> Any:
     which the number of rows and the engine's limits bound. Without an arena, memory blocks of many shapes fragment the
     heap and take more.
     """
-    found = onnxruntime.SessionOptions()
-    found.intra_op_num_threads = options.num_threads
-    found.inter_op_num_threads = 1
-    found.enable_cpu_mem_arena = True
-    found.log_severity_level = 3
-    found.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session_options = onnxruntime.SessionOptions()
+    session_options.intra_op_num_threads = options.num_threads
+    session_options.inter_op_num_threads = 1
+    session_options.enable_cpu_mem_arena = True
+    session_options.log_severity_level = 3
+    session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if options.device == "cuda":
         # A node that falls back to the CPU would copy its inputs and outputs in every step.
-        found.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if options.operators is not None:
-        found.register_custom_ops_library(str(options.operators))
-    return found
+        session_options.register_custom_ops_library(str(options.operators))
+    return session_options
 
 
 def _signature_problems(
-    file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]
+    file: str, kind: str, expected: tuple[TensorSpec, ...], values: list[Any]
 ) -> list[str]:
     """The differences between a graph's inputs or outputs and the manifest's."""
     types = {
@@ -188,7 +188,7 @@ def _signature_problems(
         "int32": "tensor(int32)",
         "int64": "tensor(int64)",
     }
-    actual = {value.name: value for value in found}
+    actual = {value.name: value for value in values}
     problems = [
         f"{file} has the unexpected {kind} {name}"
         for name in sorted(set(actual) - {s.name for s in expected})

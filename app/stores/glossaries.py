@@ -113,13 +113,13 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
         problem = _problem(columns, entries_format, limits)
         if problem is None:
             term = Term(columns[0].strip(), columns[1].strip())
-            before = first_lines.setdefault(term.source, line)
-            if before == line:
+            first_line = first_lines.setdefault(term.source, line)
+            if first_line == line:
                 terms.append(term)
                 if len(terms) > limits.max_terms:
                     raise EntriesError([f"entries: more than {limits.max_terms}"])
                 continue
-            problem = f"it repeats the term of line {before}"
+            problem = f"it repeats the term of line {first_line}"
         problems.append(f"line {line}: {problem}")
         if len(problems) >= limits.max_problems:
             break
@@ -147,7 +147,7 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
 
 
 def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
-    """Return the fault of a line, or None."""
+    """Return what is wrong with a line; None if it is valid."""
     allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
     if len(columns) not in allowed:
         return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
@@ -187,9 +187,9 @@ class GlossaryStore:
         with self._transaction() as connection:
             if path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found not in {0, _FORMAT}:
-                raise GlossaryStoreError(f"the glossary store has format {found}, not {_FORMAT}")
+            (stored_format,) = connection.execute("PRAGMA user_version").fetchone()
+            if stored_format not in {0, _FORMAT}:
+                raise GlossaryStoreError(f"the glossary store has format {stored_format}, not {_FORMAT}")
             connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager
@@ -295,12 +295,12 @@ class GlossaryStore:
             if key in self._cached:
                 self._cached.move_to_end(key)
                 return self._cached[key]
-        found = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
+        loaded = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
         with self._lock:
-            self._cached[key] = found
+            self._cached[key] = loaded
             while len(self._cached) > self.limits.max_cached:
                 self._cached.popitem(last=False)
-        return found
+        return loaded
 
 
 def _make_private(path: Path) -> None:

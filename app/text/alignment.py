@@ -47,28 +47,28 @@ def words(text: str) -> tuple[Span, ...]:
 
 def _words(text: str) -> Iterator[Span]:
     start = None
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         if character.isalnum():
-            start = place if start is None else start
+            start = index if start is None else start
             continue
         if start is not None:
             is_attached = unicodedata.category(character) in _INNER_CATEGORIES
-            if is_attached or _is_inner(text, place):
+            if is_attached or _is_inner(text, index):
                 continue
-            yield Span(start, place)
+            yield Span(start, index)
             start = None
         if not character.isspace():
-            yield Span(place, place + 1)
+            yield Span(index, index + 1)
     if start is not None:
         yield Span(start, len(text))
 
 
-def _is_inner(text: str, place: int) -> bool:
-    """Whether the mark at `place`, after a letter or digit, is within a word or a number."""
-    following = text[place + 1 : place + 2]
-    if text[place] in _NUMBER_MARKS:
-        return text[place - 1].isdigit() and following.isdigit()
-    return text[place] in _INNER and following.isalnum()
+def _is_inner(text: str, index: int) -> bool:
+    """Whether the mark at `index`, after a letter or digit, is within a word or a number."""
+    following = text[index + 1 : index + 2]
+    if text[index] in _NUMBER_MARKS:
+        return text[index - 1].isdigit() and following.isdigit()
+    return text[index] in _INNER and following.isalnum()
 
 
 class WordAlignment:
@@ -81,8 +81,8 @@ class WordAlignment:
         subwords = np.array(alignment.target, dtype=np.float64).reshape(-1, 2)
         # (num_words, num_target_subwords): how many characters a word and a subword share.
         shared = np.minimum(spans[:, 1:], subwords[:, 1]) - np.maximum(spans[:, :1], subwords[:, 0])
-        real = self._source[:, 1] > self._source[:, 0]
-        weights = np.where(real, np.nan_to_num(alignment.weights.astype(np.float64)), 0.0)
+        has_characters = self._source[:, 1] > self._source[:, 0]
+        weights = np.where(has_characters, np.nan_to_num(alignment.weights.astype(np.float64)), 0.0)
         by_word = np.maximum(shared, 0.0) @ weights
         total = by_word.sum(axis=1, keepdims=True)
         # (num_words, num_source_subwords): rows sum to 1, or to 0 for a word without alignment.

@@ -107,13 +107,13 @@ def escaped(text: str, references: Mapping[str, str]) -> str:
 
 def references_of(block: Block) -> dict[str, str]:
     """Map each character to its reference in the block's source, except ASCII letters and digits."""
-    found: dict[str, str] = {}
+    references: dict[str, str] = {}
     for character, raw in zip(block.text, block.raws, strict=True):
         if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
             is_plain = character.isascii() and character.isalnum()
             if not is_plain:
-                found.setdefault(character, raw if raw.endswith(";") else raw + ";")
-    return found
+                references.setdefault(character, raw if raw.endswith(";") else raw + ";")
+    return references
 
 
 @dataclass(frozen=True)
@@ -275,5 +275,5 @@ class BlockBuilder:
             raws += [raw] + [""] * (len(meaning) - 1)
             offsets += [start] * len(meaning)
         positions.append(len(text))
-        tags = tuple(Tag(positions[place], raw, kind, name) for place, raw, kind, name in self._tags)
+        tags = tuple(Tag(positions[index], raw, kind, name) for index, raw, kind, name in self._tags)
         return Block("".join(text), tuple(raws), (*offsets, self._offset), tags, frozenset(placeholders))

@@ -78,8 +78,8 @@ def _is_title(text: str, words: list[str]) -> bool:
 
 
 def _is_capitalised(chunk: str) -> bool:
-    found = _LETTERS.search(chunk)
-    return found is not None and found.group()[0].isupper()
+    match = _LETTERS.search(chunk)
+    return match is not None and match.group()[0].isupper()
 
 
 def lowered(text: str, casing: Casing) -> str:

@@ -194,6 +194,6 @@ def _is_phrase(prose: str) -> bool:
 
 def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
     """Return the allowed languages, with their probabilities on condition that the text is in one of them."""
-    found = [(language, probability) for language, probability in detected if language in allowed]
-    total = sum(probability for _, probability in found)
-    return [(language, probability / total) for language, probability in found] if total > 0 else found
+    ranked = [(language, probability) for language, probability in detected if language in allowed]
+    total = sum(probability for _, probability in ranked)
+    return [(language, probability / total) for language, probability in ranked] if total > 0 else ranked

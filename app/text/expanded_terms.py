@@ -24,16 +24,16 @@ class ExpandedTerm:
 
 
 def find_expandable_terms(
-    block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
+    block: Block, protected: Block, hits: Sequence[GlossaryHit], protected_hits: Sequence[GlossaryHit]
 ) -> Mapping[str, ExpandedTerm]:
     """Return the terms that can be words in the model's input, by placeholder: those without a digit or a tag inside.
 
-    block: the block before protection. found: hits in `block`. used: the hits that were protected, with spans in the
-    document.
+    block: the block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in
+    the document.
     """
-    by_start = {hit.span.start: hit for hit in used}
+    by_start = {hit.span.start: hit for hit in protected_hits}
     terms: dict[str, ExpandedTerm] = {}
-    for each in found:
+    for each in hits:
         start, end = each.span.start, each.span.end
         hit = by_start.get(block.offsets[start])
         tag = bisect_right(block.tags, start, key=lambda tag: tag.position)
@@ -43,11 +43,11 @@ def find_expandable_terms(
         character = protected.text[bisect_left(protected.offsets, hit.span.start)]
         if character not in protected.placeholders:
             continue
-        kept = [place for place in range(start, end) if not block.text[place - 1 : place + 1].isspace()]
+        kept = [index for index in range(start, end) if not block.text[index - 1 : index + 1].isspace()]
         terms[character] = ExpandedTerm(
             hit,
-            "".join(" " if block.text[place].isspace() else block.text[place] for place in kept),
-            tuple((block.offsets[place], block.offsets[place + 1]) for place in kept),
+            "".join(" " if block.text[index].isspace() else block.text[index] for index in kept),
+            tuple((block.offsets[index], block.offsets[index + 1]) for index in kept),
         )
     return terms
 
@@ -57,4 +57,4 @@ def expand_terms(part: str, terms: Mapping[str, ExpandedTerm]) -> tuple[str, Seq
     if not terms or terms.keys().isdisjoint(part):
         return part, range(len(part))
     runs = [terms[character].text if character in terms else character for character in part]
-    return "".join(runs), [place for place, run in enumerate(runs) for _ in run]
+    return "".join(runs), [index for index, run in enumerate(runs) for _ in run]

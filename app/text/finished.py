@@ -46,9 +46,9 @@ def source_markup(block: Block, span: Span, first: int, last: int) -> str:
     parts: list[str] = []
     done = span.start
     for tag in block.tags[first:last]:
-        place = min(max(tag.position, done), span.end)
-        parts += (block.raw(done, place), tag.markup)
-        done = place
+        position = min(max(tag.position, done), span.end)
+        parts += (block.raw(done, position), tag.markup)
+        done = position
     return "".join([*parts, block.raw(done, span.end)])
 
 
@@ -148,12 +148,12 @@ class Writer:
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
         """Return how the document writes characters: as references or, for placeholders, as their contents."""
         if segment.block not in self._spelling_cache:
-            found = references_of(block) if self._is_markup else {}
+            spellings = references_of(block) if self._is_markup else {}
             if block.placeholders:
                 for character, raw in zip(block.text, block.raws, strict=True):
                     if character in block.placeholders:
-                        found[character] = raw
-            self._spelling_cache[segment.block] = found
+                        spellings[character] = raw
+            self._spelling_cache[segment.block] = spellings
         return self._spelling_cache[segment.block]
 
 
@@ -171,24 +171,24 @@ def _rendered_offsets(
         is_tag[position] = True
     characters = [index for index, each in enumerate(is_tag) if not each]
 
-    def place(first: int, last: int) -> Offsets:
+    def moved(first: int, last: int) -> Offsets:
         if first < last:
             return ends[characters[first]], ends[characters[last - 1] + 1]
-        at = ends[characters[first]] if first < len(characters) else ends[-1]
-        return at, at
+        offset = ends[characters[first]] if first < len(characters) else ends[-1]
+        return offset, offset
 
-    return tuple(place(*each) for each in offsets)
+    return tuple(moved(*each) for each in offsets)
 
 
 def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
     """Return a segment's tags by position in its source, each with the spaces after it that the source lacks."""
-    found: list[Tag] = []
+    tags: list[Tag] = []
     for index in segment.tags:
         tag = block.tags[index]
-        place = bisect_left(segment.positions, tag.position)
-        following = segment.positions[place] if place < len(segment.positions) else tag.position
+        position = bisect_left(segment.positions, tag.position)
+        following = segment.positions[position] if position < len(segment.positions) else tag.position
         if index + 1 < segment.tags.stop:
             following = min(following, block.tags[index + 1].position)
         spaces = block.raw(tag.position, following)
-        found.append(Tag(place, tag.markup + spaces, tag.kind, tag.name))
-    return found
+        tags.append(Tag(position, tag.markup + spaces, tag.kind, tag.name))
+    return tags

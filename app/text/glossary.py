@@ -105,9 +105,9 @@ class Glossary:
         while pending:
             node, end = pending.pop()
             for term, parts in node.terms:
-                found = (end - index, term.source != term.source.lower(), term)
-                if (best is None or found[:2] > best[:2]) and _has_case(text, spans[index:end], parts):
-                    best = found
+                candidate = (end - index, term.source != term.source.lower(), term)
+                if (best is None or candidate[:2] > best[:2]) and _has_case(text, spans[index:end], parts):
+                    best = candidate
             if end < len(spans) and (end == index or "\n" not in text[spans[end - 1].end : spans[end].start]):
                 bases = self._bases(spans[end].of(text).casefold())
                 pending += [(node.following[base], end + 1) for base in bases if base in node.following]
@@ -162,10 +162,10 @@ def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language
     forms = {hit.replacement: hit.expected for hit in hits} | {each: each for each in expected}
     # If two terms match the same word, the stricter one comes first: `PARK` before `Park`.
     terms = [Term(surface, surface) for surface in sorted(forms, key=str.isupper, reverse=True)]
-    found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
-    left = []
+    num_unused = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
+    missing = []
     for hit in hits:
-        found[hit.expected] -= 1
-        if found[hit.expected] < 0:
-            left.append(hit)
-    return left
+        num_unused[hit.expected] -= 1
+        if num_unused[hit.expected] < 0:
+            missing.append(hit)
+    return missing

@@ -26,8 +26,8 @@ _UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
 
 def is_not_translated(attributes: Mapping[str, str]) -> bool:
     """Whether an element's attributes exclude its content from translation."""
-    says = attributes.get("translate", attributes.get("its:translate"))
-    return (says or "").strip().lower() == "no" or "notranslate" in attributes.get("class", "").split()
+    translate = attributes.get("translate", attributes.get("its:translate"))
+    return (translate or "").strip().lower() == "no" or "notranslate" in attributes.get("class", "").split()
 
 
 class Part(NamedTuple):

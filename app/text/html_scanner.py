@@ -63,8 +63,8 @@ def scan_html(text: str) -> Iterator[Event]:
         position = event.end
         ends = _RAW_TEXT_ENDS.get(event.name) if event.kind == "open" else None
         if ends is not None:
-            found = ends.search(text, position)
-            end = found.start() if found else len(text)
+            raw_text_end = ends.search(text, position)
+            end = raw_text_end.start() if raw_text_end else len(text)
             if end > position:
                 yield Event(position, end, "text")
             position = end
@@ -76,8 +76,8 @@ def _markup(text: str, start: int) -> Event:
     if tag is not None:
         return _tag(text, tag)
     if text.startswith("<!--", start):
-        found = _EMPTY_COMMENT_END.match(text, start + 4) or _COMMENT_END.search(text, start + 4)
-        return Event(start, found.end(), "comment") if found else Event(start, len(text), "unended")
+        match = _EMPTY_COMMENT_END.match(text, start + 4) or _COMMENT_END.search(text, start + 4)
+        return Event(start, match.end(), "comment") if match else Event(start, len(text), "unended")
     if text.startswith("<![CDATA[", start):
         return _until(text, start, "]]>", "declaration")
     is_declaration = text.startswith("<?", start) or text[start + 2 : start + 9].lower() == "doctype"

@@ -83,7 +83,9 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     missing, added = _unmatched(sources, targets)
     if not missing and not added:
         return _NONE
-    missing, added = _unmatched(_spread(missing, source_language), _spread(added, target_language))
+    missing, added = _unmatched(
+        _split_at_spaces(missing, source_language), _split_at_spaces(added, target_language)
+    )
     missing, added = (
         _without_known_parts(missing, added, _months(target, target_language)),
         _without_known_parts(added, missing, _months(source, source_language)),
@@ -116,8 +118,8 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         written = match.group()
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
-        found = list(_readings(digits, language))
-        readings, is_whole = set(found), len(found) > 1 or not _is_well_formed(digits, language)
+        possible = list(_readings(digits, language))
+        readings, is_whole = set(possible), len(possible) > 1 or not _is_well_formed(digits, language)
         if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
@@ -127,7 +129,7 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 def _is_well_formed(digits: str, language: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
-    No language writes `24,12` for a date, or `12.31/2025`: of a date all marks are the same, and none is a comma.
+    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates.
     """
     return all(_is_one_kind(each, language) for each in digits.split("-"))
 
@@ -140,7 +142,7 @@ def _is_one_kind(digits: str, language: str) -> bool:
     return len(list(_readings(digits, language))) > 1 or (len(marks) < 2 and "," not in marks)
 
 
-def _spread(numbers: list[_Number], language: str) -> list[_Number]:
+def _split_at_spaces(numbers: list[_Number], language: str) -> list[_Number]:
     """Split unmatched numbers at spaces, because groups of digits may be several numbers side by side."""
     return [
         part
@@ -167,15 +169,15 @@ def _readings(digits: str, language: str) -> Iterator[str]:
 
 def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
     """Return the numbers of each side that share no reading with a number of the other side."""
-    left = list(targets)
+    unmatched = list(targets)
     missing = []
     for number in sources:
-        partner = next((other for other in left if number.readings & other.readings), None)
+        partner = next((other for other in unmatched if number.readings & other.readings), None)
         if partner is None:
             missing.append(number)
         else:
-            left.remove(partner)
-    return missing, left
+            unmatched.remove(partner)
+    return missing, unmatched
 
 
 def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
@@ -183,16 +185,16 @@ def _without_known_parts(numbers: list[_Number], others: list[_Number], months: 
 
     months: the months that the other side names, as numbers.
     """
-    left = [part for other in others for part in other.parts] + months
+    unmatched = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
-    found = []
+    unknown = []
     for number in numbers:
         needed = Counter(number.parts)
-        if may_match and needed <= Counter(left):
-            left = list((Counter(left) - needed).elements())
+        if may_match and needed <= Counter(unmatched):
+            unmatched = list((Counter(unmatched) - needed).elements())
         else:
-            found.append(number)
-    return found
+            unknown.append(number)
+    return unknown
 
 
 def _months(text: str, language: str) -> list[str]:
@@ -211,11 +213,11 @@ def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Numb
     """Return the numbers that `text` does not contain as words."""
     values = _values(language)
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
-    found = []
+    unspelled = []
     for number in numbers:
         reading = next((reading for reading in number.readings if reading in spelled), None)
         if reading is None:
-            found.append(number)
+            unspelled.append(number)
         else:
             spelled.remove(reading)
-    return found
+    return unspelled

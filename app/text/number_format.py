@@ -39,15 +39,15 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
         return {}
     if _MARKS[source_language] == _MARKS[target_language]:
         return {}
-    found: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     kept: set[str] = set()
     for match in NUMBER.finditer(text):
         rewritten = _rewritten(text, match, _MARKS[source_language], _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
         else:
-            found[match.group()] = rewritten
-    return {written: each for written, each in found.items() if written not in kept and written != each}
+            spellings[match.group()] = rewritten
+    return {written: each for written, each in spellings.items() if written not in kept and written != each}
 
 
 def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:

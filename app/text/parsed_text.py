@@ -90,11 +90,13 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     expanded_terms: list[Mapping[str, ExpandedTerm]] = []
     for part in document.parts:
         if isinstance(part, Block):
-            found = [] if options.glossary is None else list(options.glossary.hits(part.text))
-            read, used = _protect_spans(part, found, is_markup=document.is_markup)
-            expanded_terms.append(find_expandable_terms(part, read, found, used) if used else {})
-            part = read
-            hits += used
+            candidates = [] if options.glossary is None else list(options.glossary.hits(part.text))
+            protected, replaced = _protect_spans(part, candidates, is_markup=document.is_markup)
+            expanded_terms.append(
+                find_expandable_terms(part, protected, candidates, replaced) if replaced else {}
+            )
+            part = protected
+            hits += replaced
         parts.append(part)
     return ParsedText(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(expanded_terms))
 
@@ -126,7 +128,7 @@ def _protect_spans(
 
 def _formulas(block: Block) -> list[Span]:
     """Return the words with a tag inside that are formulas: they have a digit, or the tag is `sub` or `sup`."""
-    found: list[Span] = []
+    formulas: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
     have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
@@ -135,12 +137,12 @@ def _formulas(block: Block) -> list[Span]:
         if (
             index < 0
             or not spans[index].start < tag.position < spans[index].end
-            or spans[index] in found[-1:]
+            or spans[index] in formulas[-1:]
         ):
             continue
         if tag.name in _FORMULA_TAGS or have_digits[index]:
-            found.append(spans[index])
-    return found
+            formulas.append(spans[index])
+    return formulas
 
 
 @dataclass(eq=False)
@@ -186,7 +188,7 @@ class ParsedText:
         fits: whether the model takes a source at once. is_word: whether a short word in capitals is a word, not an
         acronym.
         """
-        found: list[SourceSegment] = []
+        segments: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
             flat = self._without_line_breaks(block)
             closing = partners(block.tags)
@@ -204,8 +206,8 @@ class ParsedText:
 
                 for piece in fitting_pieces(flat, sentence, fits_either_way):
                     span = piece.span
-                    source, places = self._source(span.of(flat), casing, terms)
-                    found.append(
+                    source, positions = self._source(span.of(flat), casing, terms)
+                    segments.append(
                         SourceSegment(
                             source=source,
                             placeholders=block.placeholders_in(source),
@@ -214,13 +216,13 @@ class ParsedText:
                             span=span,
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
-                            positions=shift_positions(places, span.start),
+                            positions=shift_positions(positions, span.start),
                             terms=tuple(terms[each].hit for each in span.of(flat) if each in terms)
                             if terms
                             else (),
                         )
                     )
-        return found
+        return segments
 
     @property
     def _ignores_line_breaks(self) -> bool:
@@ -242,16 +244,16 @@ class ParsedText:
         self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
     ) -> tuple[str, Sequence[int]]:
         """Return the model's input for a part of a block, with these terms as words, and each character's position."""
-        text, places = expand_terms(part, terms)
+        text, positions = expand_terms(part, terms)
         if not self._ignores_line_breaks:
-            return lowered(text, casing), places
+            return lowered(text, casing), positions
         kept = [
-            place
-            for place, character in enumerate(text)
-            if place == 0 or not _is_space(character) or not _is_space(text[place - 1])
+            index
+            for index, character in enumerate(text)
+            if index == 0 or not _is_space(character) or not _is_space(text[index - 1])
         ]
-        collapsed = "".join(text[place] for place in kept)
-        return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
+        collapsed = "".join(text[index] for index in kept)
+        return lowered(_SPACES.sub(" ", collapsed), casing), [positions[index] for index in kept]
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""
@@ -270,13 +272,13 @@ class ParsedText:
         block, terms = self._blocks[segment.block], self.expanded_terms[segment.block]
         as_words = [hit for hit in segment.terms if only is not None and hit not in only]
         expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in as_words}
-        source, places = self._source(
+        source, positions = self._source(
             segment.span.of(self._without_line_breaks(block)), segment.casing, expanded_terms
         )
         return segment._replace(
             source=source,
             placeholders=block.placeholders_in(source),
-            positions=shift_positions(places, segment.span.start),
+            positions=shift_positions(positions, segment.span.start),
             terms=tuple(as_words),
         )
 
@@ -290,13 +292,12 @@ class ParsedText:
         """
         if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
             return []
-        without_terms, used = self.with_term_placeholders(segment), self._blocks[segment.block].text
-        found = [with_number_placeholders(without_terms, used, only) for only in (changed.missing, None)]
-        return [
-            each
-            for each in dict(zip((each.source for each in found), found, strict=True)).values()
-            if each.numbers and fits(each.source)
+        without_terms, block_text = self.with_term_placeholders(segment), self._blocks[segment.block].text
+        versions = [
+            with_number_placeholders(without_terms, block_text, only) for only in (changed.missing, None)
         ]
+        different = {version.source: version for version in versions}.values()
+        return [version for version in different if version.numbers and fits(version.source)]
 
     def changed_numbers(self, segment: SourceSegment, text: str) -> ChangedNumbers:
         """Return the numbers that differ between a segment and its translation."""
@@ -347,10 +348,10 @@ class ParsedText:
         offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
             return (offsets[segment.span.end],) * 2
-        first, _ = self._place(segment, start)
-        return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
+        first, _ = self._character_range(segment, start)
+        return (first, self._character_range(segment, end - 1)[1]) if start < end else (first, first)
 
-    def _place(self, segment: SourceSegment, index: int) -> Offsets:
+    def _character_range(self, segment: SourceSegment, index: int) -> Offsets:
         """Return the offsets in the whole text of one character of a segment's source."""
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])

@@ -47,11 +47,11 @@ def protected_spans(text: str) -> list[Span]:
     """Return all protected spans, in order. Overlapping and nested spans are merged."""
     if not _HINT.search(text):
         return []
-    found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
-    found += _brace_spans(text)
-    found += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
-    found += (Span(*match.span()) for match in _EMAIL.finditer(text))
-    return [_with_angles(text, span) for span in merged(found)]
+    spans = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+    spans += _brace_spans(text)
+    spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
+    spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
+    return [_with_angles(text, span) for span in merged(spans)]
 
 
 def _with_angles(text: str, span: Span) -> Span:

@@ -97,29 +97,29 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
 
 def _after_marks(line: str) -> int:
     """Return the position after bullets, numbering and white space, where the text of a line begins."""
-    begin = place = 0
+    begin = index = 0
     if _WORD_FIRST.match(line):
         return 0
     while True:
-        while place < len(line) and _is_edge(line[place]):
-            place += 1
-        begin = place
-        numbering = _NUMBERING.match(line, place)
+        while index < len(line) and _is_edge(line[index]):
+            index += 1
+        begin = index
+        numbering = _NUMBERING.match(line, index)
         if numbering is not None:
-            place = numbering.end()
+            index = numbering.end()
             continue
-        while place < len(line) and _is_bullet(line, place):
-            place += 1
-        if place == begin or place == len(line) or not line[place].isspace():
+        while index < len(line) and _is_bullet(line, index):
+            index += 1
+        if index == begin or index == len(line) or not line[index].isspace():
             return begin
 
 
-def _is_bullet(line: str, place: int) -> bool:
-    character = line[place]
+def _is_bullet(line: str, index: int) -> bool:
+    character = line[index]
     return (
         character in _BULLETS
         or unicodedata.category(character) in _BULLET_CATEGORIES
-        or (place > 0 and _is_attached(line, place))
+        or (index > 0 and _is_attached(line, index))
     )
 
 
@@ -187,15 +187,15 @@ def best_cut(text: str, span: Span) -> int:
 
     def nearest(is_cut: Callable[[int], bool], reach: int) -> int | None:
         for distance in range(reach + 1):
-            for place in (middle - distance, middle + distance):
-                if span.start < place < span.end and is_cut(place):
-                    return place
+            for index in (middle - distance, middle + distance):
+                if span.start < index < span.end and is_cut(index):
+                    return index
         return None
 
     for is_cut, reach in (
-        (lambda place: text[place].isspace() and text[place - 1] in _CLAUSE_END, quarter),
-        (lambda place: text[place].isspace(), 2 * quarter + 1),
-        (lambda place: not _is_attached(text, place), 2 * quarter + 1),
+        (lambda index: text[index].isspace() and text[index - 1] in _CLAUSE_END, quarter),
+        (lambda index: text[index].isspace(), 2 * quarter + 1),
+        (lambda index: not _is_attached(text, index), 2 * quarter + 1),
     ):
         cut = nearest(is_cut, reach)
         if cut is not None:
@@ -203,9 +203,9 @@ def best_cut(text: str, span: Span) -> int:
     return middle
 
 
-def _is_attached(text: str, place: int) -> bool:
-    """Whether the character at `place` belongs to the one before it: a mark, joiner, skin tone or half a flag."""
-    before, character = text[place - 1], text[place]
+def _is_attached(text: str, index: int) -> bool:
+    """Whether the character at `index` belongs to the one before it: a mark, joiner, skin tone or half a flag."""
+    before, character = text[index - 1], text[index]
     return (
         unicodedata.category(character) in _ATTACHED
         or character in _SKIN_TONES

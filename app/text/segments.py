@@ -146,8 +146,8 @@ def spans_between_placeholders(segment: SourceSegment, translation: SegmentTrans
         placeholder in written for placeholder in segment.placeholders
     ):
         return []
-    places = [segment.source.index(placeholder) for placeholder in segment.placeholders]
-    edges = [-1, *sorted(places), len(segment.source)]
+    positions = sorted(segment.source.index(placeholder) for placeholder in segment.placeholders)
+    edges = [-1, *positions, len(segment.source)]
     parts = (trimmed(segment.source, start + 1, end) for start, end in pairwise(edges))
     return [part for part in parts if part is not None]
 
@@ -188,8 +188,8 @@ def _join_alignments(
         row, column = row + num_rows, column + num_columns
     parts = list(zip(alignments, sources, targets, strict=True))
     return Alignment(
-        tuple(place for alignment, start, _ in parts for place in _shift(alignment.source, start)),
-        tuple(place for alignment, _, start in parts for place in _shift(alignment.target, start)),
+        tuple(span for alignment, start, _ in parts for span in _shift(alignment.source, start)),
+        tuple(span for alignment, _, start in parts for span in _shift(alignment.target, start)),
         weights,
     )
 
@@ -206,13 +206,13 @@ def shift_positions(positions: Sequence[int], distance: int) -> Sequence[int]:
 
 
 def with_number_placeholders(
-    segment: SourceSegment, used: str, only: Collection[str] | None = None
+    segment: SourceSegment, block_text: str, only: Collection[str] | None = None
 ) -> SourceSegment:
     """Return the segment with a placeholder for every number, or for those in `only`.
 
-    used: the text of the segment's block. A new placeholder is a character that it does not contain.
+    block_text: the text of the segment's block. A new placeholder is a character that it does not contain.
     """
-    free = unused_placeholders(used)
+    free = unused_placeholders(block_text)
     source: list[str] = []
     positions: list[int] = []
     numbers: list[tuple[str, str]] = []
@@ -253,7 +253,7 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
     if kept is None:
         return repaired
     return _with_moved_offsets(
-        repaired._replace(text="".join(repaired.text[place] for place in kept)),
+        repaired._replace(text="".join(repaired.text[index] for index in kept)),
         lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
     )
 
@@ -334,7 +334,7 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
         moved.append(len(kept))
     last = len(text)
 
-    def place(start: int, end: int) -> Offsets:
+    def map_offsets(start: int, end: int) -> Offsets:
         return moved[min(start, last)], moved[min(end, last)]
 
     is_repeated = len(kept) < last
@@ -344,7 +344,7 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
         (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
         translation.token_offsets,
     )
-    return _with_moved_offsets(repaired, place)
+    return _with_moved_offsets(repaired, map_offsets)
 
 
 def _clip_offsets(repaired: Repaired) -> Repaired:
@@ -355,13 +355,13 @@ def _clip_offsets(repaired: Repaired) -> Repaired:
     return _with_moved_offsets(repaired, lambda start, end: (min(start, last), min(end, last)))
 
 
-def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
-    """Return the translation with all its offsets mapped by `place`."""
+def _with_moved_offsets(repaired: Repaired, map_offsets: Callable[[int, int], Offsets]) -> Repaired:
+    """Return the translation with all its offsets mapped by `map_offsets`."""
     alignment = repaired.alignment
     if alignment is not None:
-        alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
+        alignment = replace(alignment, target=tuple(map_offsets(*each) for each in alignment.target))
     return repaired._replace(
-        alignment=alignment, token_offsets=[place(*each) for each in repaired.token_offsets]
+        alignment=alignment, token_offsets=[map_offsets(*each) for each in repaired.token_offsets]
     )
 
 
@@ -370,11 +370,11 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
 
     It gets spaces as in the source, and a space beside a word unless the source has it inside a word.
     """
-    text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
-    after = place + len(tag.markup)
-    left = " " * _needs_space(source[:place][-1:], text[:position][-1:])
-    right = " " * _needs_space(source[after : after + 1], text[position : position + 1])
-    inserted = left + tag.markup + right
+    text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
+    after = start + len(tag.markup)
+    space_before = " " * _needs_space(source[:start][-1:], text[:position][-1:])
+    space_after = " " * _needs_space(source[after : after + 1], text[position : position + 1])
+    inserted = space_before + tag.markup + space_after
     shift = len(inserted)
     repaired = repaired._replace(text=text[:position] + inserted + text[position:])
     return _with_moved_offsets(

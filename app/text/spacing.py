@@ -22,8 +22,8 @@ def kept_positions(source: str, text: str) -> list[int] | None:
     end = len(text.rstrip(" ")) if not source.endswith(" ") else len(text)
     if not patterns and (start, end) == (0, len(text)):
         return None
-    dropped = {place for each in patterns for match in each.finditer(text) for place in range(*match.span())}
-    return [place for place in range(start, end) if place not in dropped]
+    dropped = {index for each in patterns for match in each.finditer(text) for index in range(*match.span())}
+    return [index for index in range(start, end) if index not in dropped]
 
 
 def closing_marks_start(text: str) -> int:
@@ -41,10 +41,10 @@ def clamp_to_clause(source: str, span: str, text: str, position: int) -> int:
 
 def _is_outside(source: str, span: str) -> bool:
     """Whether a span of the source follows the source's closing mark."""
-    place = source.find(span)
-    if place < 0 or any(map(str.isalnum, source[place + len(span) :])):
+    index = source.find(span)
+    if index < 0 or any(map(str.isalnum, source[index + len(span) :])):
         return False
-    end = place
+    end = index
     while end > 0 and not source[end - 1].isalnum() and source[end - 1] not in _ENDS:
         end -= 1
     return source[end - 1 : end] in _ENDS

@@ -33,7 +33,7 @@ def target_offsets(
         first = len(text) - len(text.lstrip())
         last = len(text.rstrip())
         widths = [0 if index < first or index >= last else width for index, width in enumerate(widths)]
-    return _moved(offsets, widths)
+    return _with_widths(offsets, widths)
 
 
 def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
@@ -52,7 +52,7 @@ def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
     return [(bisect_right(composed, start) - 1, bisect_right(composed, end) - 1) for start, end in offsets]
 
 
-def _moved(offsets: Sequence[Offsets], widths: Sequence[int]) -> list[Offsets]:
+def _with_widths(offsets: Sequence[Offsets], widths: Sequence[int]) -> list[Offsets]:
     """Convert offsets to those in a text where character i has widths[i] characters."""
     ends = [0, *accumulate(widths)]
     return [(ends[start], ends[end]) for start, end in offsets]

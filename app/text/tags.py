@@ -57,7 +57,7 @@ class Placement(NamedTuple):
 
 def partners(tags: Sequence[Tag]) -> dict[int, int]:
     """Map the index of each opening tag to the index of its closing tag. Pairs are nested and never overlap."""
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     opened: list[int] = []
     by_name: dict[str, int] = {}
     for index, tag in enumerate(tags):
@@ -69,8 +69,8 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
             while start < 0 or tags[start].name != tag.name:
                 start = opened.pop()
                 by_name[tags[start].name] -= 1
-            found[start] = index
-    return found
+            partners[start] = index
+    return partners
 
 
 @dataclass
@@ -196,9 +196,9 @@ class _Placer:
         gap separates the words from before the point and from after it.
         """
         position = element.start
-        for place, is_behind in ((position - 1, True), (position, False)):
-            if first < last and _touches(self.source, place):
-                word = self.source_words[bisect_right(self.source_starts, place) - 1]
+        for index, is_behind in ((position - 1, True), (position, False)):
+            if first < last and _touches(self.source, index):
+                word = self.source_words[bisect_right(self.source_starts, index) - 1]
                 start, end, gain = self.aligned.best_run(word.start, word.end, first, last)
                 if gain > 0:
                     return end if is_behind else start
@@ -230,14 +230,14 @@ class _Placer:
             sides.reverse()
         before = self.source[: tag.position]
         between = min(left + len(before) - len(before.rstrip()), right)
-        position = next((place for touches, place in sides if touches), between)
+        position = next((side for touches, side in sides if touches), between)
         position = max(position, self.placed[-1].position if self.placed else 0)
         self.placed.append(Tag(position, tag.markup, tag.kind, tag.name))
 
 
-def _touches(text: str, place: int) -> bool:
-    """Whether there is a character at `place` that is no space."""
-    return 0 <= place < len(text) and not text[place].isspace()
+def _touches(text: str, index: int) -> bool:
+    """Whether there is a character at `index`, and it is no space."""
+    return 0 <= index < len(text) and not text[index].isspace()
 
 
 def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignment | None) -> Placement:

@@ -92,10 +92,10 @@ class Tokenizer:
 
     def id_of(self, piece: str) -> int:
         """Return the id of a piece, such as a manifest's source prefix. Raises TokenizerError for an unknown one."""
-        found = int(self._processor.piece_to_id(piece))
-        if found == self.unk_id:
+        piece_id = int(self._processor.piece_to_id(piece))
+        if piece_id == self.unk_id:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
-        return found
+        return piece_id
 
     def has(self, piece: str) -> bool:
         """Whether the vocabulary has this piece."""
@@ -191,8 +191,8 @@ class Tokenizer:
 
         If a character is spelled in bytes, all bytes but the last are empty.
         """
-        found = self._processor.decode(list(ids), return_type="offset_mapping")
-        return str(found["text"]), [(int(start), int(end)) for start, end in found["offsets"]]
+        decoded = self._processor.decode(list(ids), return_type="offset_mapping")
+        return str(decoded["text"]), [(int(start), int(end)) for start, end in decoded["offsets"]]
 
     def _ids(self, text: str) -> Sequence[int]:
         """Return the subwords of a text that has only known characters and placeholder symbols."""
@@ -212,7 +212,7 @@ class WordCache:
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
         """encode: a function that encodes a whole text, with the space before its first word."""
         self._encode = encode
-        self._kept: dict[str, tuple[int, ...]] = {}
+        self._cached: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Return the same ids as `encode` of the whole text."""
@@ -221,16 +221,16 @@ class WordCache:
             return self._encode(text)
         ids: list[int] = []
         for word in words:
-            ids += self._kept.get(word) or self._encode_word(word)
+            ids += self._cached.get(word) or self._encode_word(word)
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        found = tuple(self._encode(word))
+        ids = tuple(self._encode(word))
         if len(word) <= MAX_CACHED_CHARACTERS:
-            if len(self._kept) >= MAX_CACHED_WORDS:
-                self._kept.clear()
-            self._kept[word] = found
-        return found
+            if len(self._cached) >= MAX_CACHED_WORDS:
+                self._cached.clear()
+            self._cached[word] = ids
+        return ids
 
 
 def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:

@@ -1,9 +1,9 @@
 """Reads XML into blocks with expat, which reports the byte offset of each event.
 
 A fragment needs no root element. An element is inline if its parent directly contains text. Otherwise it is a boundary
-between blocks. `XmlRules` has exceptions. Attributes, comments, CDATA sections, processing instructions,
-`translate="no"`, the class `notranslate` and elements that the caller names are not translated. Malformed XML and
-entity declarations raise MarkupError with line and column.
+between blocks. `XmlRules` holds exceptions from this rule. Not translated are attributes, comments, CDATA sections,
+processing instructions, and elements with `translate="no"`, with the class `notranslate` or named by the caller.
+Malformed XML and entity declarations raise MarkupError with line and column.
 """
 
 from __future__ import annotations

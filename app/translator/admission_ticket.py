@@ -60,9 +60,8 @@ class AdmissionTicket:
     ) -> None:
         self._end_provisional()
         is_admitted = self._refusal is None
-        self._refusal = (
-            None  # its traceback refers to this ticket, so only the garbage collector would free the request
-        )
+        # Its traceback refers to this ticket: if kept, only the garbage collector would free the request.
+        self._refusal = None
         if is_admitted:
             self._scope.__exit__(kind, error, trace)
 

@@ -87,29 +87,29 @@ class Detokeniser:
         segments = [job.segment for job in plan.jobs]
         returns_tokens = request.returns_tokens
         best = [job.best or self.segment(job, 0, returns_tokens=returns_tokens) for job in plan.jobs]
-        whole = [plan.parsed_text.finish(segments, best)]
+        by_rank = [plan.parsed_text.finish(segments, best)]
         for rank in range(1, num_hypotheses):
             others = [self.segment(job, rank, returns_tokens=returns_tokens) for job in plan.jobs]
-            whole.append(plan.parsed_text.finish(segments, others))
-        found = []
+            by_rank.append(plan.parsed_text.finish(segments, others))
+        translated = []
         for index, job in enumerate(plan.jobs):
             sources = [self._source_spans(request, job, part) for part in job.parts]
             ranked = [
                 self._hypothesis(
                     request, job, rank, text.text, finished=text.segments[index], sources=sources
                 )
-                for rank, text in enumerate(whole[: job.num_hypotheses])
+                for rank, text in enumerate(by_rank[: job.num_hypotheses])
             ]
-            finished = whole[0].segments[index]
-            found.append(
+            finished = by_rank[0].segments[index]
+            translated.append(
                 segment_of(
                     job.parts, finished, ranked, chain.from_iterable(sources) if request.attention else ()
                 )
             )
         return Translation(
-            whole[0].text,
-            tuple(text.text for text in whole),
-            tuple(found),
+            by_rank[0].text,
+            tuple(text.text for text in by_rank),
+            tuple(translated),
             language.source,
             language.confidence,
             plan.parsed_text.glossary_hits,

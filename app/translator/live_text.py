@@ -50,16 +50,16 @@ class LiveSegment:
     def finish(self, text: str, finish_reason: FinishReason) -> None:
         """Send the rest of the translation, and report the segment as finished."""
         self._send(text)
-        self._observer.finished(*self._indices, text, finish_reason)
+        self._observer.on_final(*self._indices, text, finish_reason)
 
     def _send(self, text: str) -> None:
         if not self._is_greedy:
             return
         sent, self._sent = self._sent, text
         if not text.startswith(sent):
-            self._observer.replaced(*self._indices, text)
+            self._observer.on_replacement(*self._indices, text)
         elif len(text) > len(sent):
-            self._observer.delta(*self._indices, text[len(sent) :])
+            self._observer.on_delta(*self._indices, text[len(sent) :])
 
 
 def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:

@@ -124,13 +124,13 @@ class ModelPool:
                     message = f"the model {last.name} is not loaded yet: other requests wait for their models"
                     raise NotReady(message, retry_after_s=RETRY_S) from error
             try:
-                found = [
+                translators = [
                     await held.enter_async_context(self.held(model, deadline)) for model in (first, last)
                 ]
             finally:
                 if not is_loaded:
                     self._pair_turn.release()
-            yield found[0], found[1]
+            yield translators[0], translators[1]
 
     async def load(
         self, model: PooledModel, *, may_exceed: bool = False, timeout_s: float | None = None

@@ -120,7 +120,7 @@ class Models:
             return self.pivoted[source, target].last
         if source is not None:
             return self._by_pair.get((source, target), self.default)
-        return next((found for pair, found in self._by_pair.items() if pair[1] == target), self.default)
+        return next((model for pair, model in self._by_pair.items() if pair[1] == target), self.default)
 
     def translate(self, request: TranslationRequest) -> Coroutine[Any, Any, TranslationResult]:
         """Translate every text, as `Translator.translate` does, with the pairs of all models.
@@ -165,13 +165,15 @@ class Models:
         if request.source is not None or request.model is not None or is_alone:
             return self._translator_of(request)
         languages = await self._resolve(request)
-        found = {self._of_pair(each.source, request.target) for each in languages if each.pair is not None}
-        if len(found) > 1:
+        translators = {
+            self._of_pair(each.source, request.target) for each in languages if each.pair is not None
+        }
+        if len(translators) > 1:
             raise InvalidRequest(
                 "the texts are in languages of different models: name the source, or send them one by one",
                 field="source",
             )
-        return found.pop() if found else self.likely(None, request.target)
+        return translators.pop() if translators else self.likely(None, request.target)
 
     def _of_pair(self, source: str, target: str) -> PairTranslator:
         """Return what translates a pair: its first model, or else a pivot. Raises KeyError if nothing does."""
@@ -181,8 +183,8 @@ class Models:
         """Return what translates a request. Raises InvalidRequest, UnsupportedLanguages."""
         if request.model is None and request.pivot:
             self._languages.check(request.source, request.target)
-            if (found := self.pivoted.get((request.source or "", request.target))) is not None:
-                return found
+            if (pivoted := self.pivoted.get((request.source or "", request.target))) is not None:
+                return pivoted
         return self._model_of(request.source, request.target, request.model)
 
     def _model_of(self, source: str | None, target: str, name: str | None) -> ModelTranslator:
@@ -250,13 +252,13 @@ def _joined(
     groups: indices of texts. A text in no group is returned unchanged.
     """
     num_hypotheses = request.options.num_hypotheses if request.options else 1
-    found = [
+    translations = [
         Translation(text, (text,) * num_hypotheses, (), language.source, language.confidence)
         for text, language in zip(request.texts, languages, strict=True)
     ]
     for indices, result in zip(groups, results, strict=True):
         for index, translation in zip(indices, result.translations, strict=True):
-            found[index] = translation._replace(confidence=languages[index].confidence)
+            translations[index] = translation._replace(confidence=languages[index].confidence)
     return TranslationResult(
         source_tokens=sum(result.source_tokens for result in results),
         target_tokens=sum(result.target_tokens for result in results),
@@ -265,7 +267,7 @@ def _joined(
         num_cached=sum(result.num_cached for result in results),
         model=results[0].model,
         models=_models_of(results),
-        translations=tuple(found),
+        translations=tuple(translations),
     )
 
 

@@ -12,17 +12,17 @@ from app.translator.request import TextSpan
 class Observer(Protocol):
     """Receives the progress of a request on the event loop. Its methods must not raise.
 
-    Segments count from 0 within their text, as in the final result.
+    Segments count from 0 within their text.
     """
 
-    def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
+    def on_segments(self, texts: Sequence[Sequence[TextSpan]]) -> None:
         """Called once, before decoding. texts: for each text the spans of its segments."""
 
-    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
         """Called when `text` is appended to the segment's translation so far. Only for greedy searches."""
 
-    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
         """Called when `text` replaces the segment's translation so far."""
 
-    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+    def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """Called once for each segment, with its final translation."""

@@ -133,7 +133,7 @@ class PivotTranslator:
                 last_ticket.finalize(submissions(last_jobs))
                 text_s += await plan.last.decode(last_jobs)
             else:
-                observer.planned(spans_of([text.plan for text in plan.texts]))
+                observer.on_segments(spans_of([text.plan for text in plan.texts]))
                 last_ticket.finalize(submissions(first_jobs))  # the pivot's sentences are about as long
                 text_s = await self._stream(plan, observer)
             decoded = time.monotonic()
@@ -170,7 +170,7 @@ class PivotTranslator:
     def _plan(self, first_request: TranslationRequest, request: TranslationRequest) -> PivotPlan:
         """Parse, split and tokenise the texts. Raises the errors of `Planner.plan`."""
         first = self._planner.plan(first_request, request)
-        last = Leg(self._last, self._last.planner.prepared(request))
+        last = Leg(self._last, self._last.planner.prepare(request))
         prefixes = request.target_prefixes or ("",) * len(first.texts)
         texts = [
             PivotTextPlan(text, self._jobs(first.prepared, text, prefix.strip()))
@@ -181,18 +181,18 @@ class PivotTranslator:
     def _jobs(self, prepared: PreparedRequest, text: TextPlan, prefix: str) -> tuple[PivotJob, ...]:
         """Return the segments of a text, with placeholders for glossary terms."""
         whole = text.parsed_text
-        into = replace(whole, options=whole.options._replace(target_language=self._pivot))
-        out_of = replace(whole, options=whole.options._replace(source_language=self._pivot))
+        to_pivot = replace(whole, options=whole.options._replace(target_language=self._pivot))
+        from_pivot = replace(whole, options=whole.options._replace(source_language=self._pivot))
         jobs = []
         for index, job in enumerate(text.jobs):
-            job.parsed_text = into
+            job.parsed_text = to_pivot
             if job.segment.terms:
-                segment = into.with_term_placeholders(job.segment)
+                segment = to_pivot.with_term_placeholders(job.segment)
                 encoded = self._planner.encode(segment.source, job.language)
                 if encoded is not None:
                     job.segment = segment
-                    self._planner.begin(prepared, job, encoded)
-            jobs.append(PivotJob(whole, out_of, job, "" if index else prefix))
+                    self._planner.reset(prepared, job, encoded)
+            jobs.append(PivotJob(whole, from_pivot, job, "" if index else prefix))
         return tuple(jobs)
 
     def _begin_last(self, plan: PivotPlan, jobs: Sequence[PivotJob]) -> None:
@@ -235,7 +235,10 @@ class PivotTranslator:
         return time.monotonic() - started
 
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
-        """Decode each segment by itself, and report each when it is final. Returns the longest `_stream_segment`."""
+        """Decode each segment by itself and report it when it is final.
+
+        Returns the seconds that `_stream_segment` returns for the slowest segment.
+        """
         seconds = await all_of(
             [
                 self._stream_segment(plan, job, observer, (text_index, segment_index))
@@ -289,9 +292,9 @@ class PivotedPair:
         """first, last: the models into the pivot and out of it. languages: source, pivot and target."""
         self._first, self.last = first, last
         source, self.pivot, target = languages
-        into = first.languages.pair(source, self.pivot)
-        self._out_of = last.languages.pair(self.pivot, target)
-        self.pair = into.model_copy(update={"source": source, "target": target})
+        to_pivot = first.languages.pair(source, self.pivot)
+        self._from_pivot = last.languages.pair(self.pivot, target)
+        self.pair = to_pivot.model_copy(update={"source": source, "target": target})
         self._languages = first.languages.of_pairs([self.pair])
 
     @property
@@ -313,7 +316,7 @@ class PivotedPair:
         started = time.monotonic()
         async with self._first.held_with(self.last, request.deadline) as (first, last):
             load_s = time.monotonic() - started
-            translator = PivotTranslator(first, last, languages=self._languages, pivot=self._out_of)
+            translator = PivotTranslator(first, last, languages=self._languages, pivot=self._from_pivot)
             result = await translator.translate(request, observer)
         if needs_load:
             result = replace(result, timings=result.timings._replace(load=load_s * 1000))
@@ -331,10 +334,10 @@ def find_pivots(
 
     direct: the model of each pair. pivots: language codes, in order of preference.
     """
-    found: dict[tuple[str, str], PivotedPair] = {}
+    pairs: dict[tuple[str, str], PivotedPair] = {}
     for pivot in pivots:
         for source, first in ((pair[0], each) for pair, each in direct.items() if pair[1] == pivot):
             for target, last in ((pair[1], each) for pair, each in direct.items() if pair[0] == pivot):
-                if source != target and (source, target) not in direct and (source, target) not in found:
-                    found[source, target] = PivotedPair(first, last, (source, pivot, target))
-    return found
+                if source != target and (source, target) not in direct and (source, target) not in pairs:
+                    pairs[source, target] = PivotedPair(first, last, (source, pivot, target))
+    return pairs

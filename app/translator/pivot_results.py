@@ -138,18 +138,20 @@ class PivotDetokeniser:
             for rank in range(num_hypotheses)
         ]
         sources = [job.first.segment for job in jobs]
-        whole = [plan.parsed_text.finish(sources, [each.translation for each in joined]) for joined in ranked]
+        by_rank = [
+            plan.parsed_text.finish(sources, [each.translation for each in joined]) for joined in ranked
+        ]
         segments = []
         for index, job in enumerate(jobs):
             hypotheses = [
                 self._hypothesis(request, job, joined[index], finished.segments[index], finished.text)
-                for joined, finished in zip(ranked, whole[: job.halves[1].num_hypotheses], strict=False)
+                for joined, finished in zip(ranked, by_rank[: job.halves[1].num_hypotheses], strict=False)
             ]
             spans = _source_spans(request, job, ranked[0][index]) if request.attention else []
-            segments.append(segment_of(job.parts, whole[0].segments[index], hypotheses, spans))
+            segments.append(segment_of(job.parts, by_rank[0].segments[index], hypotheses, spans))
         return Translation(
-            whole[0].text,
-            tuple(each.text for each in whole),
+            by_rank[0].text,
+            tuple(each.text for each in by_rank),
             tuple(segments),
             plan.language.source,
             plan.language.confidence,
@@ -181,8 +183,8 @@ class PivotDetokeniser:
         attention = None
         if is_aligned:
             pivot = repair(first.segment, self._first.segment(first, 0, returns_tokens=True))
-            into = _attention(self._first, first, 0, pivot)
-            attention = _attention(self._last, last, rank, repaired).after(into)
+            to_pivot = _attention(self._first, first, 0, pivot)
+            attention = _attention(self._last, last, rank, repaired).after(to_pivot)
         hypotheses = [part.hypothesis(rank) for part in last.parts]
         if _keeps_all(first, first.best) or _keeps_all(last, translation):
             kept = source_as_translation(first.segment.source, len(repaired.token_offsets))

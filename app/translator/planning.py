@@ -30,7 +30,7 @@ from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 
 # Source subwords whose attention weights take as many bytes of a response as one token. If larger, a request with
 # `attention` may get a response larger than `max_token_lists` should allow. If smaller, it is refused needlessly.
-WEIGHTS_A_LIST = 32
+WEIGHTS_PER_LIST = 32
 # Longest translation of a part of a halved segment, in multiples of its source's subwords. If larger, an endless output
 # is decoded for longer. If smaller, translations of parts are cut off.
 LIKELY_RATIO = 2
@@ -78,7 +78,7 @@ class Planner:
         other._languages = languages
         return other
 
-    def prepared(self, request: TranslationRequest) -> PreparedRequest:
+    def prepare(self, request: TranslationRequest) -> PreparedRequest:
         """Return a request with its `suppress` phrases in subwords. Raises InvalidRequest."""
         return PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
 
@@ -89,13 +89,13 @@ class Planner:
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
         unknown glossary, forced text outside the vocabulary).
         """
-        prepared = self.prepared(request)
+        prepared = self.prepare(request)
         glossary = self._glossary(request)
         whole = whole or request
         texts: list[TextPlan] = []
         num_sentences, num_drawn_samples = 0, num_samples(whole.options)
         for index in range(len(request.texts)):
-            parsed_text, language = self._read(request, index, glossary)
+            parsed_text, language = self._parse(request, index, glossary)
             jobs = self._jobs(prepared, index, parsed_text, language)
             num_sentences += len(jobs) * num_drawn_samples
             if num_sentences > self._limits.max_sentences:
@@ -209,7 +209,7 @@ class Planner:
         options = request.options or self._default_options
         num_lists = len(source_lengths) * (1 + options.num_alternatives)
         if request.attention:
-            num_lists += sum(math.ceil(length / WEIGHTS_A_LIST) for length in source_lengths)
+            num_lists += sum(math.ceil(length / WEIGHTS_PER_LIST) for length in source_lengths)
         num_lists *= options.num_hypotheses
         if num_lists > self._limits.max_token_lists:
             also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
@@ -244,7 +244,7 @@ class Planner:
             )
         return glossary
 
-    def _read(
+    def _parse(
         self, request: TranslationRequest, index: int, glossary: Glossary | None
     ) -> tuple[ParsedText, ResolvedLanguage]:
         """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages."""
@@ -277,11 +277,11 @@ class Planner:
                 raise SourceTooLong("a single character is longer than the model takes", field="text")
             prefix = prefixes[index].strip() if prefixes and not jobs else ""
             job = SegmentJob(parsed_text, language, segment, prefix)
-            self.begin(prepared, job, tokens)
+            self.reset(prepared, job, tokens)
             jobs.append(job)
         return tuple(jobs)
 
-    def begin(self, prepared: PreparedRequest, job: SegmentJob, encoded: Encoded) -> None:
+    def reset(self, prepared: PreparedRequest, job: SegmentJob, encoded: Encoded) -> None:
         """Reset a job to its whole segment as its only part. Raises InvalidRequest."""
         whole = Span(0, len(job.segment.source))
         job.parts = [self.part(prepared, job, whole, encoded, prefix=job.prefix)]

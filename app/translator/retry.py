@@ -4,7 +4,8 @@
 - A part whose output has no letter or digit is decoded with that output suppressed.
 - A part whose output has the source's digits and none of its words is decoded with a longer output.
 - A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these.
-- A segment without digits and number words whose translation has a number is decoded with all digits suppressed.
+- If a segment has no digit and no number word, and its translation has a number, it is decoded with all digits
+  suppressed.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
@@ -186,7 +187,7 @@ class RetryPolicy:
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Make the next candidate the job's segment, to be decoded. Returns True."""
         job.segment, tokens = job.candidates.pop(0)
-        self._planner.begin(prepared, job, tokens)
+        self._planner.reset(prepared, job, tokens)
         return True
 
     def _retry_aligned(self, job: SegmentJob) -> bool:

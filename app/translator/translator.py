@@ -160,7 +160,7 @@ class Translator(ModelTranslator):
             parts = [part for job in plan.jobs for part in job.parts]
             ticket.finalize(submissions(plan.jobs))
             if observer is not None:
-                observer.planned(spans_of(plan.texts))
+                observer.on_segments(spans_of(plan.texts))
                 await self._stream(plan, observer)
             translations, detokenise_s = await self._decode_all(plan)
         phases = Phases.slowest([job.phases for job in plan.jobs])
@@ -213,10 +213,10 @@ class Translator(ModelTranslator):
         Entering the ticket raises Overloaded.
         """
         num_tokens = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
-        times = num_samples(request.options)
+        num_searches = num_samples(request.options)
         return self.submitter.reserve(
-            len(request.texts) * times,
-            num_tokens * times,
+            len(request.texts) * num_searches,
+            num_tokens * num_searches,
             options=request.options or self.default_options,
             caller=request.share or request.caller,
             deadline=request.deadline,

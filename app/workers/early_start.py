@@ -36,11 +36,13 @@ def start_early() -> ForkServer | None:
 
     The settings are not checked yet. A wrong guess costs only time.
     """
-    found = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
+    variables = {
+        name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")
+    }
     num_workers, num_threads = (
-        int(found[name]) if found[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
+        int(variables[name]) if variables[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
     )
-    is_cpu = found["DEVICE"] == "cpu" or (found["DEVICE"] in ("", "auto") and not has_cuda_provider())
+    is_cpu = variables["DEVICE"] == "cpu" or (variables["DEVICE"] in ("", "auto") and not has_cuda_provider())
     guess = num_workers or default_num_workers("cpu" if is_cpu else "cuda", num_threads or num_usable_cores())
     if guess > 1:
         with contextlib.suppress(OSError):  # `load_model` tries again and reports the error

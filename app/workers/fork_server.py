@@ -43,14 +43,14 @@ class ForkServer:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start the process. command: without its last argument, the socket's descriptor. Raises OSError."""
-        control, theirs = socket.socketpair()
+        control, child_end = socket.socketpair()
         with contextlib.ExitStack() as unless_started:
             unless_started.enter_context(control)
-            with theirs, _blocked_signals():
+            with child_end, _blocked_signals():
                 self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
+                    [*command, str(child_end.fileno())],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(child_end.fileno(),),
                     env={**os.environ, "PYTHONPATH": _path_with_this_package()},
                 )
             unless_started.pop_all()

@@ -36,7 +36,7 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
     spec = control.recv(length, socket.MSG_WAITALL) if length else b""
     if len(spec) < length:
         return None
-    memory, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
+    memory, connections = descriptors[0], [socket.socket(fileno=descriptor) for descriptor in descriptors[1:]]
     try:
         runner_of = prepare(spec)
     except (BundleError, SettingsError) as error:

@@ -32,21 +32,21 @@ class FrameReader:
 
         receive: returns the next bytes, or no bytes at the end of the stream.
         """
-        found: list[bytes] = []
-        while not found and (data := receive()):
-            found = self.take(data)
-        return found
+        messages: list[bytes] = []
+        while not messages and (data := receive()):
+            messages = self.take(data)
+        return messages
 
     def take(self, data: bytes) -> list[bytes]:
         """Add received bytes. Return the messages of the frames that they complete, as MessagePack."""
         self._received += data
-        found, position = [], 0
+        messages, position = [], 0
         while len(self._received) - position >= LENGTH_BYTES:
             begin = position + LENGTH_BYTES
             end = begin + int.from_bytes(self._received[position:begin], "little")
             if end > len(self._received):
                 break
-            found.append(bytes(self._received[begin:end]))
+            messages.append(bytes(self._received[begin:end]))
             position = end
         del self._received[:position]
-        return found
+        return messages

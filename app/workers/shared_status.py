@@ -1,4 +1,4 @@
-"""Memory that the server and its worker processes share: each worker's wake flag, and the begin of its step."""
+"""Memory that the server and its worker processes share: each worker's wake flag, and when its step began."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NUMBER_BYTES = 8
 
 
 class SharedWorkerStatus:
-    """The begin of each worker's current step, and each worker's wake flag.
+    """The start time of each worker's current step, and each worker's wake flag.
 
-    A begin is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own begin. Every
+    A start time is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own. Every
     process reads all of them.
     descriptor: the memory's file descriptor, which is passed to the worker processes; -1 after it is closed.
     wake_flags: one for each worker. The other workers and the server set it.

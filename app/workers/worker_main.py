@@ -56,9 +56,8 @@ class WorkerMain:
             was_idle = self._status.get(self._number) is None
             self._status.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._status.wake_others(
-                    self._number
-                )  # each worker's share of threads is set again at its next call
+                # Each worker's share of the threads is set again at its next call.
+                self._status.wake_others(self._number)
             if started_at is not None and (num_busy := self._status.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
@@ -120,7 +119,7 @@ class SequenceTable:
             for one in report.deltas
             if one.sequence in self._keys
         ]
-        ended = [(self._forget(one), _outcome(one)) for one in report.ended if one in self._keys]
+        ended = [(self._forget(one), _encode_outcome(one)) for one in report.ended if one in self._keys]
         return messages.WorkerReport(ended, report.steps, deltas)
 
     def _add(self, message: messages.SubmitSequence) -> Sequence:
@@ -160,7 +159,7 @@ class SocketInbox:
     def get_start(self) -> messages.StartWorker | None:
         """Wait for the first message. None when the server stops the worker instead, or is gone."""
         frames = self._frames.first(lambda: self._read(0))
-        received = [self._decoder.decode(found) for found in frames]
+        received = [self._decoder.decode(frame) for frame in frames]
         for other in received[1:]:
             self._append(other)
         return received[0] if received and isinstance(received[0], messages.StartWorker) else None
@@ -184,8 +183,8 @@ class SocketInbox:
             return
         if not data:
             self._messages.append(Stop())
-        for found in self._frames.take(data):
-            self._append(self._decoder.decode(found))
+        for frame in self._frames.take(data):
+            self._append(self._decoder.decode(frame))
 
     def _read(self, flags: int) -> bytes:
         """Return the bytes that have arrived, or no bytes when the server is gone.
@@ -203,7 +202,7 @@ class SocketInbox:
             self._messages.append(message)
 
 
-def _outcome(sequence: Sequence) -> messages.Answer | messages.Failure:
+def _encode_outcome(sequence: Sequence) -> messages.Answer | messages.Failure:
     outcome = sequence.outcome
     assert outcome is not None
     if isinstance(outcome, SequenceResult):

@@ -55,8 +55,8 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        # Since when it owes a report: its last report, or the first sentence since it had none. Of time.monotonic.
-        self._owing_since = -math.inf
+        # The time of the last report, or of the first sentence after the worker had none. Of time.monotonic.
+        self._report_due_since = -math.inf
         self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
     def load(self) -> None:
@@ -100,11 +100,11 @@ class WorkerProxy:
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`. For an idle worker with unfinished sequences, the time since when it is idle."""
+        """As `Worker.step_started_at`. For an idle worker with sequences, the time from which a report is due."""
         if not self.is_alive:
             return None
         started_at = self._status.get(self._number)
-        return self._owing_since if started_at is None and self._by_key else started_at
+        return self._report_due_since if started_at is None and self._by_key else started_at
 
     @property
     def is_alive(self) -> bool:
@@ -171,7 +171,7 @@ class WorkerProxy:
     def _add(self, message: Submit) -> messages.SubmitSequence:
         sequence = message.sequence
         if not self._by_key:
-            self._owing_since = time.monotonic()
+            self._report_due_since = time.monotonic()
         self._num_keys += 1
         key = self._keys[sequence] = self._num_keys
         self._by_key[key] = sequence
@@ -205,7 +205,7 @@ class WorkerProxy:
             self._unsent += data
 
     def _write(self, data: bytes | bytearray) -> int:
-        """Write, and return the number of bytes. It is all bytes if the pipe is broken, since reading notices that."""
+        """Write, and return the number of bytes; all bytes for a broken pipe, which the reading side notices."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
@@ -228,8 +228,8 @@ class WorkerProxy:
             return None
         except OSError:
             data = b""
-        for found in self._frames.take(data):
-            message = self._decoder.decode(found)
+        for frame in self._frames.take(data):
+            message = self._decoder.decode(frame)
             if isinstance(message, messages.WorkerReport):
                 self._on_report(message)
             elif isinstance(message, messages.WorkerExited):
@@ -240,7 +240,7 @@ class WorkerProxy:
 
     def _on_report(self, message: messages.WorkerReport) -> None:
         """Pass a report on to the listener, without sequences that were cancelled meanwhile."""
-        self._owing_since = time.monotonic()
+        self._report_due_since = time.monotonic()
         deltas = [
             TokenDelta(self._by_key[one.key], one.position, one.ids)
             for one in message.deltas
@@ -250,7 +250,7 @@ class WorkerProxy:
         for key, outcome in message.ended:
             if key in self._by_key:
                 sequence = self._forget(key)
-                sequence.outcome = _outcome(outcome)
+                sequence.outcome = _to_outcome(outcome)
                 ended.append(sequence)
         if self._listener is not None:
             self._listener.on_report(Report(ended, message.steps, deltas))
@@ -309,19 +309,19 @@ def _start(
     """Fork workers with these numbers, of all that share `status`. Raises OSError, and then leaves no process."""
     workers: dict[int, WorkerProxy] = {}
     descriptors = {}
-    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
+    with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as unless_started:
         unless_started.callback(fork_server.close)
         for number in numbers:
-            ours, other = socket.socketpair()
-            unless_started.enter_context(ours)
-            descriptors[number] = theirs.enter_context(other).fileno()
-            workers[number] = WorkerProxy(fork_server, ours, status, number)
+            server_end, child_end = socket.socketpair()
+            unless_started.enter_context(server_end)
+            descriptors[number] = child_ends.enter_context(child_end).fileno()
+            workers[number] = WorkerProxy(fork_server, server_end, status, number)
         fork_server.fork_workers(spec, status, descriptors)
         unless_started.pop_all()
     return [*workers.values()]
 
 
-def _outcome(outcome: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
+def _to_outcome(outcome: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
     if isinstance(outcome, messages.Answer):
         return outcome.result
     kind: type[ServiceError] = getattr(errors, outcome.kind)

@@ -7,7 +7,13 @@ import time
 
 import pytest
 
-from app.api.http.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HURRIED_END_S, SAME_SIGNAL_S
+from app.api.http.server import (
+    CLOSE_TIMEOUT_S,
+    END_MARGIN_S,
+    EXIT_UNENDED,
+    SAME_SIGNAL_S,
+    SECOND_SIGNAL_END_S,
+)
 from tests.api.server_process import ServerProcess
 
 SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}
@@ -41,4 +47,4 @@ def test_a_second_signal_ends_a_server_whose_thread_never_ends(echo_command: lis
         started = time.monotonic()
         server.signal()
         assert server.ended() == 128 + signal.SIGTERM
-        assert time.monotonic() - started < HURRIED_END_S + SLACK_S
+        assert time.monotonic() - started < SECOND_SIGNAL_END_S + SLACK_S

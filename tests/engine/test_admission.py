@@ -309,7 +309,7 @@ def test_the_warm_up_is_the_first_estimate() -> None:
     driver.report_steps(num_steps=100, num_rows=32, num_waiting=0)
     driver.reserve(1, 64)
     driver.reservation(1, 64, deadline=0.001).__enter__()  # the warm-up is not over yet
-    driver.admission.speed.end_guessing()
+    driver.admission.speed.end_warm_up()
     assert driver.tokens_per_s == pytest.approx(3200)
     driver.report_steps(num_steps=100, num_rows=8, num_waiting=0)
     assert driver.tokens_per_s == pytest.approx(3200), "later steps of few rows do not count"

@@ -49,7 +49,7 @@ def test_the_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoded == ["a", "bb", "ccc"]
     words.encode("dddd " + "e" * 100 + " " + "e" * 100)
     assert encoded[3:] == ["dddd", "e" * 100, "e" * 100]
-    assert set(words._kept) == {"dddd"}
+    assert set(words._cached) == {"dddd"}
 
 
 def test_a_unigram_model_encodes_the_text_at_once(tmp_path: Path) -> None:

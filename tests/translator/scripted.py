@@ -194,19 +194,19 @@ class RecordingObserver:
         self.ended: dict[tuple[int, int], str] = {}
         self.replacements: list[tuple[tuple[int, int], str]] = []
 
-    def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
+    def on_segments(self, texts: Sequence[Sequence[TextSpan]]) -> None:
         assert self.spans == []
         self.spans = [[(span.start, span.end) for span in spans] for spans in texts]
 
-    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
         place = (text_index, segment_index)
         self.shown[place] = self.shown.get(place, "") + text
 
-    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
         self.shown[text_index, segment_index] = text
         self.replacements.append(((text_index, segment_index), text))
 
-    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+    def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         assert (text_index, segment_index) not in self.ended
         assert finish_reason is FinishReason.STOP
         self.ended[text_index, segment_index] = text

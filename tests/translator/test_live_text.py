@@ -33,18 +33,18 @@ class StreamObserver:
         self.num_replaced = 0
         self.final: str | None = None
 
-    def planned(self, texts: object) -> None: ...
+    def on_segments(self, texts: object) -> None: ...
 
-    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
         assert (text_index, segment_index) == (2, 5)
         assert text
         self.text += text
 
-    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
         self.text = text
         self.num_replaced += 1
 
-    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+    def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         assert self.final is None
         self.final = text
 

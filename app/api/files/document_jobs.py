@@ -15,7 +15,7 @@ from app.api.files.document_store import (
     DocumentStore,
     StoredDocument,
 )
-from app.api.files.locked_folder import remove_left_folders
+from app.api.files.locked_folder import remove_abandoned_folders
 from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
@@ -25,6 +25,7 @@ from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
 from app.runtime.memory import return_memory
 from app.stores.usage import QuotaExceeded, UsageCounter
+from app.text.detection import MAX_CHARACTERS
 from app.text.glossary import Glossary
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
@@ -33,8 +34,6 @@ from app.translator import TranslationRequest
 logger = logging.getLogger("app.files")
 # The names of the elements in a unit's XML (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
-# The first code points of a file, from which its language is detected. More take longer; fewer are less certain.
-SAMPLE_CHARACTERS = 5_000
 # After a job with a file of more than LARGE_BYTES, unused memory is returned to the operating system. That happens
 # RETURN_DELAY_S seconds after the job, when no object holds the memory. If LARGE_BYTES is smaller, that takes CPU time
 # more often. If larger, the server keeps more memory that it does not use.
@@ -103,8 +102,8 @@ class DocumentJobs:
             self._return_memory(job.content)
 
     async def open(self) -> None:
-        """Remove the files that killed servers have left."""
-        num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
+        """Remove the folders of servers that have been killed."""
+        num_removed = await asyncio.to_thread(remove_abandoned_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
 
@@ -149,8 +148,9 @@ class DocumentJobs:
             translations = [text.text for text in texts]
             if source != job.target:
                 for batch in self._batches(texts):
-                    found = await self._batch(document, job, source, [texts[number] for number in batch])
-                    for number, text in zip(batch, found, strict=True):
+                    originals = [texts[number] for number in batch]
+                    translated = await self._translate_batch(document, job, source, originals)
+                    for number, text in zip(batch, translated, strict=True):
                         translations[number] = text
                         document.num_done += len(texts[number].text)
             left_s = document.started_at + self.limits.timeout_s - time.monotonic()
@@ -162,7 +162,7 @@ class DocumentJobs:
         sample = ""
         for text in texts:
             sample += text.text + "\n"
-            if len(sample) >= SAMPLE_CHARACTERS:
+            if len(sample) >= MAX_CHARACTERS:
                 break
         return await self.plain.source_of(sample, target)
 
@@ -182,7 +182,7 @@ class DocumentJobs:
             sizes[kind] = size
         yield from (group for group in waiting.values() if group)
 
-    async def _batch(
+    async def _translate_batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
         """The translations of texts of one kind. A batch that is too large, or too slow for one deadline, is halved."""
@@ -213,8 +213,8 @@ class DocumentJobs:
                 if len(texts) == 1:
                     raise
                 half = len(texts) // 2
-                first = await self._batch(document, job, source, texts[:half])
-                return first + await self._batch(document, job, source, texts[half:])
+                first = await self._translate_batch(document, job, source, texts[:half])
+                return first + await self._translate_batch(document, job, source, texts[half:])
             else:
                 record_usage(self.plain.service, result)
                 return [translation.text for translation in result.translations]

@@ -18,7 +18,7 @@ class LockedFolder:
         handle = None
         while handle is None:  # another process may remove it before it is locked
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
-            handle = _locked(self.path)
+            handle = _try_lock(self.path)
         self._handle = handle
 
     def remove(self) -> None:
@@ -27,12 +27,12 @@ class LockedFolder:
         os.close(self._handle)
 
 
-def remove_left_folders(prefix: str) -> int:
+def remove_abandoned_folders(prefix: str) -> int:
     """Remove this user's folders with this prefix whose processes have ended. Returns how many were removed."""
     num_removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            if path.lstat().st_uid != os.geteuid() or (handle := _locked(path)) is None:
+            if path.lstat().st_uid != os.geteuid() or (handle := _try_lock(path)) is None:
                 continue
             shutil.rmtree(path, ignore_errors=True)
             os.close(handle)
@@ -40,7 +40,7 @@ def remove_left_folders(prefix: str) -> int:
     return num_removed
 
 
-def _locked(path: Path) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """A file descriptor that holds the folder's lock; None if another process holds it or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

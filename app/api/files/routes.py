@@ -20,7 +20,7 @@ from app.api.http.validation import validate
 from app.api.openapi import operation
 from app.api.plain_translation import NoSuchPair
 from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
-from app.api.simple.routes import ERRORS, HEADERS, TAG, served, unavailable
+from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
 from app.stores.usage import QuotaExceeded
@@ -52,8 +52,8 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
         )
         caller = _caller(request, upload, keys)
         body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
-        source = None if body.source == "auto" else served(body.source, jobs.plain)
-        target = served(body.target, jobs.plain)
+        source = None if body.source == "auto" else require_served(body.source, jobs.plain)
+        target = require_served(body.target, jobs.plain)
         file_format = known_format(upload.name)
         document = jobs.store.add(caller, upload.name, len(upload.content))
         texts = await while_connected(request, jobs.read(document, upload.content, file_format))

@@ -43,7 +43,7 @@ class Connection(Protocol):
         """Whether no byte of a request has arrived and no byte of an answer is unsent."""
 
     def make_room(self) -> None:
-        """Close, because another connection takes this one's place."""
+        """Close, so that another connection can be admitted."""
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class ConnectionTable:
         the server has reached its limit, the longest idle one of all is closed.
         """
         address = address_of(host)
-        if self._make_place(address, is_limited=not self._is_proxy(host)):
+        if self._make_room(address, is_limited=not self._is_proxy(host)):
             return self._join(Admission.SERVED, self._served, connection, address)
         if not self._reserve.is_full or self._close_idle(self._reserve):
             return self._join(Admission.RESERVED, self._reserve, connection, address)
@@ -111,8 +111,8 @@ class ConnectionTable:
                 if not self._num_by_address[address]:
                     del self._num_by_address[address]
 
-    def _make_place(self, address: str, *, is_limited: bool) -> bool:
-        """Close an idle connection if a limit is reached. Returns whether there is a place.
+    def _make_room(self, address: str, *, is_limited: bool) -> bool:
+        """Close an idle connection if a limit is reached. Returns whether there is room for another one.
 
         is_limited: whether the limit per address applies.
         """
@@ -133,7 +133,7 @@ class ConnectionTable:
         return admission, group.idle
 
     def _close_idle(self, group: Group, address: str | None = None) -> bool:
-        """Close the connection that is idle for the longest time, of this address or of all. False if none is idle."""
+        """Close the longest idle connection, of this address or of all. Returns False if none is idle."""
         for connection in list(group.idle):
             if address is not None and group.members[connection] != address:
                 continue

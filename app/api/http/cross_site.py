@@ -29,7 +29,7 @@ def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Col
     sent = (origin or b"").decode("latin-1").lower()
     if sent in allowed_origins or "*" in allowed_origins:
         return
-    own = headers.get(b"host", b"").decode("latin-1").lower()
-    if site is None and sent.partition("://")[2] == own != "":
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    if site is None and sent.partition("://")[2] == host != "":
         return
     raise CrossSite("a page of another site may not send this here without an API key")

@@ -89,12 +89,12 @@ class OrjsonResponse(Response):
         self.status_code = status_code
         self.background = None
         self.body = orjson.dumps(content)
-        own = [
+        encoded = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in (headers or {}).items()
         ]
         length = b"%d" % len(self.body)
-        self.raw_headers = [*own, (b"content-length", length), (b"content-type", b"application/json")]
+        self.raw_headers = [*encoded, (b"content-length", length), (b"content-type", b"application/json")]
 
 
 def answer_to(error: ServiceError) -> Answer:

@@ -11,9 +11,9 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
-# A body may have at most max_bytes / BYTES_A_CONTAINER arrays and objects. If smaller, parsing a body of brackets
+# A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. If smaller, parsing a body of brackets
 # blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
-BYTES_A_CONTAINER = 8
+BYTES_PER_CONTAINER = 8
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
@@ -38,7 +38,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
             body = part
         if len(body) > max_bytes:
             raise too_large(max_bytes)
-    max_containers = max_bytes // BYTES_A_CONTAINER
+    max_containers = max_bytes // BYTES_PER_CONTAINER
     if body.count(b"[") + body.count(b"{") > max_containers:
         raise PayloadTooLarge(f"the body has more than {max_containers} arrays and objects")
     try:

@@ -83,7 +83,7 @@ class RequestScope:
                 raise
             await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
         finally:
-            self._record(scope, answer.status or _unanswered(scope), time.monotonic() - started)
+            self._record(scope, answer.status or _status_without_response(scope), time.monotonic() - started)
 
     def _count_error(self, scope: Scope, error: ServiceError) -> None:
         """Count an error by its reason. Log it if its status is 500."""
@@ -114,7 +114,7 @@ class RequestScope:
         )
 
 
-def _unanswered(scope: Scope) -> int:
+def _status_without_response(scope: Scope) -> int:
     """The status of a request without a response: 499 if its client has disconnected, else 503."""
     connection = scope.get("extensions", {}).get(CONNECTION)
     is_disconnected = connection is not None and connection["is_disconnected"]()
@@ -143,10 +143,10 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = self._headers
+            added = self._headers
             if not any(name == b"cache-control" for name, _ in message["headers"]):
-                own = [*own, (b"cache-control", b"no-store")]
-            message["headers"] = [*message["headers"], *own]
+                added = [*added, (b"cache-control", b"no-store")]
+            message["headers"] = [*message["headers"], *added]
         await self._send(message)
 
 

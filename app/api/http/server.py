@@ -26,11 +26,11 @@ logger = logging.getLogger("app.server")
 # Seconds for connections to close after the last answer, before they are cut.
 CLOSE_TIMEOUT_S = 2
 # Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
-# and make and some supervisors then send it to their children again. If longer, a second Ctrl-C counts only then.
+# and make and some supervisors then send it to their children again. If longer, an early second Ctrl-C is ignored.
 SAME_SIGNAL_S = 1.0
-# Seconds in which the process must end after a drain, and after a second signal. Then it ends at once, whatever runs.
+# Seconds after which a process that still runs is ended by force: after the drain, and after a second signal.
 END_MARGIN_S = 5.0
-HURRIED_END_S = 3.0
+SECOND_SIGNAL_END_S = 3.0
 EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _RELOAD_SIGNAL = signal.SIGHUP
@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
         if self.should_exit:
             self.stop(128 + number)
             self.force_exit = True
-            exit_within(HURRIED_END_S, self.exit_code)
+            exit_within(SECOND_SIGNAL_END_S, self.exit_code)
             return
         drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
         exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)

@@ -158,8 +158,11 @@ class MaxItems:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         """`limit_schema` puts the limit in the place of its name."""
-        found = handler(schema)
-        return {**found, "maxProperties" if found.get("type") == "object" else "maxItems": self.limit}
+        json_schema = handler(schema)
+        return {
+            **json_schema,
+            "maxProperties" if json_schema.get("type") == "object" else "maxItems": self.limit,
+        }
 
     def _check(self, value: object, info: ValidationInfo) -> object:
         limit = _limit_of(self.limit, info)
@@ -303,26 +306,26 @@ def limit_schema(schema: Any, context: object) -> Any:
         return [limit_schema(each, context) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {}
+    limited = {}
     for key, value in schema.items():
         if key in {"maximum", "maxItems", "maxLength", "maxProperties"} and isinstance(value, str):
             if (limit := getattr(context, value, None)) is not None:
-                found[key] = limit
+                limited[key] = limit
         else:
-            found[key] = limit_schema(value, context)
-    return found
+            limited[key] = limit_schema(value, context)
+    return limited
 
 
 def _limit_of(limit: int | str, info: ValidationInfo) -> int:
-    found: int = limit if isinstance(limit, int) else getattr(info.context, limit)
-    return found
+    value: int = limit if isinstance(limit, int) else getattr(info.context, limit)
+    return value
 
 
 def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
     """The most similar name in `known`, regardless of case; None if none is similar enough."""
     by_lower = {field.lower(): field for field in known}
-    found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
-    return by_lower[found[0]] if found else None
+    nearest = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
+    return by_lower[nearest[0]] if nearest else None
 
 
 def _path(loc: Sequence[int | str]) -> str:

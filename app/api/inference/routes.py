@@ -139,14 +139,16 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
         parsed = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
         texts = validate(DetectBody, {INPUT: list(parsed.texts)}, limits).texts
         try:
-            found = await plain.translate(request, texts, _plain_request(parsed.parameters, translator))
+            translations = await plain.translate(
+                request, texts, _plain_request(parsed.parameters, translator)
+            )
         except NoSuchPair as error:
             raise DialectError(400, f"{error} is not translated here") from error
         columns = {
-            "translation": [each.text for each in found],
-            "source_language": [each.source for each in found],
+            "translation": [each.text for each in translations],
+            "source_language": [each.source for each in translations],
         }
-        return _answered(*write_infer(parsed, translator.version, columns))
+        return _response(*write_infer(parsed, translator.version, columns))
 
 
 def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> PlainRequest:
@@ -181,11 +183,11 @@ def _only(codes: set[str], field: str) -> str:
 def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
     """The model that the path names. Raises NotReady, DialectError if there is none."""
     models = plain.service.check_open()
-    found = models.named(request.path_params["name"])
-    if found is not None:
-        version_number = found.translator.version.version
+    model = models.named(request.path_params["name"])
+    if model is not None:
+        version_number = model.translator.version.version
         if request.path_params.get("number", version_number) == version_number:
-            return found.translator
+            return model.translator
     names = [f"{each.name}, version {each.translator.version.version}" for each in models]
     what = f"there is one model here, {names[0]}" if len(names) == 1 else f"there are: {'; '.join(names)}"
     raise DialectError(404, what)
@@ -199,7 +201,7 @@ def _health(answer: object, *, is_well: bool) -> Response:
     return OrjsonResponse(answer, status_code=200 if is_well else NOT_READY_STATUS)
 
 
-def _answered(body: bytes, header_length: int | None) -> Response:
+def _response(body: bytes, header_length: int | None) -> Response:
     if header_length is None:
         return Response(body, media_type="application/json")
     headers = {HEADER_LENGTH: str(header_length)}

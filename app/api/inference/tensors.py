@@ -119,14 +119,14 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[
             raise InvalidRequest(
                 f"binary_data_size is {size}, and {len(binary)} bytes follow the JSON", field=DATA_FIELD
             )
-        found = list(_strings(binary, count))
+        texts = list(_strings(binary, count))
     else:
         if binary:
             raise InvalidRequest("bytes follow the JSON that no input claims", field=DATA_FIELD)
-        found = list(_flat(tensor.data, shape))
-    if len(found) != count:
-        raise InvalidRequest(f"inputs[0] has {len(found)} elements, its shape says {count}", field=DATA_FIELD)
-    return tuple(found)
+        texts = list(_flat(tensor.data, shape))
+    if len(texts) != count:
+        raise InvalidRequest(f"inputs[0] has {len(texts)} elements, its shape says {count}", field=DATA_FIELD)
+    return tuple(texts)
 
 
 def _strings(content: bytes, count: int) -> Iterator[str]:

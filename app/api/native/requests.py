@@ -177,9 +177,9 @@ def _decoding_options(
     defaults: DecodingOptions, options: tuple[tuple[str, Any], ...], bounds: Bounds
 ) -> DecodingOptions:
     """The defaults, overridden by these options and checked. Cached, since most requests of a caller have the same."""
-    made = replace(defaults, **dict(options))
-    check_options(made, bounds)
-    return made
+    merged = replace(defaults, **dict(options))
+    check_options(merged, bounds)
+    return merged
 
 
 def _set_options(fields: TranslateBody | ScoreBody) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             result = await while_connected(request, models.translate(parsed))
             model = model_name(result.model)
             answer = await build_answer(models, parsed, lambda: translate_answer(result, parsed, model))
-            return _answered(request, service, result, answer)
+            return _response(request, service, result, answer)
 
     @router.post("/v1/score", **SCORE)
     async def score(request: Request) -> Response:
@@ -108,7 +108,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             result = await while_connected(request, models.score(parsed))
             model = model_name(result.model)
             answer = await build_answer(models, parsed, lambda: score_answer(result, parsed, model))
-            return _answered(request, service, result, answer)
+            return _response(request, service, result, answer)
 
     @router.post("/v1/detect", **DETECT)
     async def detect(request: Request) -> Response:
@@ -190,7 +190,7 @@ def parser_of(models: Models, body: object, limits: RequestLimits) -> NativePars
     return parser
 
 
-def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
+def _response(request: Request, service: Service, usage: Usage, answer: object) -> Response:
     """Record the work and return the response."""
     request.scope["state"]["num_sentences"] = usage.num_sentences
     record_usage(service, usage)

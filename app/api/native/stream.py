@@ -1,4 +1,4 @@
-"""POST /v1/translate/stream: sends a translation as server-sent events while it is made.
+"""POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
 The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If no piece
 is ready within `keep_alive_s`, the stream begins without one, so that no proxy times out.
@@ -45,7 +45,7 @@ HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no
 CHUNK_BYTES = 65_536
 STREAM = operation(
     TAG,
-    "Translate, and send the translation while it is made",
+    "Translate, and send the translation while it is decoded",
     EVENT_STREAM,
     body=TranslateBody,
     errors=ERRORS,
@@ -133,7 +133,7 @@ class EventStream(Response):
                 raise RequestCancelled("the client disconnected before the response")
             if work.done():
                 break
-            if events.has_unsent or (is_quiet and events.is_planned):
+            if events.has_unsent or (is_quiet and events.has_segments):
                 await self._begin(writer, translator)
                 await writer.send(events.take() if events.has_unsent else KEEP_ALIVE)
         await self._end(writer, translator, work)

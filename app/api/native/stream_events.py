@@ -54,7 +54,7 @@ class EventBuffer:
         self._num_done = 0
 
     @property
-    def is_planned(self) -> bool:
+    def has_segments(self) -> bool:
         """Whether the segments are known."""
         return self._texts is not None
 
@@ -63,22 +63,22 @@ class EventBuffer:
         """Whether `take` would return an event."""
         return bool(self._unsent)
 
-    def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
+    def on_segments(self, texts: Sequence[Sequence[TextSpan]]) -> None:
         """As `Observer`."""
         self._texts = texts
         self._num_segments = sum(map(len, texts))
         self.changed.set()
 
-    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
         """As `Observer`."""
         self._unsent_of(text_index, segment_index).delta += text
 
-    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+    def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
         """As `Observer`."""
         unsent = self._unsent_of(text_index, segment_index)
         unsent.replacement, unsent.delta = text, ""
 
-    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+    def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """As `Observer`."""
         self._unsent_of(text_index, segment_index).finished = (text, finish_reason)
 
@@ -92,7 +92,7 @@ class EventBuffer:
     def take(self) -> bytes:
         """The unsent events, in the order in which their segments changed. They then count as sent."""
         unsent, self._unsent = self._unsent, {}
-        return b"".join(self._events(*place, each) for place, each in unsent.items())
+        return b"".join(self._events(*position, each) for position, each in unsent.items())
 
     def done(self, body: bytes) -> bytes:
         """The last event. body: the body that /v1/translate would send."""
@@ -110,18 +110,18 @@ class EventBuffer:
         return self._unsent.setdefault((text_index, segment_index), _Unsent())
 
     def _events(self, text_index: int, segment: int, unsent: _Unsent) -> bytes:
-        place = {"text_index": text_index, "segment": segment}
+        position = {"text_index": text_index, "segment": segment}
         events = b""
         if unsent.replacement is not None:
-            events += self._counted("replace", {**place, "text": unsent.replacement})
+            events += self._counted("replace", {**position, "text": unsent.replacement})
         if unsent.delta:
-            events += self._counted("delta", {**place, "text": unsent.delta})
+            events += self._counted("delta", {**position, "text": unsent.delta})
         if unsent.finished is not None:
             text, reason = unsent.finished
             self._num_done += 1
             progress = {"num_done": self._num_done, "num_segments": self._num_segments}
             events += self._counted(
-                "segment", {**place, "text": text, "finish_reason": str(reason), **progress}
+                "segment", {**position, "text": text, "finish_reason": str(reason), **progress}
             )
         return events
 

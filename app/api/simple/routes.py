@@ -125,24 +125,24 @@ def add_simple_routes(
     async def translate(request: Request) -> Response:
         plain.service.check_open()
         body = validate(SimpleTranslateBody, await _fields(request, plain, keys), plain.limits)
-        source = None if body.source == "auto" else served(body.source, plain)
+        source = None if body.source == "auto" else require_served(body.source, plain)
         # Clients expect no alternatives of HTML.
         num_alternatives = body.alternatives if body.format == "text" else 0
         wanted = PlainRequest(
-            source, served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
+            source, require_served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
         )
         try:
-            found = await plain.translate(request, body.texts, wanted)
+            translations = await plain.translate(request, body.texts, wanted)
         except NoSuchPair as error:
             raise unavailable(error) from error
-        return _answered(_translate_answer(body, found))
+        return _response(_translate_answer(body, translations))
 
     @router.post("/detect", **DETECT)
     async def detect(request: Request) -> Response:
         plain.service.check_open()
         body = validate(SimpleDetectBody, await _fields(request, plain, keys), plain.limits)
         ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
-        return _answered([_detected(language, confidence) for language, confidence in ranked])
+        return _response([_detected(language, confidence) for language, confidence in ranked])
 
     @router.post("/suggest", **SUGGEST)
     async def suggest(request: Request) -> Response:
@@ -171,17 +171,17 @@ def _add_descriptions(
             {
                 "code": code,
                 "name": language_name(code),
-                "targets": sorted(found),
+                "targets": sorted(codes),
             }
-            for code, found in targets.items()
+            for code, codes in targets.items()
         ]
-        return _answered(rows)
+        return _response(rows)
 
     @router.get("/health", **HEALTH)
     async def health() -> Response:
         plain.service.check_open()
         answer: SimpleHealth = {"status": "ok"}
-        return _answered(answer)
+        return _response(answer)
 
     @router.get("/frontend/settings", **SETTINGS)
     async def frontend_settings() -> Response:
@@ -199,7 +199,7 @@ def _add_descriptions(
                 "target": {"code": target, "name": language_name(target)},
             },
         }
-        return _answered(settings)
+        return _response(settings)
 
 
 async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fields:
@@ -210,8 +210,8 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
     return fields
 
 
-def served(code: str, plain: PlainTranslator) -> str:
-    """The served language of a code. Raises DialectError. Its message repeats the code only if that is short."""
+def require_served(code: str, plain: PlainTranslator) -> str:
+    """The served language that a code matches. Raises DialectError, whose message repeats only a short code."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()
@@ -225,15 +225,17 @@ def unavailable(error: NoSuchPair) -> DialectError:
     return DialectError(400, f"{target} is not available as a target language from {source}")
 
 
-def _translate_answer(body: SimpleTranslateBody, found: Sequence[PlainTranslation]) -> SimpleTranslateAnswer:
+def _translate_answer(
+    body: SimpleTranslateBody, translations: Sequence[PlainTranslation]
+) -> SimpleTranslateAnswer:
     is_list = isinstance(body.q, list)
-    texts = [each.text for each in found]
+    texts = [each.text for each in translations]
     answer: SimpleTranslateAnswer = {"translatedText": texts if is_list else texts[0]}
     if body.source == "auto":
-        detected = [_detected(each.source, each.confidence) for each in found]
+        detected = [_detected(each.source, each.confidence) for each in translations]
         answer["detectedLanguage"] = detected if is_list else detected[0]
     if body.alternatives:
-        alternatives = [list(each.alternatives) for each in found]
+        alternatives = [list(each.alternatives) for each in translations]
         answer["alternatives"] = alternatives if is_list else alternatives[0]
     return answer
 
@@ -243,5 +245,5 @@ def _detected(language: str, confidence: float) -> SimpleDetection:
     return {"confidence": round(confidence * 100, 1), "language": language}
 
 
-def _answered(body: object) -> Response:
+def _response(body: object) -> Response:
     return OrjsonResponse(body, headers=dict(HEADERS))

@@ -83,21 +83,21 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
         answer: V2DocumentHandle = {"document_id": document.file_id, "document_key": document.key}
         return OrjsonResponse(answer)
 
-    _add_routes_of_one(router, jobs)
+    _add_document_routes(router, jobs)
 
 
-def _add_routes_of_one(router: APIRouter, jobs: DocumentJobs) -> None:
+def _add_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
     """Add the routes of one document: GET with its key in the query, and POST with its key in the body."""
     for method, extra in (("GET", KEY_IN_QUERY), ("POST", KEY_IN_BODY)):
         status_path, result_path = "/v2/document/{document_id}", "/v2/document/{document_id}/result"
 
         @router.api_route(status_path, methods=[method], **_describe_status(extra))
         async def status(request: Request) -> Response:
-            return OrjsonResponse(_status(await _found(jobs, request)))
+            return OrjsonResponse(_status(await _find_document(jobs, request)))
 
         @router.api_route(result_path, methods=[method], **_describe_result(extra))
         async def result(request: Request) -> Response:
-            document = await _found(jobs, request)
+            document = await _find_document(jobs, request)
             if document.status in {DocumentStatus.QUEUED, DocumentStatus.TRANSLATING}:
                 raise DialectError(503, "the document is not translated yet")
             try:
@@ -117,7 +117,7 @@ def _status(document: StoredDocument) -> V2DocumentStatus:
     return answer
 
 
-async def _found(jobs: DocumentJobs, request: Request) -> StoredDocument:
+async def _find_document(jobs: DocumentJobs, request: Request) -> StoredDocument:
     """The caller's document, by its id and key. Raises DialectError, InvalidRequest."""
     fields = await read_fields(request, max_bytes=jobs.plain.limits.max_body_bytes)
     key = validate(V2DocumentKeyBody, fields).document_key

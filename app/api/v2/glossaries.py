@@ -38,7 +38,7 @@ from app.stores.glossaries import (
 
 T = TypeVar("T")
 TSV = "text/tab-separated-values"
-# Seconds after which a caller may retry, because another process may have unlocked the file. If longer, callers wait
+# Seconds after which a caller may retry, when another process may have unlocked the file. If longer, callers wait
 # longer than necessary.
 RETRY_AFTER_S = 5.0
 PAIRS = operation(TAG, "The pairs of languages that a glossary can have", V2GlossaryPairs, errors=ERRORS)
@@ -89,43 +89,43 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
         languages = read_pair(body.source_lang, body.target_lang, pairs)
         owner = request.state.caller
 
-        def made() -> StoredGlossary:
+        def create_glossary() -> StoredGlossary:
             terms = parse_entries(body.entries, body.entries_format, store.limits)
             return store.create(owner, body.name, languages, terms)
 
-        return OrjsonResponse(_described(await _stored(made)), status_code=201)
+        return OrjsonResponse(_describe(await _call_store(create_glossary)), status_code=201)
 
     @router.get("/v2/glossaries", **LIST)
-    async def all_of_them(request: Request) -> Response:
+    async def list_glossaries(request: Request) -> Response:
         owner = request.state.caller
-        found = await _stored(lambda: store.list(owner))
-        answer: V2Glossaries = {"glossaries": [_described(each) for each in found]}
+        stored = await _call_store(lambda: store.list(owner))
+        answer: V2Glossaries = {"glossaries": [_describe(glossary) for glossary in stored]}
         return OrjsonResponse(answer)
 
-    _add_routes_of_one(router, store)
+    _add_glossary_routes(router, store)
 
 
-def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
+def _add_glossary_routes(router: APIRouter, store: GlossaryStore) -> None:
     @router.get("/v2/glossaries/{glossary_id}", **ONE)
-    async def one(request: Request) -> Response:
+    async def read(request: Request) -> Response:
         owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
-        return OrjsonResponse(_described(await _stored(lambda: store.get(owner, glossary_id))))
+        return OrjsonResponse(_describe(await _call_store(lambda: store.get(owner, glossary_id))))
 
     @router.get("/v2/glossaries/{glossary_id}/entries", **ENTRIES)
     async def entries(request: Request) -> Response:
         owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
-        terms = await _stored(lambda: store.entries(owner, glossary_id))
+        terms = await _call_store(lambda: store.entries(owner, glossary_id))
         return Response(format_tsv(terms), media_type=TSV)
 
     @router.delete("/v2/glossaries/{glossary_id}", **DELETE)
     async def delete(request: Request) -> Response:
         owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
-        await _stored(lambda: store.delete(owner, glossary_id))
+        await _call_store(lambda: store.delete(owner, glossary_id))
         return Response(status_code=204)
 
 
-async def _stored(work: Callable[[], T]) -> T:
-    """Call the store off the event loop. Raises DialectError, and NotReady if the store is locked or full."""
+async def _call_store(work: Callable[[], T]) -> T:
+    """Call the store in another thread. Raises DialectError, and NotReady if the store cannot be read or written."""
     try:
         return await asyncio.to_thread(work)
     except GlossaryNotFound as error:
@@ -139,8 +139,8 @@ async def _stored(work: Callable[[], T]) -> T:
         raise NotReady("the glossaries cannot be read or written now", retry_after_s=RETRY_AFTER_S) from error
 
 
-def _described(glossary: StoredGlossary) -> V2Glossary:
-    """The description of one glossary. Clients need the milliseconds in its time."""
+def _describe(glossary: StoredGlossary) -> V2Glossary:
+    """One glossary in the dialect's format. Clients need the milliseconds in creation_time."""
     created_at = glossary.created_at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     return {
         "glossary_id": glossary.glossary_id,

@@ -40,8 +40,10 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
     """The served languages that match a body's codes; None for an empty source. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
-    found = _served("target_lang", target, targets)
-    return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
+    target_language = _require_served("target_lang", target, targets)
+    return (
+        _require_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None
+    ), target_language
 
 
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
@@ -52,9 +54,9 @@ def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> t
     return found_source, found_target
 
 
-def _served(name: str, code: str, served: Collection[str]) -> str:
-    found = served_language(code, served)
-    if found is None:
+def _require_served(name: str, code: str, served: Collection[str]) -> str:
+    language = served_language(code, served)
+    if language is None:
         listed = ", ".join(sorted(known.upper() for known in served))
         raise InvalidRequest(f"this value of {name} is not supported; there are {listed}", field=name)
-    return found
+    return language

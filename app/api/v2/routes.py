@@ -111,7 +111,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
         wanted = await _plain_request(plain, request.state.caller, body)
         try:
             with usage.spending(request.state.caller, sum(map(len, body.texts))):
-                found = await plain.translate(request, body.texts, wanted)
+                translations = await plain.translate(request, body.texts, wanted)
         except QuotaExceeded as error:
             raise DialectError(QUOTA_EXCEEDED, str(error)) from error
         except NoSuchPair as error:
@@ -120,7 +120,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
             )
             message = f"target_lang {target} is not supported from source_lang {source}"
             raise DialectError(400, message) from error
-        rows = [_row(body, text, each) for text, each in zip(body.texts, found, strict=True)]
+        rows = [_row(body, text, each) for text, each in zip(body.texts, translations, strict=True)]
         answer: V2TranslateAnswer = {"translations": rows}
         return OrjsonResponse(answer)
 
@@ -141,7 +141,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
 
 
 async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
-    """Return the request to the translator. Raises InvalidRequest, DialectError."""
+    """Convert a body to the translator's request. Raises InvalidRequest, DialectError."""
     source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
     if body.formality in {"more", "less"}:
         raise InvalidRequest(
@@ -186,11 +186,11 @@ async def stored_glossary(
     return glossary
 
 
-def _row(body: V2TranslateBody, text: str, found: PlainTranslation) -> V2TranslationRow:
+def _row(body: V2TranslateBody, text: str, translation: PlainTranslation) -> V2TranslationRow:
     """Return the row of one text. billed_characters counts code points, markup included."""
     row: V2TranslationRow = {
-        "detected_source_language": base_of(found.source),
-        "text": found.text,
+        "detected_source_language": base_of(translation.source),
+        "text": translation.text,
         "billed_characters": len(text),
     }
     if body.model_type is not None:

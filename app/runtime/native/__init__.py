@@ -130,8 +130,8 @@ def block_times() -> dict[str, dict[str, float]]:
     """
     nanoseconds = np.zeros((len(STACKS), len(BLOCK_KINDS)), np.int64)
     _library().transduce_block_times(ctypes.c_void_p(nanoseconds.ctypes.data))
-    found = zip(STACKS, (nanoseconds / 1e9).tolist(), strict=True)
-    return {stack: dict(zip(BLOCK_KINDS, seconds, strict=True)) for stack, seconds in found}
+    by_stack = zip(STACKS, (nanoseconds / 1e9).tolist(), strict=True)
+    return {stack: dict(zip(BLOCK_KINDS, seconds, strict=True)) for stack, seconds in by_stack}
 
 
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
@@ -210,8 +210,15 @@ def advance_beam(
     copies = np.zeros((MAX_COPIES, 4), np.int64)
     count = ctypes.c_int64()
     scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
-    paid = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
-    arguments = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
+    weights = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
+    arguments = (
+        address,
+        scores.ctypes.data,
+        ids.ctypes.data,
+        ids.shape[1],
+        weights.ctypes.data,
+        weights.shape[1],
+    )
     outcome: int = _library().transduce_advance_beam(*arguments, copies.ctypes.data, ctypes.byref(count))
     return outcome, copies[: count.value].tolist()
 

@@ -26,43 +26,43 @@ public:
         : lines_(int(num_heads * head_dim * sizeof(Element) / LINE)),
           gap_(columns.stride * sizeof(Element) - lines_ * LINE),
           count_(columns.count),
-          at_(reinterpret_cast<const char*>(columns.keys)),
-          then_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
-          left_(lines_),
-          columns_(count_) {
+          next_(reinterpret_cast<const char*>(columns.keys)),
+          following_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
+          lines_left_(lines_),
+          columns_left_(count_) {
         // Skip the first PREFETCH_BYTES: a prefetch would come too late.
-        for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && at_; passed += lines_) {
-            at_ += lines_ * LINE;
+        for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && next_; passed += lines_) {
+            next_ += lines_ * LINE;
             end_column();
         }
     }
     void prefetch(int lines) {
-        while (lines > 0 && at_) {
-            int some = lines < left_ ? lines : left_;
-            for (int i = 0; i < some; ++i) _mm_prefetch(at_ + i * LINE, _MM_HINT_T0);
-            at_ += some * LINE;
+        while (lines > 0 && next_) {
+            int some = lines < lines_left_ ? lines : lines_left_;
+            for (int i = 0; i < some; ++i) _mm_prefetch(next_ + i * LINE, _MM_HINT_T0);
+            next_ += some * LINE;
             lines -= some;
-            left_ -= some;
-            if (left_ == 0) end_column();
+            lines_left_ -= some;
+            if (lines_left_ == 0) end_column();
         }
     }
 
 private:
     void end_column() {
-        at_ += gap_;
-        left_ = lines_;
-        if (--columns_) return;
-        at_ = std::exchange(then_[0], std::exchange(then_[1], nullptr));
-        columns_ = count_;
+        next_ += gap_;
+        lines_left_ = lines_;
+        if (--columns_left_) return;
+        next_ = std::exchange(following_[0], std::exchange(following_[1], nullptr));
+        columns_left_ = count_;
     }
 
     int lines_;
     size_t gap_;
     int64_t count_;
-    const char* at_;
-    const char* then_[2];
-    int left_;
-    int64_t columns_;
+    const char* next_;
+    const char* following_[2];
+    int lines_left_;
+    int64_t columns_left_;
 };
 
 // Computes scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + COLUMNS_AT_ONCE); past the end
@@ -173,7 +173,7 @@ template <int V, int Q, class Element>
 void attend_vectors(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
                     int64_t to_stride) {
     constexpr int dim = V * LANES, lines = COLUMNS_AT_ONCE * dim * int(sizeof(Element)) / int(LINE);
-    constexpr int most = vectors_at_once(V, Q), rest = V % most;
+    constexpr int max_vectors = vectors_at_once(V, Q), rest = V % max_vectors;
     int64_t count = columns.count, stride = columns.stride;
     int num_heads = queries.num_heads;
     ColumnPrefetcher prefetcher(columns, num_heads, dim);
@@ -185,22 +185,24 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
         }
     }
     for (int q = 0; q < Q; ++q) {
-        float *own = scores.values + q * scores.query_stride, *sums = scores.sums(q, num_heads);
-        for (int head = 0; head < num_heads; ++head) sums[head] = exponentiate(own + head * scores.head_stride, count);
+        float *query_scores = scores.values + q * scores.query_stride, *sums = scores.sums(q, num_heads);
+        for (int head = 0; head < num_heads; ++head) {
+            sums[head] = exponentiate(query_scores + head * scores.head_stride, count);
+        }
     }
     for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
         int64_t end = begin + COLUMNS_AT_ONCE < count ? begin + COLUMNS_AT_ONCE : count;
         for (int head = 0; head < num_heads; ++head) {
             prefetcher.prefetch(lines);
-            const float* own = scores.values + head * scores.head_stride;
+            const float* head_scores = scores.values + head * scores.head_stride;
             int from = head * dim, last = from + dim;
-            for (; from + most * LANES <= last; from += most * LANES) {
-                add_values<most, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
-                                    to_stride);
+            for (; from + max_vectors * LANES <= last; from += max_vectors * LANES) {
+                add_values<max_vectors, Q>(columns.values + from, stride, head_scores, scores.query_stride, begin, end,
+                                           to + from, to_stride);
             }
             if constexpr (rest > 0) {
-                add_values<rest, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
-                                    to_stride);
+                add_values<rest, Q>(columns.values + from, stride, head_scores, scores.query_stride, begin, end,
+                                    to + from, to_stride);
             }
         }
     }
@@ -215,23 +217,23 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
 template <int V, int Q>
 void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t score_stride, float* to,
                     int64_t to_stride) {
-    constexpr int dim = V * LANES, most = vectors_at_once(V, Q), rest = V % most;
+    constexpr int dim = V * LANES, max_vectors = vectors_at_once(V, Q), rest = V % max_vectors;
     int64_t count = head.count;
     const float* queries = head.queries + first * dim;
-    float* own = to + first * to_stride;
+    float* outputs = to + first * to_stride;
     for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
         score<V, Q>(queries, dim, head.keys, dim, begin, count, scores, score_stride);
     }
     float factors[Q];
     for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * score_stride, count);
     int from = 0;
-    for (; from + most * LANES <= dim; from += most * LANES) {
-        add_values<most, Q>(head.values + from, dim, scores, score_stride, 0, count, own + from, to_stride);
+    for (; from + max_vectors * LANES <= dim; from += max_vectors * LANES) {
+        add_values<max_vectors, Q>(head.values + from, dim, scores, score_stride, 0, count, outputs + from, to_stride);
     }
     if constexpr (rest > 0) {
-        add_values<rest, Q>(head.values + from, dim, scores, score_stride, 0, count, own + from, to_stride);
+        add_values<rest, Q>(head.values + from, dim, scores, score_stride, 0, count, outputs + from, to_stride);
     }
-    for (int q = 0; q < Q; ++q) scale<V>(own + q * to_stride, factors[q]);
+    for (int q = 0; q < Q; ++q) scale<V>(outputs + q * to_stride, factors[q]);
 }
 
 template <int V>
@@ -240,8 +242,8 @@ void attend_head(const SentenceHead& head, float* scores, int64_t score_stride, 
     static constexpr Attend BY_QUERIES[] = {attend_queries<V, 1>, attend_queries<V, 2>, attend_queries<V, 3>,
                                             attend_queries<V, 4>};
     for (int64_t first = 0; first < head.num_queries; first += MAX_QUERIES) {
-        int64_t left = head.num_queries - first;
-        int together = left < MAX_QUERIES ? int(left) : MAX_QUERIES;
+        int64_t num_left = head.num_queries - first;
+        int together = num_left < MAX_QUERIES ? int(num_left) : MAX_QUERIES;
         BY_QUERIES[together - 1](head, first, scores, score_stride, to, to_stride);
     }
 }

@@ -65,10 +65,10 @@ void Beam::write_inputs(bool is_done, int64_t first_position, int32_t* ids, int3
 
 bool Beam::has_scores(const StepCandidates& candidates) const {
     for (int64_t i = 0; i < num_live(); ++i) {
-        const float* own = candidates.log_probabilities + rows_[i] * candidates.k;
-        if (!std::isfinite(own[0])) return false;
+        const float* scores = candidates.log_probabilities + rows_[i] * candidates.k;
+        if (!std::isfinite(scores[0])) return false;
         for (int64_t j = 1; j < candidates.k; ++j) {
-            if (std::isnan(own[j])) return false;
+            if (std::isnan(scores[j])) return false;
         }
     }
     return true;
@@ -194,10 +194,10 @@ extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam
                                                                                  int64_t capacity, int64_t* copies,
                                                                                  int64_t* num_copies) {
     try {
-        std::vector<transduce::RowCopy> found;
-        auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
-        *num_copies = int64_t(found.size());
-        for (const auto& copy : found) {
+        std::vector<transduce::RowCopy> row_copies;
+        auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, row_copies);
+        *num_copies = int64_t(row_copies.size());
+        for (const auto& copy : row_copies) {
             for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;
         }
         return int64_t(outcome);

@@ -188,13 +188,13 @@ void select_top_k(const LogitSpan* spans, float* logits, int64_t vocab_size, int
             FirstLanes lanes = first_lanes(vocab_size - at);
             Floats values = load16(logits + at, lanes);
             if (!wants_distributions) values = log_softmax(values);
-            unsigned found = bits_at_least16(lanes, values, threshold);
-            if (!found) continue;
+            unsigned bits = bits_at_least16(lanes, values, threshold);
+            if (!bits) continue;
             alignas(64) float each[LANES];
             store16(each, values);
-            for (; found; found &= found - 1) {
-                int64_t id = at + __builtin_ctz(found);
-                if (id != excluded_id) best.offer(each[__builtin_ctz(found)], id);
+            for (; bits; bits &= bits - 1) {
+                int64_t id = at + __builtin_ctz(bits);
+                if (id != excluded_id) best.offer(each[__builtin_ctz(bits)], id);
             }
         }
     }

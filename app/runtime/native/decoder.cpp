@@ -144,16 +144,16 @@ private:
         TopK top_k;
         float* alignment;
 
-        CallTensors(const DecoderSteps& own, const KernelCall& call)
-            : self(call, 7, own.layers_.size(), own.embedding_.d()),
-              cross(call, 8, own.layers_.size(), own.embedding_.d()) {
+        CallTensors(const DecoderSteps& decoder, const KernelCall& call)
+            : self(call, 7, decoder.layers_.size(), decoder.embedding_.d()),
+              cross(call, 8, decoder.layers_.size(), decoder.embedding_.d()) {
             Tensor token_ids = call.input(0);
             token_ids.expect_shape({-1});
             n = token_ids.shape[0];
             ids = token_ids.as<int32_t>();
             num_steps = scalar_input(call, 4);
             int64_t k = scalar_input(call, 5), wants_distributions = scalar_input(call, 6);
-            own.candidates_.check(k);
+            decoder.candidates_.check(k);
             // In a row's first step one more candidate is ranked than is returned, because the end id is left out.
             if (k == MAX_CANDIDATES)
                 throw InvalidArgument("num_candidates is %d, more than %d", MAX_CANDIDATES, MAX_CANDIDATES - 1);
@@ -167,12 +167,12 @@ private:
                                       static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
             max_steps = num_steps;
-            num_positions = std::min(self.capacity(), own.embedding_.num_positions());
+            num_positions = std::min(self.capacity(), decoder.embedding_.num_positions());
             positions = int32_input(call, 1);
             slots = int32_input(call, 2);
             lengths = int32_input(call, 3);
             top_k = {k, call.output<float>(0, {num_steps, n, k}), call.output<int64_t>(1, {num_steps, n, k}),
-                     call.output<float>(2, {n, own.candidates_.vocab_size()})};
+                     call.output<float>(2, {n, decoder.candidates_.vocab_size()})};
             if (!wants_distributions) top_k.distributions = nullptr;
             alignment = call.output<float>(3, {n, cross.capacity()});
         }
@@ -293,9 +293,9 @@ private:
         int64_t d = embedding_.d(), n = count;
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         auto copy = [&](const int32_t* values) {
-            auto own = scratch.allocate<int32_t>(n);
-            for (int64_t i = 0; i < n; ++i) own[i] = values[active[begin + i]];
-            return own;
+            auto copied = scratch.allocate<int32_t>(n);
+            for (int64_t i = 0; i < n; ++i) copied[i] = values[active[begin + i]];
+            return copied;
         };
         int32_t *ids = copy(tensors.ids), *positions = copy(tensors.positions);
         int32_t *slots = copy(tensors.slots), *lengths = copy(tensors.lengths), *rows = scratch.allocate<int32_t>(n);
@@ -328,7 +328,7 @@ private:
             candidates_.run(normalised, n, rows, to);
             times.add(BlockKind::candidates);
             if (step + 1 == tensors.max_steps) return;
-            int64_t left = 0;
+            int64_t num_left = 0;
             for (int64_t i = 0; i < n; ++i) {
                 int32_t row = rows[i], id = int32_t(to.ids[row]);
                 if (id == end_id_) {
@@ -336,13 +336,13 @@ private:
                     budget.record_end(step);
                     continue;
                 }
-                rows[left] = row;
-                ids[left] = id;
-                positions[left] = positions[i] + 1;
-                slots[left] = slots[i];
-                lengths[left++] = lengths[i];
+                rows[num_left] = row;
+                ids[num_left] = id;
+                positions[num_left] = positions[i] + 1;
+                slots[num_left] = slots[i];
+                lengths[num_left++] = lengths[i];
             }
-            n = left;
+            n = num_left;
         }
     }
 

@@ -168,8 +168,8 @@ private:
         }
         auto to = cache.as<Element>();
         multiply(linear_, prepared.activations(), n, [=](int column, FirstLanes) {
-            Element* own = to + column / d * plane + column % d;
-            return [=](int64_t row, Floats product) { store16(own + offsets[row], product); };
+            Element* column_start = to + column / d * plane + column % d;
+            return [=](int64_t row, Floats product) { store16(column_start + offsets[row], product); };
         });
     }
 

@@ -8,8 +8,8 @@ namespace {
 // Distance in bytes between the weights in use and those being prefetched if a panel is read once, and bytes of a cache
 // line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
-// Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB.
-// If larger, they are evicted from the L1 cache, which has 32 kB on processors without AVX-512.
+// Inputs of one pass for float weights: all rows are multiplied with these before the next ones. 128 inputs of a panel
+// are 32 kB. If larger, they are evicted from the L1 cache, which has 32 kB on processors without AVX-512.
 constexpr int FLOAT_DEPTH_BLOCK = NUM_VECTORS == 32 ? 128 : 64;
 // Most bytes of the next product that a waiting thread prefetches.
 constexpr size_t MAX_NEXT_BYTES = 131072;
@@ -17,8 +17,8 @@ constexpr float MAX_SYMMETRIC = 127, MAX_NON_NEGATIVE = 255;
 // Rough rates of one thread: bytes read per nanosecond, and multiply-adds per nanosecond by kind of instruction.
 constexpr int64_t BYTES_PER_NS = 28, MATRIX_PRODUCTS_PER_NS = 1200, INT8_PRODUCTS_PER_NS = NUM_VECTORS == 32 ? 300 : 80,
                   FLOAT_PRODUCTS_PER_NS = NUM_VECTORS == 32 ? 70 : 40;
-// Whether a tile has all columns of a panel. Otherwise it has one vector of columns after the other, which the panel
-// then stores one after the other.
+// Whether a tile has all columns of a panel. Otherwise it computes one vector of columns after another, and the panel is
+// packed in that order.
 constexpr bool HAS_WHOLE_PANELS = VECTORS_AT_ONCE == VECTORS;
 // Bytes of packed weights that a tile reads in a step.
 constexpr size_t TILE_BYTES = VECTORS_AT_ONCE * LINE;
@@ -93,7 +93,7 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
                     typename Kind::Weights w[V];
 #pragma GCC unroll 4
                     for (int v = 0; v < V; ++v) w[v] = Kind::weights(weights + v * vector_stride + part * LINE / PARTS);
-                    if (IS_SINGLE_PASS && part == 0 && step == turn) ahead = prefetch.then;
+                    if (IS_SINGLE_PASS && part == 0 && step == turn) ahead = prefetch.next;
                     if (part == 0) {
 #pragma GCC unroll 4
                         for (int l = 0; l < LINES; ++l)

@@ -16,15 +16,15 @@ namespace transduce {
 
 // Columns of W in a panel, the unit of packed memory: four vector registers.
 constexpr int PANEL = 64;
-// Rows that vector instructions multiply at once, and the vectors of columns. 6 x 4 sums leave registers for four
-// weights and one input, 6 x 1 sums of an eighth of the registers for one weight and one input.
+// Rows and vectors of columns that vector instructions multiply at once. Beside their 6 x 4 sums (AVX-512) the registers
+// hold four weights and one input; beside 6 x 1 sums (AVX2), one weight and one input.
 constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
 // Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
-// Inputs that a group of register tiles is multiplied with before the next inputs. If larger, the group's rows are
-// evicted from the L1 cache.
+// Inputs of one pass: a group of register tiles is multiplied with these before the next ones. If larger, the group's
+// rows are evicted from the L1 cache.
 constexpr int DEPTH_BLOCK = 512;
 // The fewest rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
@@ -45,14 +45,14 @@ struct InputRun {
     int begin, count;
 };
 
-// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It starts at
-// `from`, and from step `turn` on at `then`. lines 0: nothing.
+// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It begins at
+// `from`, and continues at `next` from step `turn` on. lines 0: nothing.
 struct TilePrefetch {
     const char* from = nullptr;
     int lines = 0;
     size_t stride = 0;
     int turn = -1;
-    const char* then = nullptr;
+    const char* next = nullptr;
 };
 
 // The graph's constants of a Linear. weights: row-major (inputs, outputs), or (outputs, inputs) if is_transposed.
@@ -79,8 +79,8 @@ struct Epilogue {
         return of_int8(load16(sums), absmax);
     }
     Floats of_int8(Integers sums, float absmax) const {
-        Floats whole = floats_of(sums);
-        return fma16(mul16(whole, all16(absmax)), scale, bias);
+        Floats float_sums = floats_of(sums);
+        return fma16(mul16(float_sums, all16(absmax)), scale, bias);
     }
 };
 
@@ -111,7 +111,7 @@ public:
     // Returns the cost of each of many rows.
     int64_t row_nanoseconds() const { return nanoseconds(1024) / 1024; }
 
-    // Returns how many inputs `tiles` tiles of rows are multiplied with before the next inputs.
+    // Returns the inputs of one pass over `tiles` tiles of rows.
     int depth_block(int tiles) const;
 
     // Writes the sums (count, PANEL) of rows [begin, begin + count), count <= TILE_ROWS, over the inputs of `run`, by

@@ -41,28 +41,28 @@ bool is_granted() {
 std::atomic<bool> is_allowed{true};
 
 // The tile height for which this thread's registers are configured; 0 if they are not in use.
-thread_local int height_set_up = 0;
+thread_local int configured_height = 0;
 
 }  // namespace
 
 bool has_matrix_tiles() {
-    static const bool is_there = HAS_TILE_PRODUCTS && is_granted();
-    return is_there && is_allowed.load(std::memory_order_relaxed);
+    static const bool is_available = HAS_TILE_PRODUCTS && is_granted();
+    return is_available && is_allowed.load(std::memory_order_relaxed);
 }
 
 void set_up_matrix_tiles(int height) {
-    if (height == height_set_up) return;
+    if (height == configured_height) return;
     Configuration configuration;
     for (int tile = 0; tile < 6; ++tile) configuration.set(tile, height);
     for (int tile = 6; tile < 8; ++tile) configuration.set(tile, MATRIX_ROWS);
     asm volatile("ldtilecfg %0" : : "m"(configuration));
-    height_set_up = height;
+    configured_height = height;
 }
 
 void release_matrix_tiles() {
-    if (height_set_up == 0) return;
+    if (configured_height == 0) return;
     asm volatile("tilerelease");
-    height_set_up = 0;
+    configured_height = 0;
 }
 
 }  // namespace transduce

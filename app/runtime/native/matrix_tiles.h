@@ -33,11 +33,11 @@ void set_up_matrix_tiles(int height);
 void release_matrix_tiles();
 
 // Releases the tile registers at the end of its lifetime.
-struct MatrixTilesReleased {
-    MatrixTilesReleased() = default;
-    ~MatrixTilesReleased() { release_matrix_tiles(); }
-    MatrixTilesReleased(const MatrixTilesReleased&) = delete;
-    MatrixTilesReleased& operator=(const MatrixTilesReleased&) = delete;
+struct MatrixTilesGuard {
+    MatrixTilesGuard() = default;
+    ~MatrixTilesGuard() { release_matrix_tiles(); }
+    MatrixTilesGuard(const MatrixTilesGuard&) = delete;
+    MatrixTilesGuard& operator=(const MatrixTilesGuard&) = delete;
 };
 
 }  // namespace transduce

@@ -14,7 +14,7 @@ struct Region {
     size_t bytes;
     size_t used = 0;
 
-    explicit Region(size_t wanted);
+    explicit Region(size_t min_bytes);
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
     ~Region() { munmap(start, bytes); }
@@ -28,7 +28,7 @@ constexpr size_t REGION_BYTES = 64 << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// The region of the next Buffer. Several threads may make sessions at once.
+// The region that the next Buffer is taken from. Locked, because several threads may make sessions at once.
 std::mutex mutex;
 std::weak_ptr<Region> current;
 
@@ -37,7 +37,7 @@ thread_local std::unique_ptr<Region> scratch[2];
 
 }  // namespace
 
-Region::Region(size_t wanted) : bytes(round_up(wanted, HUGE_PAGE)) {
+Region::Region(size_t min_bytes) : bytes(round_up(min_bytes, HUGE_PAGE)) {
     size_t reserved = bytes + HUGE_PAGE;
     void* mapped = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
@@ -61,12 +61,12 @@ Buffer::Buffer(size_t bytes) {
 }
 
 Scratch::Scratch(size_t bytes, ScratchLevel level) {
-    std::unique_ptr<Region>& own = scratch[static_cast<int>(level)];
-    if (!own || own->bytes < bytes) {
-        own.reset();
-        own = std::make_unique<Region>(bytes + bytes / 2);
+    std::unique_ptr<Region>& region = scratch[static_cast<int>(level)];
+    if (!region || region->bytes < bytes) {
+        region.reset();
+        region = std::make_unique<Region>(bytes + bytes / 2);
     }
-    next_ = own->start;
+    next_ = region->start;
 }
 
 }  // namespace transduce

@@ -81,8 +81,8 @@ private:
         Epilogue epilogue = linear_.epilogue(rows_.panel, vector_);
         Integers initial_sums = linear_.initial_sums(rows_.panel, vector_);
         for (; row_ < end; ++row_) {
-            int64_t place = row_ - rows_.begin + (row_ >= rows_.moved_from ? rows_.moved_by : 0);
-            Integers sums = add16(load16(sums_ + place * LANES), initial_sums);
+            int64_t index = row_ - rows_.begin + (row_ >= rows_.moved_from ? rows_.moved_by : 0);
+            Integers sums = add16(load16(sums_ + index * LANES), initial_sums);
             put(row_, epilogue.of_int8(sums, absmax_[row_]));
         }
     }
@@ -179,22 +179,23 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
     int64_t num_row_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
     int groups = (num_panels + panels_per_chunk - 1) / panels_per_chunk;
     bool uses_matrix = linear.uses_matrix_tiles(n);
-    // Calls panel_of(begin, end, panel, next) for each panel of this thread's chunks. next: the panel that the thread
-    // probably needs afterwards, of this product or of the one that follows, or nullptr. store_rest() stores what is
-    // buffered.
-    auto each_panel = [&](Chunks& chunks, auto&& panel_of, auto&& store_rest) {
+    // Calls run_panel(begin, end, panel, next) for each panel of this thread's chunks. next: the panel that the thread
+    // probably needs afterwards, of this product or of the next one, or nullptr. store_rest() stores what is buffered.
+    auto each_panel = [&](Chunks& chunks, auto&& run_panel, auto&& store_rest) {
         bool is_up = chunks.direction() == Direction::up;
         const Prefetch& next_product = linear.next();
         // Threads that share a product by vector instructions prefetch the next product only while they wait.
-        const char* then = !uses_matrix && !runs_own_rows ? nullptr : is_up ? next_product.up : next_product.down;
+        const char* of_next_product = !uses_matrix && !runs_own_rows ? nullptr
+                                      : is_up                        ? next_product.up
+                                                                     : next_product.down;
         for (int chunk; chunks.take(&chunk);) {
             int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
             int first = chunk % groups * panels_per_chunk, last = std::min(first + panels_per_chunk, num_panels);
             for (int panel = first; panel < last; ++panel) {
                 int next = panel + 1 < last || is_up ? panel + 1 : first - panels_per_chunk;
-                bool is_here =
+                bool is_of_this_product =
                     next >= 0 && next < num_panels && (panel + 1 < last || !uses_matrix || chunks.seems_to_have_more());
-                panel_of(begin, end, panel, is_here ? linear.panel(next) : then);
+                run_panel(begin, end, panel, is_of_this_product ? linear.panel(next) : of_next_product);
             }
             if (std::is_same_v<std::decay_t<After>, NoCallback>) continue;
             store_rest();
@@ -225,12 +226,12 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
             for (int tile = 0; tile < tiles; ++tile) {
                 int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
                 // Sums over all inputs at once are stored before the next tile begins, since all tiles share memory.
-                int32_t* own = sums + (depth_block < inputs ? from * PANEL : 0);
+                int32_t* tile_sums = sums + (depth_block < inputs ? from * PANEL : 0);
                 TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
-                linear.sums(x, begin + from, int(to - from), panel, run, prefetch, own);
+                linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);
                 if (depth + run.count < inputs) continue;
                 int64_t first = begin + from;
-                store_rows(first, begin + to, panel, [=](int64_t row) { return own + (row - first) * PANEL; });
+                store_rows(first, begin + to, panel, [=](int64_t row) { return tile_sums + (row - first) * PANEL; });
             }
         }
     };
@@ -238,7 +239,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
         TileSumsWriter<Store> writer(linear, x.absmax, store);
         PanelSumsWriter<Store> panel_writer(linear, x.absmax, store);
         alignas(64) int32_t sums[TileGroup::MAX_SUMS];
-        auto panel_of = [&](int64_t begin, int64_t end, int panel, const char* next) {
+        auto run_panel = [&](int64_t begin, int64_t end, int panel, const char* next) {
             RowTiles rows(end - begin);
             set_up_matrix_tiles(rows.height);
             if (rows.tiles > 1) return linear.multiply_tiles(x, begin, rows, panel, next, sums, writer);
@@ -247,7 +248,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
             multiply_one_tile(values, x.stride, weights, panel_writer.sums(), panel_writer);
             panel_writer.enqueue(begin, end, panel);
         };
-        each_panel(chunks, panel_of, [&] {
+        each_panel(chunks, run_panel, [&] {
             writer.store_rest();
             panel_writer.store_rest();
         });

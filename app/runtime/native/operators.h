@@ -132,9 +132,9 @@ struct CustomOp : OrtCustomOp {
     }
 
     static OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
-        auto own = static_cast<Kernel*>(kernel);
-        MatrixTilesReleased released;
-        return guarded(own->api, [&] { own->op.compute(KernelCall(own->api, context, Operator::INPUT_NAMES)); });
+        auto self = static_cast<Kernel*>(kernel);
+        MatrixTilesGuard guard;
+        return guarded(self->api, [&] { self->op.compute(KernelCall(self->api, context, Operator::INPUT_NAMES)); });
     }
 };
 

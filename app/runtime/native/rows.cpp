@@ -47,8 +47,8 @@ float quantize_row(const float* x, int width, ActivationRange range, Quantized* 
     Floats factor = all16((is_signed ? 127.0f : 255.0f) / absmax);
     Integers zero_point = all16(is_signed ? 128 : 0);
     for (int i = 0; i < width; i += LANES) {
-        Integers whole = integers_of(mul16(load16(x + i), factor));
-        store16(q + i, add16(whole, zero_point));
+        Integers rounded = integers_of(mul16(load16(x + i), factor));
+        store16(q + i, add16(rounded, zero_point));
     }
     return absmax;
 }

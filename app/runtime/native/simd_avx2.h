@@ -15,7 +15,7 @@ struct Floats {
 struct Integers {
     __m256i low, high;
 };
-// What a comparison found: all bits of a lane are set or none.
+// The result of a comparison: all bits of a lane are set, or none.
 struct Lanes {
     __m256i low, high;
 };
@@ -109,7 +109,7 @@ inline Floats fma16(Floats a, Floats b, Floats c) {
 inline Floats fnma16(Floats a, Floats b, Floats c) {
     return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
 }
-// The extremum of each lane; `values` if a lane of either is NaN.
+// The larger or smaller number of each lane; that of `values` if either is NaN.
 inline Floats max16(Floats bound, Floats values) {
     return {_mm256_max_ps(bound.low, values.low), _mm256_max_ps(bound.high, values.high)};
 }
@@ -128,8 +128,8 @@ inline Floats round16(Floats values) {
     return {_mm256_round_ps(values.low, NEAREST), _mm256_round_ps(values.high, NEAREST)};
 }
 inline Floats floor16(Floats values) { return {_mm256_floor_ps(values.low), _mm256_floor_ps(values.high)}; }
-// Exponents are at least LOWEST_EXPONENT here. 2 to this power is 0 after rounding, and its half is still a normal
-// float's exponent.
+// Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
+// normal float.
 constexpr float LOWEST_EXPONENT = -250;
 // values - floor(values), rounded down; 0 or 1 far below 0.
 inline Floats fraction16(Floats values) {
@@ -142,10 +142,10 @@ inline Floats fraction16(Floats values) {
     Floats bounded = max16(all16(LOWEST_EXPONENT), values);
     return {fraction(bounded.low), fraction(bounded.high)};
 }
-// values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2. Half of the exponent at a time, because
-// the result may be below the normal floats.
+// values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2. Multiplies by two powers, each with half
+// of the exponent, because the result may be below the normal floats.
 inline Floats scale_by_power16(Floats values, Floats exponents) {
-    Integers whole = integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents)));
+    Integers powers = integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents)));
     auto scaled = [](__m256 x, __m256i power) {
         const __m256i bias = _mm256_set1_epi32(127);
         __m256i half = _mm256_srai_epi32(power, 1), rest = _mm256_sub_epi32(power, half);
@@ -153,7 +153,7 @@ inline Floats scale_by_power16(Floats values, Floats exponents) {
         __m256i second = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
         return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
     };
-    return {scaled(values.low, whole.low), scaled(values.high, whole.high)};
+    return {scaled(values.low, powers.low), scaled(values.high, powers.high)};
 }
 
 // The same bits as the other kind of number.
@@ -184,8 +184,8 @@ inline Lanes is_below16(Integers a, Integers b) {
 }
 // Whether a >= b in any lane, or a lane of either is NaN.
 inline bool is_any_not_below16(Floats a, Floats b) {
-    Lanes found = compare16<_CMP_NLT_UQ>(a, b);
-    return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(found.low, found.high))) != 0;
+    Lanes lanes = compare16<_CMP_NLT_UQ>(a, b);
+    return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(lanes.low, lanes.high))) != 0;
 }
 // Returns a bit for each of the first lanes in which a >= b.
 inline unsigned bits_at_least16(FirstLanes lanes, Floats a, Floats b) {

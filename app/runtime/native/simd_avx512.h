@@ -10,7 +10,7 @@ namespace transduce {
 
 using Floats = __m512;
 using Integers = __m512i;
-// What a comparison found, a bit for each lane; and the first lanes of a vector that is read or written in part.
+// Lanes: the result of a comparison, a bit for each lane. FirstLanes: the lanes 0..n-1, for a partial load or store.
 using Lanes = __mmask16;
 using FirstLanes = __mmask16;
 
@@ -59,7 +59,7 @@ inline Floats div16(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 // a b + c and c - a b, rounded once.
 inline Floats fma16(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats fnma16(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
-// The extremum of each lane; `values` if a lane of either is NaN.
+// The larger or smaller number of each lane; that of `values` if either is NaN.
 inline Floats max16(Floats bound, Floats values) { return _mm512_max_ps(bound, values); }
 inline Floats min16(Floats bound, Floats values) { return _mm512_min_ps(bound, values); }
 inline Integers max16(Integers a, Integers b) { return _mm512_max_epi32(a, b); }

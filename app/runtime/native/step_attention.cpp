@@ -114,10 +114,10 @@ private:
     template <class SharesColumns>
     int64_t find_groups(int threads, SharesColumns&& shares_columns) {
         // If groups are not divided by heads, they are small enough for every thread to get one.
-        int64_t most = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
+        int64_t max_rows = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
         int64_t count = 0;
         for (int64_t row = 0; row < input_.n; ++row) {
-            if (count && row - groups_[count - 1] < most && shares_columns(row)) continue;
+            if (count && row - groups_[count - 1] < max_rows && shares_columns(row)) continue;
             groups_[count++] = int32_t(row);
         }
         groups_[count] = int32_t(input_.n);
@@ -202,12 +202,12 @@ void CrossAttentionBlock::run(const BlockInput& input, const LayerCache& cache, 
     int64_t columns = std::accumulate(source.lengths, source.lengths + input.n, int64_t(0));
     for_each_row_block(weights_.in, input.n, row_cost(weights_, columns, input.n), [&](int64_t begin, int64_t n) {
         AttentionRun rows(weights_, input.rows(begin, n, d), capacity, alignment.values != nullptr);
-        SourceColumns own{source.slots + begin, source.lengths + begin};
-        AlignmentOutput own_alignment = alignment.rows(begin, capacity);
+        SourceColumns block_source{source.slots + begin, source.lengths + begin};
+        AlignmentOutput block_alignment = alignment.rows(begin, capacity);
         if (cache.is_half) {
-            attend_rows<Half>(rows, cache, own, n, own_alignment);
+            attend_rows<Half>(rows, cache, block_source, n, block_alignment);
         } else {
-            attend_rows<float>(rows, cache, own, n, own_alignment);
+            attend_rows<float>(rows, cache, block_source, n, block_alignment);
         }
         rows.project_output(output.rows(begin, d));
     });
@@ -230,14 +230,14 @@ void CrossAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cach
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
         return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
     };
-    auto average = [&](int64_t row, const ScoreBuffer& own) {
+    auto average = [&](int64_t row, const ScoreBuffer& scores) {
         if (!alignment.values) return;
         float* to = alignment.row(row, capacity);
         std::fill(to, to + capacity, 0.0f);
         for (int64_t head : aligned_) {
-            float factor = 1.0f / own.sums(0, weights_.num_heads)[head] / float(aligned_.size());
-            const float* scores = own.values + head * own.head_stride;
-            for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[c] * factor;
+            float factor = 1.0f / scores.sums(0, weights_.num_heads)[head] / float(aligned_.size());
+            const float* head_scores = scores.values + head * scores.head_stride;
+            for (int c = 0; c < source.lengths[row]; ++c) to[c] += head_scores[c] * factor;
         }
     };
     int64_t all = std::accumulate(source.lengths, source.lengths + n, int64_t(0));

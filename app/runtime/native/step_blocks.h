@@ -166,7 +166,7 @@ public:
 
 private:
     // Computes and scans the logits of x (n, d), span by span.
-    void scan_logits(const float* x, int64_t n, const struct LogitScan& to, Scratch& scratch) const;
+    void scan_logits(const float* x, int64_t n, const struct LogitScan& scan, Scratch& scratch) const;
 
     Linear linear_;
     // Bounds of the magnitudes of the table's entries and of the bias.

@@ -107,8 +107,8 @@ int take(Direction direction, int* chunk) {
         ChunkQueue queue(word);
         if (queue.front >= queue.back) return 0;
         // Read before the swap: if the swap succeeds, the value belongs to the same job as the word.
-        int most = pool.max_batch.load(std::memory_order_relaxed);
-        int count = std::clamp((queue.back - queue.front) / (2 * num_threads()), 1, most);
+        int max_count = pool.max_batch.load(std::memory_order_relaxed);
+        int count = std::clamp((queue.back - queue.front) / (2 * num_threads()), 1, max_count);
         if (direction == Direction::up) {
             *chunk = queue.front;
             queue.front = uint16_t(queue.front + count);
@@ -269,8 +269,8 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
         pool.prefetch_piece.store(prefetch.piece, std::memory_order_relaxed);
         pool.prefetch_bytes.store(prefetch.bytes, std::memory_order_relaxed);
     }
-    int64_t most = MAX_BATCH_NS * num_chunks / nanoseconds;
-    pool.max_batch.store(int(std::clamp<int64_t>(most, 1, MAX_CHUNKS)), std::memory_order_relaxed);
+    int64_t max_batch = MAX_BATCH_NS * num_chunks / nanoseconds;
+    pool.max_batch.store(int(std::clamp<int64_t>(max_batch, 1, MAX_CHUNKS)), std::memory_order_relaxed);
     pool.num_done.store(0, std::memory_order_relaxed);
     ChunkQueue last(pool.queue.load(std::memory_order_relaxed));
     pool.queue.store(ChunkQueue(last.job_number + 1, 0, num_chunks).word(), std::memory_order_seq_cst);
@@ -288,18 +288,18 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
 // number, which is smaller if the system refuses more threads. Must not be called from two threads at once.
 extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
     using namespace transduce;
-    int wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;
-    int before = pool.num_workers.exchange(wanted);
+    int num_wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;
+    int before = pool.num_workers.exchange(num_wanted);
     wake();
-    while (before > wanted && pool.num_alive.load() > wanted) sched_yield();
-    for (int index = before; index < wanted; ++index) {
+    while (before > num_wanted && pool.num_alive.load() > num_wanted) sched_yield();
+    for (int index = before; index < num_wanted; ++index) {
         pool.num_alive.fetch_add(1);
         if (start_worker(index)) continue;
         pool.num_alive.fetch_sub(1);
         pool.num_workers.store(index);
         return index + 1;
     }
-    return wanted + 1;
+    return num_wanted + 1;
 }
 
 // Sets how long a worker looks for the next job before it sleeps.

@@ -189,16 +189,16 @@ void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, Pan
         const char* weights = run.weights + vector * MATRIX_ROWS * TileGroup::LINE;
         // If the panel has a single run, its sums are needed only until the next vector is done.
         bool is_single = is_last && run.begin == 0;
-        int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.tile_stride;
+        int32_t* vector_sums = group.sums + (is_single ? vector % 2 : vector) * R * group.tile_stride;
         if (vector) writer.store_rest();
-        begin_tiles<R>(group, run, weights, own, before, prefetcher);
+        begin_tiles<R>(group, run, weights, vector_sums, before, prefetcher);
         if (vector && is_last) writer.enqueue(vector - 1, before);
         for (int depth = MATRIX_DEPTH; depth < run.depth; depth += MATRIX_DEPTH) {
             weights += run.depth_stride;
             add_tiles<R>(group, run.begin + depth, weights, prefetcher);
             writer.store_some();
         }
-        before = own;
+        before = vector_sums;
     }
     writer.store_rest();
     store_tiles<R>(group, before);

@@ -125,8 +125,8 @@ void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n
     int64_t d = this->d();
     auto entry = [&](int64_t at, int64_t id) {
         if (table_.type == FLOAT) return load16(table_.as<float>() + at);
-        Floats whole = floats_of(load16(table_.as<int8_t>() + at));
-        return mul16(whole, all16(scales_.as<float>()[id]));
+        Floats quantised = floats_of(load16(table_.as<int8_t>() + at));
+        return mul16(quantised, all16(scales_.as<float>()[id]));
     };
     for_each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
         const float* position = position_table_.as<float>() + positions[row] * d;
@@ -157,10 +157,10 @@ int64_t CandidatesBlock::row_nanoseconds() const {
 }
 
 void CandidatesBlock::check(int64_t num_candidates) const {
-    int64_t most = std::min<int64_t>(MAX_CANDIDATES, vocab_size());
-    if (num_candidates >= 1 && num_candidates <= most) return;
+    int64_t max_candidates = std::min<int64_t>(MAX_CANDIDATES, vocab_size());
+    if (num_candidates >= 1 && num_candidates <= max_candidates) return;
     throw InvalidArgument("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(num_candidates),
-                          static_cast<long long>(most));
+                          static_cast<long long>(max_candidates));
 }
 
 void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
@@ -169,13 +169,14 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
     for_each_row_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
         // If one thread computes all spans, each span's logits overwrite those of the span before, in its cache.
         bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
-        size_t own = wants_distributions ? 0 : count * vocab_size,
+        size_t num_logits = wants_distributions ? 0 : count * vocab_size,
                span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
-        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(own) +
+        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(num_logits) +
                         Scratch::padded_bytes<float>(span_buffer) +
                         Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) +
                         Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
-        float* logits = wants_distributions ? to.distributions + begin * vocab_size : scratch.allocate<float>(own);
+        float* logits =
+            wants_distributions ? to.distributions + begin * vocab_size : scratch.allocate<float>(num_logits);
         LogitScan scan{logits,
                        uses_span_buffer ? scratch.allocate<float>(span_buffer) : nullptr,
                        scratch.allocate<float>(count),
@@ -193,31 +194,33 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
     });
 }
 
-void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to, Scratch& scratch) const {
-    int64_t vocab_size = this->vocab_size(), stride = to.span_buffer ? SPAN_STRIDE : vocab_size;
+void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& scan, Scratch& scratch) const {
+    int64_t vocab_size = this->vocab_size(), stride = scan.span_buffer ? SPAN_STRIDE : vocab_size;
     LinearInput prepared(linear_, x, n, scratch);
     prepared.prepare_all();
-    std::fill(to.class_maxima, to.class_maxima + n, ClassMaxima());
+    std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
-        to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
+        scan.slacks[row] =
+            rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
     auto store = [=](int column, FirstLanes lanes) {
-        float* at = to.span_buffer ? to.span_buffer + column % SPAN_IDS : to.logits + column;
+        float* at = scan.span_buffer ? scan.span_buffer + column % SPAN_IDS : scan.logits + column;
         return [=](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
     };
     auto scan_chunk = [&](const FinishedChunk& done) {
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
         for (int64_t row = done.begin; row < done.end; ++row) {
-            float* hits_out = to.logits + row * vocab_size + column;
-            ClassMaxima alone;
-            const float* own = to.span_buffer ? to.span_buffer + row * stride : hits_out;
-            to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                scan_span(own, count, to.num_ranked(row), to.slacks[row], to.span_buffer ? to.class_maxima[row] : alone,
-                          to.span_buffer ? hits_out : nullptr, own + stride);
+            float* hits_out = scan.logits + row * vocab_size + column;
+            ClassMaxima span_maxima;
+            const float* logits = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
+            scan.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
+                scan_span(logits, count, scan.num_ranked(row), scan.slacks[row],
+                          scan.span_buffer ? scan.class_maxima[row] : span_maxima,
+                          scan.span_buffer ? hits_out : nullptr, logits + stride);
         }
     };
-    int64_t more = n * vocab_size / LANES * SCAN_COST / 8;
-    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, more, scan_chunk);
+    int64_t scan_ns = n * vocab_size / LANES * SCAN_COST / 8;
+    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {
