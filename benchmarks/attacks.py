@@ -1,4 +1,4 @@
-"""Attack a real server over sockets, and show the limit that holds, what it does, and what another caller notices.
+"""Attack a real server over sockets. Show the limit that applies, its effect, and the effect on another caller.
 
 Each attack comes from one address. A neighbour at another address sends a line every 50 ms, each on a new connection,
 and requests /livez after it. Writes JSON; `python -m benchmarks.engine.page` makes the table of docs/operations.md.

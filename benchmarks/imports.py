@@ -216,7 +216,7 @@ def main() -> int:
     parser.add_argument("--vocab-size", type=int, default=60_000, help="subwords (default: 60000)")
     parser.add_argument("--precisions", default="int8,fp16", help="variants (default: int8,fp16)")
     parser.add_argument("--num-layers", type=int, help="layers of both stacks (default: the preset's)")
-    parser.add_argument("--max-length", type=int, default=256, help="as of `transduce import` (default: 256)")
+    parser.add_argument("--max-length", type=int, default=256, help="as in `transduce import` (default: 256)")
     formats = "huggingface,ctranslate2"
     parser.add_argument("--formats", default=formats, help=f"of {', '.join(WRITERS)} (default: {formats})")
     parser.add_argument("--output", type=Path, default=RESULT)

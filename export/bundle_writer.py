@@ -65,7 +65,7 @@ class BundleRequest:
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
     more_targets: other languages that the model translates into from `source`, and the tag of each.
     pairs: the language pairs themselves; then source, target and tags are not read.
-    languages: the same for a model that translates between any two languages: the subword of each.
+    languages: each language's subword, for a model that translates between any two; then they are not read either.
     decoding: the default decoding options.
     ends_source: whether sources end with the end token, as in all models that this project trains.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.

@@ -78,7 +78,7 @@ class TransduceSide:
     ) -> None:
         """num_lanes: the number of workers that share the threads.
 
-        A single worker is a thread of this process. Several workers are processes, whose counters are missing.
+        A single worker is a thread of this process. Several workers are processes, and their counters are not read.
         """
         self._clock = RuntimeClock()
         self._clock.install()
@@ -100,7 +100,7 @@ class TransduceSide:
         self._engine.start()
 
     def close(self) -> None:
-        """Stop the engine's thread."""
+        """Stop the engine and its workers."""
         self._asyncio.run(self._engine.close(drain_timeout_s=0.0))
         self._asyncio.close()
 

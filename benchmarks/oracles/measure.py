@@ -114,7 +114,7 @@ def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[d
             "oracle": oracle.name,
             "beam_size": task.beam_size,
             "early_stop": task.early_stop,
-            "its_rule": oracle.rule(task.early_stop) if task.beam_size > 1 else "greedy",
+            "oracle_options": oracle.rule(task.early_stop) if task.beam_size > 1 else "greedy",
             "num_sentences": found.num_sentences,
             "num_same": found.num_same,
             "by_kind": {kind: kinds[kind] for kind in KINDS},

@@ -185,8 +185,8 @@ def broken(folder: Path, translator: object, tmp_path: Path) -> Path:
         (b"", "model.bin is cut off"),
         (struct.pack("<I", 5), "has the format 5; only 6"),
         (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + struct.pack("<I", 3), "holds a WhisperSpec"),
-        (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x is not that of its shape"),
-        (variables_file("x", (1,), 9, b"1234"), "the size of x is not that of its shape"),
+        (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x does not match its shape"),
+        (variables_file("x", (1,), 9, b"1234"), "the size of x does not match its shape"),
         (variables_file("x", (1,), 0, b"1234")[:-6], "model.bin is cut off"),
     ],
 )

@@ -201,7 +201,7 @@ def test_a_sentence_without_its_start_token_is_refused(imported: Imported) -> No
 
 
 def test_no_other_format_takes_the_bundle(imported: Imported) -> None:
-    with pytest.raises(FormatError, match="targets that begin with their language"):
+    with pytest.raises(FormatError, match="targets that begin with a language token"):
         read_bundle(imported.bundle.path)
 
 
