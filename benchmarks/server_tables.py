@@ -18,7 +18,7 @@ STARTS = (
 KINDS = {
     "row caches": "row caches",
     "kernels": "operators' scratch memory",
-    "copied": "pages no longer shared",
+    "copied": "pages written since the fork",
     "allocator": "allocator",
 }
 SOAK_MINUTES = (1, 5, 10)

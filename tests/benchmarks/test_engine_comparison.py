@@ -92,7 +92,7 @@ class TimedWorker:
 
     def __init__(self, kind: str, arguments: dict[str, Any]) -> None:
         assert kind == "ours"
-        self._own = iter(self.times_s[arguments["num_lanes"]])
+        self._own = iter(self.times_s[arguments["num_workers"]])
 
     def translate(self, job: Job) -> JobResult:
         return JobResult([next(self._own)], [])
@@ -117,7 +117,7 @@ def test_the_layout_with_the_lowest_time_of_any_trial_is_chosen(
     monkeypatch: pytest.MonkeyPatch, times_s: list[float], quickest: int
 ) -> None:
     layouts = layouts_of(monkeypatch, 2, {1: [3.0, 5.0], 2: times_s})
-    assert layouts.search(given_at_once(128)).num_lanes == quickest
+    assert layouts.search(given_at_once(128)).num_workers == quickest
 
 
 def test_few_rows_or_one_thread_get_one_process_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:

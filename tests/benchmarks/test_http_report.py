@@ -40,7 +40,7 @@ def parts() -> dict[str, Any]:
             "cpu": "a processor", "num_cores": 2, "memory_gb": 8.0, "kernel": "6", "load_average_before": 0.1,
             "measured_at": "then",
         },
-        "effort": {"is_quick": False}, "price_per_hour": 3.6, "kept_share": 0.0,
+        "effort": {"is_quick": False}, "price_per_hour": 3.6, "not_decoded_share": 0.0,
         "settings": {OURS: "defaults", WINDOW: "2 x 1"},
     }  # fmt: skip
     flows = {
