@@ -174,12 +174,12 @@ def run_train(args: argparse.Namespace) -> int:
 
     from app.text.tokenizer import Tokenizer
     from model import checkpoint
-    from model.config_file import check_given, write_config
+    from model.config_file import check_required, write_config
     from model.interrupt import stop_signals
     from model.parallel import ProcessGroup
     from model.trainer import Trainer, set_num_threads
 
-    check_given(args, ("data", "dev", "tokenizer", "run"))
+    check_required(args, ("data", "dev", "tokenizer", "run"))
     device = _device(args.device)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
