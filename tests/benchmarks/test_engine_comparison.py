@@ -86,7 +86,7 @@ def test_a_sentence_without_an_answer_within_the_limit_has_no_latency() -> None:
 
 
 class TimedWorker:
-    """A fake of Transduce's process. Each call takes the next of its layout's times."""
+    """A fake of Transduce's process. Each call takes the next time in the list of its layout."""
 
     times_s: dict[int, list[float]]
 
@@ -258,7 +258,7 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
     parts = where_time_goes(row(), shares, num_threads=2)["parts_ms"]
     assert parts["attention"] == pytest.approx(600.0)
     assert parts["matrix products"] == pytest.approx(200.0)
-    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, of which no kernel is known"
+    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, because none of its kernels is known"
 
 
 def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() -> None:

@@ -164,7 +164,8 @@ KINDS = {
 }
 
 
-def change(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    found = json.loads(path.read_text("utf-8"))
-    change(found)
-    write_json(path, found)
+def change(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Edit a JSON file in place."""
+    content = json.loads(path.read_text("utf-8"))
+    edit(content)
+    write_json(path, content)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.loadtest.held_clock import held_run
+from tests.loadtest.simulated_clock import simulated_run
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.plan import RunPlan, Target
@@ -112,7 +112,7 @@ def test_the_capacity_of_a_server_is_found() -> None:
     )
 
     def run_one(one: RunPlan, on_progress: OnProgress | None) -> RunResult:
-        return held_run(one, service_ms=10.0)
+        return simulated_run(one, service_ms=10.0)
 
     found = sweep(plan(), settings, run_one=run_one)
     assert found.is_valid, found.problems
