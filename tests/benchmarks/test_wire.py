@@ -1,4 +1,4 @@
-"""The client of the overhead measurement: what it num_requests, and which answers it accepts."""
+"""The client of the overhead measurement: what it times, and which answers it accepts."""
 
 from __future__ import annotations
 

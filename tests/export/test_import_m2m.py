@@ -53,7 +53,7 @@ TARGETS = ("de", "fr")
 
 
 class Imported(NamedTuple):
-    """A trained model, its folder, and the bundle of it. to_bundle: our id of each of its ids."""
+    """A trained model, its folder and its bundle. to_bundle: the bundle's id for each id of the model."""
 
     kind: Kind
     model: Any

@@ -1,4 +1,4 @@
-"""Cached sentences, and sentences in flight with several subscribers. The runner waits until the test lets it decode."""
+"""Cached sentences, and sentences in flight with several subscribers. The runner waits until the test opens its gate."""
 
 from __future__ import annotations
 
