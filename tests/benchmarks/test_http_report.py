@@ -19,7 +19,7 @@ def test_a_million_characters_cost_the_price_of_their_hours() -> None:
     assert cost_of(1000.0, price_per_hour=3.6) == pytest.approx(1.0)
 
 
-def closed_loop(p50_ms: float, per_s: float) -> dict[str, float]:
+def figures(p50_ms: float, per_s: float) -> dict[str, float]:
     return {"p50_ms": p50_ms, "p95_ms": 2 * p50_ms, "per_s": per_s}
 
 
@@ -44,8 +44,8 @@ def parts() -> dict[str, Any]:
         "settings": {OURS: "defaults", WINDOW: "2 x 1"},
     }  # fmt: skip
     together = {
-        "alone": {OURS: closed_loop(10.0, 100.0), WINDOW: closed_loop(15.0, 60.0), ECHO: closed_loop(0.3, 2000.0)},
-        "saturated": {OURS: closed_loop(200.0, 150.0), WINDOW: closed_loop(400.0, 70.0), ECHO: closed_loop(9.0, 3000.0)},
+        "alone": {OURS: figures(10.0, 100.0), WINDOW: figures(15.0, 60.0), ECHO: figures(0.3, 2000.0)},
+        "saturated": {OURS: figures(200.0, 150.0), WINDOW: figures(400.0, 70.0), ECHO: figures(9.0, 3000.0)},
         "memory": {OURS: memory(200.0), WINDOW: memory(80.0), ECHO: memory(50.0)},
         "starts": {}, "quality": {},
     }  # fmt: skip

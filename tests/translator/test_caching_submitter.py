@@ -1,4 +1,4 @@
-"""Cached sentences, and sentences in flight with several subscribers. The runner waits until the test opens its gate."""
+"""Cached sentences, and sentences in flight with several subscribers. Runners wait until the test opens their gate."""
 
 from __future__ import annotations
 
