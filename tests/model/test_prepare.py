@@ -92,7 +92,7 @@ def test_numbers_are_compared_only_on_request() -> None:
     assert strict.reason_against("1,250.50 metres", "1.250,50 Meter") is None
 
 
-def test_a_kept_reason_drops_nothing() -> None:
+def test_an_ignored_reason_drops_nothing() -> None:
     rules = Rules("en", "de", ignored=frozenset({Reason.COPY}))
     assert rules.reason_against("Dashboard", "Dashboard") is Reason.NEAR_COPY
     rules = Rules("en", "de", ignored=frozenset({Reason.COPY, Reason.NEAR_COPY}))
