@@ -157,7 +157,7 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
 
 
 def returned_untranslated(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
-    """Count the texts that Transduce would return untranslated as target-language text, and the wrong ones of these."""
+    """Count the texts that Transduce would return untranslated, and those of them with a wrong detected language."""
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     kept = [

@@ -41,7 +41,7 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """Clients that repeat one request. expected_status: that of the code path that the case measures."""
+    """Clients that repeat one request. expected_status: some responses must have it."""
 
     name: str
     num_clients: int

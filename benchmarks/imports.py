@@ -160,7 +160,7 @@ def write_models(folder: Path, args: argparse.Namespace, formats: Sequence[str])
     changes = {"activation": "silu", "output_bias": True}
     if args.num_layers:
         changes |= {"num_encoder_layers": args.num_layers, "num_decoder_layers": args.num_layers}
-    # NLLB has final norms, and the writers of the other formats take both kinds.
+    # NLLB is always pre-norm. The other formats can be pre-norm or post-norm.
     changes["norm"] = "pre" if "nllb" in formats else "post"
     model = Transformer(preset(args.preset, args.vocab_size, **changes)).eval()
     path = folder / "source.spm"

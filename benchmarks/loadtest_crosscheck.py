@@ -156,7 +156,7 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Latencies by autocannon, in whole milliseconds, counted from the time of sending.
 
     Its correction for coordinated omission is turned off. The correction adds values between two answers that are
-    further apart than the interval of one connection's rate. Here connections idle, so it would do so every time.
+    further apart than the interval of one connection's rate. Here connections idle, so it would always add values.
     """
     options = {
         "url": f"{target.url}{target.path}",
