@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# The default, in seconds. A server that ends sooner has not waited for it.
+# The default of the setting, in seconds. A server that ends sooner has not used up its time for the drain.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 
 

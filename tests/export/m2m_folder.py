@@ -117,7 +117,7 @@ def tokenizer_of(folder: Path, source: str) -> Any:
 def train(model: Any, folder: Path, languages: tuple[str, str, str], *, num_steps: int) -> None:
     """Train until translations end and differ, and write the weights.
 
-    languages: English, German, and one whose texts are the English ones word by word in the other order.
+    languages: English, German, and a language whose texts are the English texts with reversed order of words.
     """
     english, german, other = languages
     rows = []
