@@ -1,5 +1,5 @@
-# `make help` lists the targets. Every environment is built from a lock file in requirements/. A stamp file `ready` in the
-# environment says that it is complete. The environment is built again if a lock file or pyproject.toml is newer than that.
+# `make help` lists the targets. Every environment is built from a lock file in requirements/. The stamp file `ready` marks
+# a complete environment. An environment is built again if its lock file or one of PROJECT_FILES is newer than its stamp.
 HOST := 127.0.0.1
 PORT := 8000
 # Number of pytest-xdist's worker processes. 0: all tests run in pytest's own process, in which --pdb works.
@@ -72,8 +72,8 @@ clean: ## remove the environments, caches and build outputs (never trained runs 
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call compile_sources,folder): write the sources' byte code, as pip does for the packages that it installs. If
-# PYTHONDONTWRITEBYTECODE is set, Python does not write it, and each start of the server takes a quarter of a second
-# longer. The server also starts if the byte code cannot be written.
+# PYTHONDONTWRITEBYTECODE is set, Python does not write it, and each start of the server takes 0.25 s longer. The server
+# also starts if the byte code cannot be written.
 compile_sources = $(1)/bin/python -m compileall -q app transduce || true
 
 # $(call build_environment,folder,lock file,pip options): delete the environment first, so that no package of an older
@@ -99,8 +99,8 @@ endef
 	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@touch $@
 
-# dev.txt holds every extra but gpu and is resolved first; the others take their versions from it. torch has no
-# hash, so that a machine may bring its own build of that version.
+# dev.txt holds every extra except gpu. It is resolved first, and the other lock files take their versions from it. Lock
+# files that include torch have no hashes, so that a machine may bring its own build of that version.
 COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions

@@ -19,7 +19,7 @@ class AnswerLog:
         self._others: dict[str, list[tuple[tuple[int, int], ComparisonKey]]] = {}
 
     def add_alone(self, answers: Iterable[TimedAnswer]) -> None:
-        """Add answers to a single client. The first answer to each sentence is the reference."""
+        """Add answers that a single client received. The first answer to each sentence is the reference."""
         for answer in answers:
             key = (answer.request.number, answer.request.beam_size)
             if key in self._alone:

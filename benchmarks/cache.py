@@ -51,14 +51,14 @@ async def measure_cached(port: int, requests: Sequence[Request]) -> dict[str, ob
     async with Connection(port) as connection:
         for request in requests[:NUM_WARM_UP]:
             await connection.post(request)
-        unknown = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
-        known = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
-    num_cached = sum(b"x-transduce-cached-sentences: 0" not in each.head.lower() for each in known)
+        uncached = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
+        cached = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
+    num_cached = sum(b"x-transduce-cached-sentences: 0" not in each.head.lower() for each in cached)
     return {
-        "unknown": summary([each.latency_ms for each in unknown]),
-        "known": summary([each.latency_ms for each in known]),
-        "num_known_from_cache": num_cached,
-        "num_equal": sum(a.body == b.body for a, b in zip(unknown, known, strict=True)),
+        "uncached": summary([each.latency_ms for each in uncached]),
+        "cached": summary([each.latency_ms for each in cached]),
+        "num_cached": num_cached,
+        "num_equal": sum(a.body == b.body for a, b in zip(uncached, cached, strict=True)),
     }
 
 
@@ -92,11 +92,11 @@ def measure(bundle: Path | None, sentences: Sequence[str]) -> dict[str, object]:
         ]
         served = ServeOptions(sys.executable, bundle, has_cache=True)
         with ServerProcess(served) as server:
-            known = asyncio.run(measure_cached(server.port, requests))
-            known |= {name: server.metric(name) for name in METRICS}
+            cached = asyncio.run(measure_cached(server.port, requests))
+            cached |= {name: server.metric(name) for name in METRICS}
         with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
             streamed = asyncio.run(measure_stream(server.port, requests))
-        found[f"beam_size {beam_size}"] = {"cache": known, "stream": streamed}
+        found[f"beam_size {beam_size}"] = {"cache": cached, "stream": streamed}
     return found
 
 

@@ -41,7 +41,7 @@ class Count:
     """Counts for one kind of sentences.
 
     num_runs: runs of unknown characters, each a placeholder in the model's input. num_whole: runs that the translation
-    contains unchanged. num_placed: runs that the model placed. num_mended: runs that were appended. num_lost: single
+    contains unchanged. num_placed: runs that the model placed. num_appended: runs that were appended. num_lost: single
     characters outside the vocabulary that occur less often in the joined translation than in the source.
     """
 
@@ -49,7 +49,7 @@ class Count:
     num_runs: int = 0
     num_whole: int = 0
     num_placed: int = 0
-    num_mended: int = 0
+    num_appended: int = 0
     num_lost: int = 0
 
 
@@ -89,7 +89,7 @@ class PlaceholderCounter:
         count.num_whole += sum(
             min(number, decoded.text.count(run)) for run, number in Counter(encoded.verbatim_spans).items()
         )
-        count.num_mended += decoded.num_appended
+        count.num_appended += decoded.num_appended
         count.num_placed += len(encoded.verbatim_spans) - decoded.num_appended
         return not decoded.num_appended
 
@@ -131,7 +131,7 @@ async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, 
     )
     engine.start()
     counts: dict[str, Count] = {}
-    mended: list[dict[str, str]] = []
+    appended: list[dict[str, str]] = []
     with ThreadPoolExecutor(1) as executor:
         counter = PlaceholderCounter(model, engine, executor)
         for kind, sentences in SENTENCES.items():
@@ -139,9 +139,9 @@ async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, 
             for sentence in sentences:
                 translation, is_placed = await counter.count(sentence, counts[kind])
                 if not is_placed:
-                    mended.append({"source": sentence, "translation": translation})
+                    appended.append({"source": sentence, "translation": translation})
     await engine.close(drain_timeout_s=0.0)
-    return counts, mended
+    return counts, appended
 
 
 def total_of(counts: Sequence[Count]) -> Count:
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = describe_run("benchmarks.carried", arguments)
     settings = load_settings({"bundle": args.bundle} if args.bundle else None)
     model = load_model(find_bundles(settings)[0], settings)
-    counts, mended = asyncio.run(measure(model))
+    counts, appended = asyncio.run(measure(model))
     total = total_of(list(counts.values()))
     result = {
         **run,
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         "total": asdict(total),
         "by_kind": {kind: asdict(count) for kind, count in counts.items()},
-        "mended": mended,
+        "with_appended_runs": appended,
     }
     rows = [*counts.items(), ("all", total)]
     table = "\n".join([
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(
         json.dumps(result, indent=1) + "\n", "utf-8"
-    )  # as ASCII escapes: some have no width
+    )  # as ASCII escapes, because some characters have no width
     args.output.with_suffix(".md").write_text(
         f"# Characters outside the training text\n\n{model.manifest.name} {model.manifest.version} in "
         f"{model.precision}, commit {result['commit']}.\n\n```\n{result['command']}\n```\n\n{table}\n",

@@ -156,8 +156,8 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
     }
 
 
-def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
-    """Count the texts that Transduce would return untranslated as target-language text, and the wrong ones of these."""
+def returned_untranslated(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
+    """Count the texts that Transduce would return untranslated, and those of them with a wrong detected language."""
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     kept = [
@@ -165,7 +165,7 @@ def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, in
         for language, text in texts
         if (found := restrict_to(detector.detect(text), languages)) and is_in_target(text, found[0][0], found)
     ]
-    return {"num_texts": len(texts), "num_left_alone": len(kept), "num_wrong": kept.count(False)}
+    return {"num_texts": len(texts), "num_returned_untranslated": len(kept), "num_wrong": kept.count(False)}
 
 
 def version_of(distribution: str) -> str | None:
@@ -205,8 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = {
         **run,
         "detectors": found,
-        "left_alone": {
-            languages: left_alone(args.data, languages.split(","), args.every) for languages in LANGUAGE_SETS
+        "returned_untranslated": {
+            languages: returned_untranslated(args.data, languages.split(","), args.every)
+            for languages in LANGUAGE_SETS
         },
     }
     args.output.parent.mkdir(parents=True, exist_ok=True)

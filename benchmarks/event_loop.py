@@ -41,14 +41,14 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """Clients that repeat one request. needs: the status of the code path that the case measures."""
+    """Clients that repeat one request. expected_status: some responses must have it."""
 
     name: str
     num_clients: int
     path: str
     content_type: str
     content: Callable[[], bytes]
-    needs: int = 200
+    expected_status: int = 200
 
 
 def cached_texts(**more: object) -> bytes:
@@ -98,11 +98,11 @@ def json_file() -> bytes:
 
 TRANSLATE = "/v1/translate"
 CASES = (
-    Case("1 client, 49,000 characters that are known", 1, TRANSLATE, JSON, cached_texts),
-    Case("4 clients, 49,000 characters that are known", 4, TRANSLATE, JSON, cached_texts),
-    Case("16 clients, 49,000 characters that are known", 16, TRANSLATE, JSON, cached_texts),
+    Case("1 client, 49,000 characters of cached sentences", 1, TRANSLATE, JSON, cached_texts),
+    Case("4 clients, 49,000 characters of cached sentences", 4, TRANSLATE, JSON, cached_texts),
+    Case("16 clients, 49,000 characters of cached sentences", 16, TRANSLATE, JSON, cached_texts),
     Case("16 clients, the same with a glossary of 400 terms", 16, TRANSLATE, JSON, cached_texts_with_terms),
-    Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, empty_arrays, needs=413),
+    Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, empty_arrays, expected_status=413),
     Case(
         "1 client, a JSON file of 4 MB",
         1,
@@ -172,7 +172,7 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
         "case": case.name,
         "probes": summary(found),
         "statuses": {str(status): number for status, number in sorted(statuses.items())},
-        "is_as_meant": case.needs in statuses,
+        "has_expected_status": case.expected_status in statuses,
         "testers_share_of_a_core": round(share, 3),
     }
 

@@ -151,7 +151,7 @@ class Client:
         return int(answer.split(b" ")[1]), float(retry or 0)
 
 
-async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
+async def send_lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
     """Send each of the quiet caller's lines when it is due, without waiting for earlier answers."""
     idle: list[Client] = []
     draw = random.Random(11)
@@ -184,7 +184,7 @@ async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, 
         client.close()
 
 
-async def lines_beside_load(
+async def send_lines_beside_load(
     port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float
 ) -> None:
     """Measure the quiet caller beside the load, which starts a second earlier."""
@@ -203,7 +203,7 @@ async def lines_beside_load(
 
     loads = [asyncio.ensure_future(load()) for _ in range(case.num_clients)]
     await asyncio.sleep(1.0)
-    await lines(port, case, sentences, turn, seconds=seconds)
+    await send_lines(port, case, sentences, turn, seconds=seconds)
     for task in loads:
         task.cancel()
     await asyncio.gather(*loads, return_exceptions=True)
@@ -216,11 +216,11 @@ def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[s
         settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
     alone, together = Turn(), Turn()
     with Process(serve_command(sys.executable, None, settings)) as server:
-        asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # warm-up
+        asyncio.run(send_lines(server.port, case, sentences, Turn(), seconds=1.0))  # warm-up
         cpu_before_s, began_at = _client_cpu_s(), time.perf_counter()
         for _ in range(num_turns):
-            asyncio.run(lines(server.port, case, sentences, alone, seconds=seconds))
-            asyncio.run(lines_beside_load(server.port, case, sentences, together, seconds=seconds))
+            asyncio.run(send_lines(server.port, case, sentences, alone, seconds=seconds))
+            asyncio.run(send_lines_beside_load(server.port, case, sentences, together, seconds=seconds))
             time.sleep(PAUSE_S)
         client_s, wall_s = _client_cpu_s() - cpu_before_s, time.perf_counter() - began_at
     idle, seen = summary(alone.served_ms), summary(together.served_ms) if together.served_ms else None

@@ -13,8 +13,9 @@ The file's columns:
 
 The rule of comparison, for the answer and for every acceptable answer:
 
-1. Both are normalised to Unicode NFC. In each line, runs of white space become one space and those at its ends go.
-2. Quotes become straight: every double one and guillemet `"`, every single one and apostrophe `'`.
+1. Both are normalised to Unicode NFC. In each line, every run of white space becomes one space, except at the ends of
+   the line, where white space is removed.
+2. Quotes become straight: double quotes and guillemets become `"`, single quotes and apostrophes become `'`.
 3. The final mark of a line (`.`, `!`, `?`, `...`) may be missing on either side. `.`, `!` and `...` count as the same
    mark; `?` does not.
 4. All else must be equal: letters, their case, punctuation inside, digits and separators.
@@ -24,8 +25,8 @@ has as many sentences as the acceptable answers, and each of its sentences has a
 MIN_CHRF against the nearest acceptable sentence at its place, after the steps 1 and 2. One bad sentence fails the
 paragraph; the chrF of the whole would hide it.
 
-An answer drops a number when one of the `must` pieces that have a form with a digit is missing. A form is found only
-where it is no part of a longer number or word: `3` is not found in `3.5`, `13` or `3,000`, and `ten` not in `often`.
+An answer drops a number if it lacks a `must` piece that has a form with a digit. A form is found only where it is not
+part of a longer number or word: `3` is not found in `3.5`, `13` or `3,000`, and `ten` not in `often`.
 """
 
 from __future__ import annotations

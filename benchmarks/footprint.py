@@ -66,7 +66,7 @@ def load(server: ServerProcess, seconds: float) -> int:
     """Run closed-loop clients with texts of 2 to LONGEST words. Returns the number of answers."""
     until = time.perf_counter() + seconds
 
-    def ask(client: int) -> int:
+    def send_texts(client: int) -> int:
         count = 0
         while time.perf_counter() < until:
             length = 2 + (client * 7 + count * 11) % (LONGEST - 1)
@@ -77,7 +77,7 @@ def load(server: ServerProcess, seconds: float) -> int:
         return count
 
     with ThreadPoolExecutor(NUM_CLIENTS) as clients:
-        return sum(clients.map(ask, range(NUM_CLIENTS)))
+        return sum(clients.map(send_texts, range(NUM_CLIENTS)))
 
 
 def measure_start(served: ServeOptions) -> dict[str, float]:

@@ -4,10 +4,10 @@ Uses test sentences that have a term of `glossary_terms.tsv` in the source and i
 glossary requires only words of the reference. The methods alternate over HTTP, with one sentence per request:
 
 - `none`: no glossary.
-- `server`: the server's glossary. It translates as `none`, and then as `stand_ins` if a term is missing.
-- `stand_ins`: a placeholder replaces every term (`{term0}`).
+- `server`: the server's glossary. It translates as `none`, and then as `placeholders` if a term is missing.
+- `placeholders`: a placeholder replaces every term (`{term0}`).
 - `n_best`: a beam of 16 returns 16 hypotheses. The best one with all terms is taken, or else the best one.
-- `put_in`: forced decoding. It tries a missing term at each position between two words of the translation. The words
+- `inserted`: forced decoding. It tries a missing term at each position between two words of the translation. The words
   before the position and the term become the `target_prefix`, and the search continues from there. The candidate with
   the most terms is kept. Of several, the one with the best score is kept. Then the next missing term is inserted. This
   is not a grid beam search, which the engine does not have.
@@ -119,7 +119,7 @@ class GlossaryMethods:
         """Translate with the server's glossary."""
         return _text(self._translate(sample.source, glossary={"id": self._glossary_id}))
 
-    def stand_ins(self, sample: Sample) -> str:
+    def placeholders(self, sample: Sample) -> str:
         """Translate with a placeholder for every term."""
         source, done = "", 0
         hits = list(self._glossary.hits(sample.source))
@@ -138,7 +138,7 @@ class GlossaryMethods:
         fitting = (text for text in texts if is_whole(text, sample))
         return next(fitting, texts[0])
 
-    def put_in(self, sample: Sample) -> str:
+    def inserted(self, sample: Sample) -> str:
         """Insert each missing term at its best position."""
         text = self.none(sample)
         for term in sample.terms:
@@ -174,7 +174,7 @@ def translate(
     samples: Sequence[Sample], methods: GlossaryMethods
 ) -> dict[str, tuple[list[str], list[float]]]:
     """By method: the translations, and the seconds of each. The order of the methods rotates."""
-    order = [methods.none, methods.server, methods.stand_ins, methods.n_best, methods.put_in]
+    order = [methods.none, methods.server, methods.placeholders, methods.n_best, methods.inserted]
     translations: dict[str, tuple[list[str], list[float]]] = {method.__name__: ([], []) for method in order}
     for sample in samples:
         for method in order:

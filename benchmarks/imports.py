@@ -160,7 +160,7 @@ def write_models(folder: Path, args: argparse.Namespace, formats: Sequence[str])
     changes = {"activation": "silu", "output_bias": True}
     if args.num_layers:
         changes |= {"num_encoder_layers": args.num_layers, "num_decoder_layers": args.num_layers}
-    # NLLB has final norms, and the writers of the other formats take both kinds.
+    # NLLB is always pre-norm. The other formats can be pre-norm or post-norm.
     changes["norm"] = "pre" if "nllb" in formats else "post"
     model = Transformer(preset(args.preset, args.vocab_size, **changes)).eval()
     path = folder / "source.spm"
@@ -216,7 +216,7 @@ def main() -> int:
     parser.add_argument("--vocab-size", type=int, default=60_000, help="subwords (default: 60000)")
     parser.add_argument("--precisions", default="int8,fp16", help="variants (default: int8,fp16)")
     parser.add_argument("--num-layers", type=int, help="layers of both stacks (default: the preset's)")
-    parser.add_argument("--max-length", type=int, default=256, help="as of `transduce import` (default: 256)")
+    parser.add_argument("--max-length", type=int, default=256, help="as in `transduce import` (default: 256)")
     formats = "huggingface,ctranslate2"
     parser.add_argument("--formats", default=formats, help=f"of {', '.join(WRITERS)} (default: {formats})")
     parser.add_argument("--output", type=Path, default=RESULT)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 # Latencies in ms by percentile.
 Latencies = Mapping[str, float]
 # Two latencies agree within a tenth, or within a millisecond, which is the precision of other testers.
-WITHIN = 0.10
-WITHIN_MS = 1.0
+TOLERANCE = 0.10
+TOLERANCE_MS = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Comparison:
 
 def agrees(other_ms: float, own_ms: float) -> bool:
     """Whether two latencies agree within 10 % or a millisecond."""
-    return abs(other_ms - own_ms) <= max(WITHIN * own_ms, WITHIN_MS)
+    return abs(other_ms - own_ms) <= max(TOLERANCE * own_ms, TOLERANCE_MS)
 
 
 def median_of(passes: Sequence[Latencies]) -> dict[str, float]:
@@ -38,17 +38,17 @@ def median_of(passes: Sequence[Latencies]) -> dict[str, float]:
     return {name: statistics.median(each[name] for each in passes) for name in passes[0]}
 
 
-def beside(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
+def compare_other_passes(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
     """Compare each pass of the other tester with our pass before it and our pass after it.
 
     own: our passes in order, one more than the others. Raises ValueError for another number.
     """
     if len(own) != len(others) + 1:
-        raise ValueError(f"{len(others)} passes stand between {len(others) + 1} others, not {len(own)}")
+        raise ValueError(f"{len(others)} other passes need {len(others) + 1} of our own, not {len(own)}")
     return _compared(list(zip(own[:-1], others, own[1:], strict=True)), own)
 
 
-def control(own: Sequence[Latencies]) -> Comparison:
+def compare_own_passes(own: Sequence[Latencies]) -> Comparison:
     """Compare each of our passes with its two neighbours. Needs at least three passes."""
     return _compared(list(zip(own[:-2], own[1:-1], own[2:], strict=True)), own)
 

@@ -32,7 +32,7 @@ from typing import Any
 import httpx
 import uvloop
 
-from benchmarks.loadtest_alternation import agrees, beside, control, median_of
+from benchmarks.loadtest_alternation import agrees, compare_other_passes, compare_own_passes, median_of
 from benchmarks.loadtest_server import percentile_s
 from benchmarks.machine import ROOT, describe_run
 from benchmarks.server_process import ServeOptions, ServerProcess
@@ -89,7 +89,7 @@ def workload() -> Workload:
 
 
 def bodies(target: Target) -> list[str]:
-    """The body that every tool sends."""
+    """The request bodies that every tool sends."""
     return [target.dialect.body(request, "en", "de", None).decode() for request in workload().requests]
 
 
@@ -146,9 +146,9 @@ def wrk2(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 AUTOCANNON_SCRIPT = """
 const autocannon = require(process.argv[2]);
-const given = JSON.parse(process.argv[3]);
-const requests = given.bodies.map(body => ({method: 'POST', body, headers: {'content-type': 'application/json'}}));
-autocannon({...given.options, requests}).then(result => console.log(JSON.stringify(result)));
+const input = JSON.parse(process.argv[3]);
+const requests = input.bodies.map(body => ({method: 'POST', body, headers: {'content-type': 'application/json'}}));
+autocannon({...input.options, requests}).then(result => console.log(JSON.stringify(result)));
 """
 
 
@@ -156,7 +156,7 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Latencies by autocannon, in whole milliseconds, counted from the time of sending.
 
     Its correction for coordinated omission is turned off. The correction adds values between two answers that are
-    further apart than the interval of one connection's rate. Here connections idle, so it would do so every time.
+    further apart than the interval of one connection's rate. Here connections idle, so it would always add values.
     """
     options = {
         "url": f"{target.url}{target.path}",
@@ -166,11 +166,11 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         "timeout": 30,
         "ignoreCoordinatedOmission": True,
     }
-    given = json.dumps({"bodies": bodies(target), "options": options})
+    script_input = json.dumps({"bodies": bodies(target), "options": options})
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "post.js"
         script.write_text(AUTOCANNON_SCRIPT, "utf-8")
-        command = ["node", str(script), str(tools.autocannon and tools.autocannon.resolve()), given]
+        command = ["node", str(script), str(tools.autocannon and tools.autocannon.resolve()), script_input]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     result = json.loads(done.stdout)
     return {
@@ -215,7 +215,7 @@ def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         own.append(ours(part, target, tools))
         print(json.dumps([others[-1], own[-1]]), file=sys.stderr, flush=True)
     own_ms, others_ms = [each["latency_ms"] for each in own], [each["latency_ms"] for each in others]
-    compared, ruled = beside(others_ms, own_ms), control(own_ms)
+    other_result, own_result = compare_other_passes(others_ms, own_ms), compare_own_passes(own_ms)
     num_late = sum(not each["is_valid"] for each in own)
     return {
         "rate": RATES[part],
@@ -223,11 +223,11 @@ def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         "num_rounds": tools.num_rounds,
         "transduce": {"latency_ms": median_of(own_ms), "passes": own},
         "wrk2": {"latency_ms": median_of(others_ms), "passes": others},
-        "ratios": {"wrk2": compared.ratios, "control": ruled.ratios},
-        "ranges": {"wrk2": compared.ranges, "control": ruled.ranges},
+        "ratios": {"wrk2": other_result.ratios, "control": own_result.ratios},
+        "ranges": {"wrk2": other_result.ranges, "control": own_result.ranges},
         "num_late": num_late,
-        "is_steady": ruled.agrees and num_late <= MOST_LATE * len(own),
-        "agrees": {"wrk2": compared.agrees},
+        "is_steady": own_result.agrees and num_late <= MOST_LATE * len(own),
+        "agrees": {"wrk2": other_result.agrees},
     }
 
 
@@ -237,7 +237,7 @@ def _within(other_ms: Mapping[str, float], own_ms: Mapping[str, float]) -> bool:
 
 @contextlib.contextmanager
 def known_server(kind: str, core: int) -> Iterator[str]:
-    """`benchmarks.loadtest_server` on one core; its URL."""
+    """Run `benchmarks.loadtest_server` on one core. Yields its URL."""
     process = subprocess.Popen(
         ["taskset", "-c", str(core), sys.executable, "-m", "benchmarks.loadtest_server", kind],
         cwd=ROOT,
@@ -253,7 +253,7 @@ def known_server(kind: str, core: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def translation_server(core: int) -> Iterator[str]:
-    """`transduce serve` on one core, without the sentence cache; its URL."""
+    """Run `transduce serve` on one core, without the sentence cache. Yields its URL."""
     with ServerProcess(ServeOptions(sys.executable, None, cores=frozenset({core}))) as server:
         yield server.url
 

@@ -1,8 +1,8 @@
 """A server with known service times, to check load testers.
 
-`spread`: service times follow a log-normal distribution (median 30 ms, sigma 0.5). The golden ratio spreads them evenly
-over it, and they do not depend on concurrent requests. So the percentiles are known. `stalls`: each request takes 20
-ms, and requests run concurrently. During the first 0.8 s of every 4 s the server answers none.
+`spread`: service times follow a log-normal distribution (median 30 ms, sigma 0.5). Multiples of the golden ratio spread
+their quantiles evenly, and concurrent requests do not change them. So the percentiles are known. `stalls`: each request
+takes 20 ms, and requests run concurrently. During the first 0.8 s of every 4 s the server answers none.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Handler:
         if not self._has_stalls:
             self._num += 1
             return percentile_s(max(1e-6, self._num * GOLDEN % 1.0))
-        in_turn_s = (time.perf_counter() - self._started_at) % STALL_EVERY_S
-        return SHORT_S + max(0.0, STALL_S - in_turn_s)
+        since_stall_began_s = (time.perf_counter() - self._started_at) % STALL_EVERY_S
+        return SHORT_S + max(0.0, STALL_S - since_stall_began_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection."""

@@ -1,4 +1,4 @@
-"""Measure how translation changes numbers: lost, added, gaps in the sentence, and chrF, over HTTP.
+"""Count the translations with lost numbers, added numbers or gaps, and compute chrF, over HTTP.
 
 Uses the first sentences of a test set, and its first sentences with a digit. `gaps` counts translations with two spaces
 in a row, or with a space before a full stop or a comma. `lost` and `added` count sentences in which the number check

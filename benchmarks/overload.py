@@ -106,11 +106,11 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
         first, last = answers[NUM_CLIENTS].ended_at, answers[-1].ended_at
         capacity = (len(answers) - NUM_CLIENTS - 1) / (last - first)
         found: dict[str, object] = {"capacity_per_s": round(capacity, 1), "timeout_ms": timeout_ms}
-        late = with_deadline(requests, timeout_ms)
+        requests = with_deadline(requests, timeout_ms)
         for multiple in MULTIPLES:
             server_s = server.cpu_time_s()
             seen = asyncio.run(
-                flood(server.port, late, rate=multiple * capacity, seconds=seconds, timeout_ms=timeout_ms)
+                flood(server.port, requests, rate=multiple * capacity, seconds=seconds, timeout_ms=timeout_ms)
             )
             found[f"{multiple} x"] = {
                 **seen,

@@ -1,6 +1,6 @@
 """Count texts that the server refuses because of their language, by text length.
 
-English and German are served, so a refusal of such a text is wrong. French and the about fifty languages of
+English and German are served, so a refusal of such a text is wrong. French and the languages of
 `tests/text/languages.tsv` are not served, so a refusal is correct. The texts are the sentences of the corpora, and the
 first one, two and four words of each.
 

@@ -134,7 +134,7 @@ def _is_xml(text: str) -> bool:
     return True
 
 
-def through(text: str, options: ParseOptions, model: Model) -> FinishedText:
+def run_text_layer(text: str, options: ParseOptions, model: Model) -> FinishedText:
     """Run a text through the text layer, with retries if a number or a placeholder is lost."""
     parsed_text = parse_text(text, options)
     segments = parsed_text.segments(fits)
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def translate(
             text: str, text_format: TextFormat, model: Model = model, seen: Counter[str] = seen
         ) -> str:
-            finished = through(text, ParseOptions("en", "de", text_format), model)
+            finished = run_text_layer(text, ParseOptions("en", "de", text_format), model)
             seen.update(fallback.value for segment in finished.segments for fallback in segment.fallbacks)
             return finished.text
 

@@ -48,7 +48,7 @@ TIE = 1e-5
 CANCELLED_SHARE, CANCEL_AFTER_S = 0.25, 0.02
 
 Ids = tuple[int, ...]
-Found = tuple[Hypothesis, ...]
+Hypotheses = tuple[Hypothesis, ...]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Comparison:
     num_cancelled: int
     most_running: int
     alone_s: float
-    company_s: float
+    batched_s: float
     differences: tuple[Difference, ...]
 
     @property
@@ -155,14 +155,14 @@ class Decoding:
             await future
 
 
-async def decode_alone(decoding: Decoding, requests: Sequence[BeamRequest]) -> list[Found]:
+async def decode_alone(decoding: Decoding, requests: Sequence[BeamRequest]) -> list[Hypotheses]:
     """Decode one sentence after another."""
     return [tuple((await decoding.submit(one)).hypotheses) for one in requests]
 
 
 async def decode_batched(
     decoding: Decoding, requests: Sequence[BeamRequest], *, rate: float, seed: int
-) -> list[Found]:
+) -> list[Hypotheses]:
     """Decode all sentences in random order at Poisson times; returns the results in the order of `requests`."""
     random_numbers = random.Random(seed)
     order = random_numbers.sample(range(len(requests)), len(requests))
@@ -205,7 +205,7 @@ async def compare(
         num_cancelled=decoding.num_cancelled,
         most_running=decoding.most_running,
         alone_s=round(alone_s, 1),
-        company_s=round(time.monotonic() - started_at, 1),
+        batched_s=round(time.monotonic() - started_at, 1),
         differences=tuple(
             Difference(number, requests[number].beam_size, gaps[number])
             for number, is_same in enumerate(is_same_ids)

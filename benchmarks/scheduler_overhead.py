@@ -66,9 +66,9 @@ class IdleRunner:
     def decode(self, step: StepInput) -> StepOutput:
         """The next prepared candidates for these rows."""
         self.num_decodes += 1
-        turn, num_rows = self.num_decodes % NUM_PREPARED, len(step.ids)
+        index, num_rows = self.num_decodes % NUM_PREPARED, len(step.ids)
         distributions = self.distributions[:num_rows] if step.wants_distributions else None
-        return StepOutput(self.scores[turn, :num_rows], self.ids[turn, :num_rows], distributions)
+        return StepOutput(self.scores[index, :num_rows], self.ids[index, :num_rows], distributions)
 
     def share_cores(self, num_sharing: int) -> None:
         """No effect."""

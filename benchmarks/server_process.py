@@ -73,8 +73,8 @@ def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str])
 class Process:
     """A server process. `with` starts it, waits until it is ready, and stops it at the end.
 
-    ready_s: seconds from the start until the ready path answers 200. cores: the cores that the server may use. None:
-    all cores that this process had when it started.
+    ready_s: seconds from the start until the ready path answers 200. cores: the cores that the server may use; None
+    for ALL_CORES.
     """
 
     def __init__(self, command: Command, *, cores: frozenset[int] | None = None) -> None:

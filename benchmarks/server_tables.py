@@ -18,7 +18,7 @@ STARTS = (
 KINDS = {
     "row caches": "row caches",
     "kernels": "operators' scratch memory",
-    "copied": "pages no longer shared",
+    "copied": "pages written since the fork",
     "allocator": "allocator",
 }
 SOAK_MINUTES = (1, 5, 10)
@@ -84,7 +84,7 @@ def event_loop_table(result: dict[str, Any]) -> str:
     """Latency of `/livez` beside large requests."""
     lines = [
         (
-            one["case"].replace("that are known", "of cached sentences"),
+            one["case"],
             *(f"{one['probes'][key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms")),
         )
         for one in result["figures"]

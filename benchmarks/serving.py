@@ -198,16 +198,16 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         arrivals = measure_arrivals(server, requests, log, alone_rates=rates, limit_s=options.limit_s)
         result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}
     precision = result["model"]["precision"]
-    result["company"] = {precision: {"answers": compare(log), "arrivals": arrivals}}
-    _print_progress(f"{precision} alone and in batches: {result['company'][precision]['answers']}")
+    result["batch_consistency"] = {precision: {"answers": compare(log), "arrivals": arrivals}}
+    _print_progress(f"{precision} alone and in batches: {result['batch_consistency'][precision]['answers']}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             reference = reference_bundle(bundle, Path(folder))
             served = ServeOptions(args.python, reference, precision="fp32", cores=server_core)
             answers, arrivals = measure_reference(served, requests, options.limit_s)
-            result["company"]["fp32"] = {"answers": answers, "arrivals": arrivals}
+            result["batch_consistency"]["fp32"] = {"answers": answers, "arrivals": arrivals}
         except NoReferenceError as error:
-            result["company"]["fp32"] = {"skipped": str(error)}
+            result["batch_consistency"]["fp32"] = {"skipped": str(error)}
     return result
 
 
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.output.write_text(json.dumps(rounded(result), indent=1, ensure_ascii=False) + "\n", "utf-8")
     args.output.with_suffix(".md").write_text(table, "utf-8")
     print(table)
-    int8 = result["company"].get("int8")
+    int8 = result["batch_consistency"].get("int8")
     return 1 if int8 and any(each["num_different"] for each in int8["answers"].values()) else 0
 
 

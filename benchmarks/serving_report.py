@@ -27,7 +27,12 @@ def render(result: dict[str, Any]) -> str:
         f"{machine['load_average_before']}; the run took {result['seconds']} s."
     )
     command = f"```\n{result['command']}\n```"
-    tables = [_start(result), _rates(result), _phases(result), _batch_consistency(result["company"])]
+    tables = [
+        _start(result),
+        _rates(result),
+        _phases(result),
+        _batch_consistency(result["batch_consistency"]),
+    ]
     parts = ["# Serving", served, measured_on, command, *tables]
     return "\n\n".join(parts) + "\n"
 
@@ -101,9 +106,9 @@ def _phases(result: dict[str, Any]) -> str:
     )
 
 
-def _batch_consistency(company: dict[str, Any]) -> str:
+def _batch_consistency(by_precision: dict[str, Any]) -> str:
     rows, notes = [], []
-    for precision, found in company.items():
+    for precision, found in by_precision.items():
         if "skipped" in found:
             notes.append(f"{precision}: not compared: {found['skipped']}.")
             continue

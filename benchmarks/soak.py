@@ -37,7 +37,7 @@ from benchmarks.serving import read_sentences
 RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
 # Shares of all requests: invalid requests, and requests whose client disconnects before the answer.
-SHARE_INVALID, SHARE_LEAVING = 0.1, 0.1
+SHARE_INVALID, SHARE_DISCONNECTING = 0.1, 0.1
 KINDS = ("row caches", "kernels", "copied", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
 
@@ -97,11 +97,11 @@ class Traffic:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=60)
         while time.monotonic() < until:
             drawn = self._chance.random()
-            if drawn < SHARE_LEAVING:
+            if drawn < SHARE_DISCONNECTING:
                 self._disconnect_early()
                 continue
             path, body = self._request()
-            if drawn < SHARE_LEAVING + SHARE_INVALID:
+            if drawn < SHARE_DISCONNECTING + SHARE_INVALID:
                 body = body[: self._chance.randrange(len(body))]
             try:
                 connection.request("POST", path, body, HEADERS)
@@ -142,7 +142,7 @@ class Traffic:
         with socket.create_connection((HOST, self._port), timeout=60) as connection:
             connection.sendall(head.encode() + body)
             time.sleep(self._chance.random() * 0.1)
-        self.counts["left"] += 1
+        self.counts["disconnected"] += 1
 
 
 def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Replace the served model ten times under load, and compare every answer with those of the two versions.
 
 Each version first answers all requests alone. Then one server serves a copy of the first version at a share of its
-capacity. Meanwhile the two versions replace each other, and SIGHUP tells the server each time. Every request must be
+capacity. Meanwhile the two versions replace each other, and SIGHUP makes the server reload. Every request must be
 answered. Each answer must be that of the version which the answer names, in all of its sentences. Writes JSON. Linux
 only.
 

@@ -62,7 +62,7 @@ class CountingExecutor(ThreadPoolExecutor):
     num_hops = 0
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As the base class."""
+        """Count the call, and run it as the base class does."""
         self.num_hops += 1
         return super().submit(*args, **kwargs)
 

@@ -32,12 +32,12 @@ SEED = 5
 RESTARTS = "transduce_worker_restarts_total"
 # Two workers on any machine, and more restarts than this benchmark needs.
 SETTINGS = {"num_lanes": "2", "max_worker_restarts": "1000"}
-# Seconds after a death in which answers count as those near a death: until the new worker has loaded.
+# Requests within this many seconds after a death count as near it. The new worker loads in this time.
 NEAR_S = 2.0
 
 
 async def wait(seconds: float) -> list[float]:
-    """Kill nothing for some seconds."""
+    """Wait without killing a worker. Returns no times."""
     await asyncio.sleep(seconds)
     return []
 

@@ -20,7 +20,7 @@ MAX_CANDIDATES = 64
 
 @dataclass(frozen=True)
 class BlockInput:
-    """The tensors between two sub-layers. hidden: the next sub-layer's input. residual: its output is added to this.
+    """The tensors between two sub-layers. hidden: the next one's input. residual: the next one's output is added to it.
 
     In post-norm (section 3.1) both are the last norm's output. In pre-norm hidden = LayerNorm(residual).
     """

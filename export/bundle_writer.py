@@ -64,8 +64,9 @@ class BundleRequest:
     tag: the subword before each source; None for a model with one direction.
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
     more_targets: other languages that the model translates into from `source`, and the tag of each.
-    pairs: the language pairs themselves; then source, target and tags are not read.
-    languages: the same for a model that translates between any two languages: the subword of each.
+    pairs: the language pairs themselves, instead of source, target and tags, which are then not read.
+    languages: each language's subword, for a model that translates between any two. Source, target and tags are then
+    not read.
     decoding: the default decoding options.
     ends_source: whether sources end with the end token, as in all models that this project trains.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.

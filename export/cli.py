@@ -134,8 +134,8 @@ def run_export(args: argparse.Namespace) -> int:
     """
     if args.to == "bundle":
         return _export_bundle(args)
-    if given := [option for option, value, default in _bundle_options(args) if value != default]:
-        raise ValueError(f"{', '.join(given)}: only a bundle has this; leave it out with --to {args.to}")
+    if present := [option for option, value, default in _bundle_options(args) if value != default]:
+        raise ValueError(f"{', '.join(present)}: only a bundle has this; leave it out with --to {args.to}")
     from export.ctranslate2_writer import write_ctranslate2
     from export.huggingface_writer import write_huggingface
     from export.portable import read_bundle, read_checkpoint, write_new_folder

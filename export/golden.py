@@ -62,7 +62,8 @@ MAX_PAIRS = 4
 # Rows of the key/value caches, one for each hypothesis in the batch. A larger number takes more memory. With a smaller
 # number, batches are smaller and decoding takes more time.
 NUM_ROWS = 48
-# Bytes of the caches while golden sentences are made. If larger, an import takes more memory. If smaller, more time.
+# Bytes of the caches while golden sentences are made. If larger, an import takes more memory. If smaller, it
+# takes more time.
 MAX_CACHE_BYTES = 100_000_000
 # Seconds until the engine gives up a sentence. The deadline is long because no client waits.
 DEADLINE_S = 24 * 3600.0

@@ -71,11 +71,11 @@ class GraphBuilder:
         return name
 
     def floats(self, values: Floats) -> str:
-        """As `constant`, in the type of the activations."""
+        """`constant` in the type of the activations."""
         return self.constant(values.astype(self.float_type, copy=False))
 
     def scaled(self, table: Floats, factor: float) -> str:
-        """As `floats`, of a table (entries, columns) times `factor`."""
+        """`floats` of a table (entries, columns) times `factor`."""
         product = np.empty(table.shape, self.float_type)
         for start in range(0, len(table), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
@@ -217,7 +217,7 @@ class GraphBuilder:
     def build(self, name: str, *, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
         """The graph as the bytes of an ONNX file.
 
-        Without a file for weights it is checked. Raises onnx.checker.ValidationError.
+        Checks the graph if all weights are in it. Raises onnx.checker.ValidationError.
         """
         graph = helper.make_graph(
             self._nodes,

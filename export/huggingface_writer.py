@@ -33,7 +33,7 @@ MAX_ROUNDING = 5e-4
 
 
 def write_huggingface(portable: PortableModel, folder: Path) -> None:
-    """Write the files to a new folder. Raises FormatError first, for a model that the layout cannot hold."""
+    """Write the files to a new folder. Raises FormatError, before it writes, for a model that Marian cannot express."""
     if not portable.ends_source:
         raise FormatError(
             "the model's sources have no end token, and Hugging Face's Marian tokenizer always adds one; "

@@ -67,7 +67,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         action="append",
         metavar="LANGUAGE[=TAG]",
-        help="target language, such as de; of a model with several, each with its tag: --target 'de=>>deu<<'",
+        help="target language, such as de; repeated with a tag each if the model has several: --target 'de=>>deu<<'",
     )
     add(
         "--languages",
@@ -117,8 +117,8 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
 
     model, kind = _read(source, args.max_length)
-    given = args.model.resolve().name
-    name = args.name or _without_suffix(given).lower()
+    original_name = args.model.resolve().name
+    name = args.name or _without_suffix(original_name).lower()
     request = BundleRequest(
         name=name,
         version=args.model_version,
@@ -127,7 +127,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
         decoding=_decoding(model),
         ends_source=model.ends_source,
         facts=Facts(
-            summary=f"Imported from the {kind} model {given}.",
+            summary=f"Imported from the {kind} model {original_name}.",
             good_at=("not assessed",),
             bad_at=("not assessed",),
             weights_licence=args.licence,
@@ -163,7 +163,7 @@ def _without_suffix(name: str) -> str:
 
 
 def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
-    """The model in a folder, and the name of its kind, by what the files hold. Raises UnusableModel."""
+    """Read the model in a folder, and detect its format from its files. Raises UnusableModel."""
     from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
     from model.m2m import is_m2m, read_m2m
     from model.marian import read_marian
@@ -194,7 +194,7 @@ def _directions(args: argparse.Namespace, model: ImportedModel) -> dict[str, Any
 
 
 def _pairs_of_many(args: argparse.Namespace, tokens: Mapping[str, str]) -> dict[str, Any]:
-    """As `_directions`, of a model that translates between any two languages. tokens: the subword of each."""
+    """`_directions` for a model that translates between any two languages. tokens: each language's subword."""
     from app.language_pairs import LanguagePair
 
     targets = [language for language, _ in args.target]
@@ -234,7 +234,7 @@ def _languages(args: argparse.Namespace, model: ImportedModel) -> tuple[str, lis
 
 
 def _check_tags(targets: list[tuple[str, str | None]], reverse_tag: str | None, model: ImportedModel) -> None:
-    """Raise ValueError unless each target has a tag exactly if the model has tags, and all tags exist."""
+    """Raise ValueError for an unknown tag, for a missing tag, and for several targets of a model without tags."""
     if reverse_tag is not None and reverse_tag not in model.tags:
         raise ValueError(f"--reverse-tag: the vocabulary has no tag {reverse_tag}")
     for language, tag in targets:

@@ -49,7 +49,7 @@ def read_bundle(folder: Path) -> PortableModel:
     manifest = load_bundle(folder).manifest
     if manifest.has_target_starts:
         raise FormatError(
-            f"{folder} has targets that begin with their language, which the formats here do not"
+            f"{folder} has targets that begin with a language token, which the other formats cannot express"
         )
     pair = manifest.language_pairs[0]
     return PortableModel(

@@ -43,8 +43,8 @@ from model.transformer import Transformer
 # distribution after random subwords is compared. Random subwords have larger hidden values than a text. fp16 has 11
 # bits of precision, so a hidden value of 50 can be 0.016 off. If a limit is larger, a wrong graph may pass.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
-# The largest allowed mean difference of int8, over the golden translations' subwords. Graphs of other weights are far
-# beyond it.
+# The largest allowed mean difference of int8, over the golden translations' subwords. Graphs with wrong weights exceed
+# it by far.
 MAX_MEAN_DIFFERENCE = 0.1
 # BLEU points that int8 may lose against fp32.
 MAX_BLEU_LOSS = 0.3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # Options of one invocation, not of the run: they are not written to the run's file.
-NOT_KEPT = frozenset({"config", "resume", "debug", "command"})
+NOT_WRITTEN = frozenset({"config", "resume", "debug", "command"})
 
 
 class ConfigFile(argparse.Action):
@@ -39,8 +39,8 @@ class ConfigFile(argparse.Action):
             parser.error(f"{path}: {unknown[0]!r} is not an option")
 
 
-def check_given(args: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raise ValueError that names the first of these options that neither the command line nor a file gives."""
+def check_required(args: argparse.Namespace, names: Sequence[str]) -> None:
+    """Raise ValueError for the first of these options that is neither on the command line nor in the file."""
     for name in names:
         if not getattr(args, name):
             raise ValueError(
@@ -55,7 +55,7 @@ def write_config(path: Path, args: argparse.Namespace) -> None:
     kept = {
         name.replace("_", "-"): _plain(value)
         for name, value in sorted(vars(args).items())
-        if name not in NOT_KEPT and value is not None and value != []
+        if name not in NOT_WRITTEN and value is not None and value != []
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(kept, allow_unicode=True, sort_keys=True), "utf-8")

@@ -196,7 +196,7 @@ class Filter:
 class Direction:
     """A direction of translation that a model learns.
 
-    tag: the subword before each source that names the target language; None in a model of one direction.
+    tag: the subword before each source, which names the target language; None in a model of one direction.
     is_reversed: the data's target column is the source.
     lexicon: translations of this direction's source words, for placeholders in the middle of sentences.
     """

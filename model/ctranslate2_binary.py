@@ -66,7 +66,7 @@ def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
         type_number, num_bytes = reader.number("B"), reader.number("I")
         dtype = TYPES.get(type_number)
         if dtype is None or math.prod(shape) * dtype.itemsize != num_bytes:
-            raise ValueError(f"{BINARY}: the size of {name} is not that of its shape")
+            raise ValueError(f"{BINARY}: the size of {name} does not match its shape")
         values = np.frombuffer(reader.bytes(num_bytes), dtype).reshape(shape)
         if type_number == BFLOAT16:
             values = (values.astype("<u4") << 16).view("<f4")

@@ -1,4 +1,4 @@
-"""Reads a CTranslate2 model of a Transformer that was converted from OpenNMT, also in an Argos package.
+"""Reads a CTranslate2 model that was converted from OpenNMT's Transformer, in its own folder or in an Argos package.
 
 A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece model. An Argos package holds
 metadata.json and sentencepiece.model, and in its folder `model` the other files. Weights of int8, int16 and half
@@ -146,7 +146,7 @@ class Files:
 
 
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
-    """Convert the files, whose variables are removed. Raises KeyError for a missing one, ConfigError."""
+    """Convert the files, and remove their variables. Raises KeyError for a missing variable, ConfigError."""
     vocabulary, metadata = files.vocabulary, files.metadata
     source, target = files.sentencepieces
     order = piece_order(vocabulary)

@@ -75,7 +75,7 @@ def add_direction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag",
         metavar="SUBWORD",
-        help="subword before each source that names the target language, such as '>>de<<'",
+        help="subword before each source; it names the target language, such as '>>de<<'",
     )
     parser.add_argument(
         "--reverse-tag",
@@ -134,7 +134,7 @@ def one_way_pairs(
 
 
 def directions_of(args: argparse.Namespace) -> list[Direction]:
-    """The directions that `--tag` and `--reverse-tag` select. From the first column to the second comes first."""
+    """The directions that `--tag` and `--reverse-tag` select. The direction from the first column comes first."""
     from model.corpus import Direction
 
     reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]

@@ -64,7 +64,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             f"{PICKLE} holds no tensors that can be read safely: {type(error).__name__}"
         ) from error
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise ValueError(f"{PICKLE} holds something else than tensors")
+        raise ValueError(f"{PICKLE} holds something other than tensors")
     return found
 
 

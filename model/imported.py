@@ -6,9 +6,9 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
-- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. In the output only the first
-  symbol has it, in place of `<unk>`. Where the model outputs `<unk>`, the translation therefore has the unknown
-  characters of the source.
+- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. The output never has `<unk>`
+  or a symbol other than the first, which stands for `<unk>`. Where a foreign model outputs `<unk>`, the translation
+  therefore has the unknown characters of the source.
 - A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. All its
   rows stay as they are.
 """
@@ -129,7 +129,7 @@ def reordered(proto: Any, order: list[str], *, tags: Collection[str] = ()) -> by
 
 @dataclass(frozen=True)
 class Specials:
-    """A foreign model's ids for the padding, and of the start, end and unknown tokens."""
+    """A foreign model's ids of the padding, start, end and unknown tokens."""
 
     pad: int
     start: int

@@ -1,14 +1,14 @@
 """Language codes of M2M-100 and NLLB as BCP 47 tags.
 
 M2M-100 mostly has two-letter codes of ISO 639-1. NLLB has codes of FLORES-200, such as deu_Latn: a three-letter code of
-ISO 639-3 and a script of ISO 15924. BCP 47 has the two-letter code where there is one. The source of the table is that
-of ISO 639-3 (SIL International, column Part1). For an individual language whose macrolanguage has the two-letter code,
-such as Standard Latvian, it is that of the macrolanguage, by the table of macrolanguages of the same standard.
+ISO 639-3 and a script of ISO 15924. A tag of BCP 47 has the two-letter code where there is one. These codes are from
+the table of ISO 639-3 (SIL International, column Part1). A language without one, such as Standard Latvian, has the code
+of its macrolanguage, by the same standard's table of macrolanguages.
 """
 
 from __future__ import annotations
 
-# Three-letter and two-letter code, of languages and of members of macrolanguages.
+# Pairs of a three-letter and a two-letter code: first languages, then members of macrolanguages.
 _LANGUAGES = """
     afr:af aka:ak amh:am asm:as bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da
     deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fij:fj fin:fi fra:fr gla:gd gle:ga glg:gl
@@ -24,7 +24,7 @@ _MEMBERS = """
     quy:qu swh:sw uzn:uz ydd:yi zsm:ms
 """
 _TWO_LETTERS = dict(pair.split(":") for pair in (_LANGUAGES + _MEMBERS).split())
-# The script that a tag does not name, of the languages that NLLB and FLORES-200 have in two scripts.
+# For a language that NLLB has in two scripts: the script that the tag leaves out.
 _USUAL_SCRIPT = {
     "ace": "Latn",
     "arb": "Arab",
@@ -47,8 +47,8 @@ def of_m2m_100(code: str) -> str:
 def of_nllb(code: str) -> str:
     """The tag of a code of NLLB, such as de for deu_Latn and zh-Hant for zho_Hant.
 
-    A language without a two-letter code keeps its own. The script is named only if it is not the usual one of a
-    language with several.
+    A language without a two-letter code keeps its own. The tag names the script if the language has several and this is
+    not the usual one.
     """
     language, _, script = code.partition("_")
     tag = _TWO_LETTERS.get(language, language)

@@ -19,7 +19,7 @@ MAX_WORDS = 24
 # Words that occur less often are not aligned, because their probabilities are chance.
 MIN_COUNT = 4
 NUM_ITERATIONS = 5
-# Weight of a form inside a sentence relative to one at its start, where any word has a capital.
+# Weight of a form inside a sentence, relative to a form at the start, where every word has a capital.
 FORM_WEIGHT = 1000
 # Least p(target | source), and least p(source | target), of an entry.
 MIN_PROBABILITY = 0.15
@@ -191,10 +191,10 @@ def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict
 
 
 def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
-    """Yield likely entries as training pairs of domain LEXICON, as written and with a capital, as on a button.
+    """Yield likely entries as training pairs of domain LEXICON: as written, and with a first capital.
 
-    A word that is its own translation is left out. From thousands of names and untranslated terms a model would learn
-    to copy every single word.
+    Text on buttons has such capitals. A word that is its own translation is left out. Otherwise a model learns from
+    thousands of names to copy any text of one word.
     """
     for entry in entries:
         if entry.source.lower() == entry.target.lower():

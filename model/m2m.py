@@ -4,8 +4,8 @@ The network is the paper's in pre-norm, with the positions of fairseq. A source 
 A target begins with the end token and the subword of its language: the former is our start token, the latter a
 `target_start` of the manifest. `model.imported` explains the conversion of the vocabulary.
 
-Both kinds have the same configuration and weights. They differ in their vocabularies, which `model.m2m_vocabulary`
-reads.
+Both have the same configuration fields and weight names. They differ in their vocabularies, which
+`model.m2m_vocabulary` reads.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
 
 
 def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> list[str]:
-    """The fields of config.json that this network does not support, and those that contradict the search's."""
+    """The fields of config.json that this network does not support or that generation_config.json contradicts."""
     # Files leave out fields for which all models of the type have these values.
     needed = {"scale_embedding": True, "tie_word_embeddings": True, "is_encoder_decoder": True}
     problems = [
@@ -139,7 +139,7 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
 def fairseq_positions(max_length: int, d_model: int) -> Tensor:
     """Sines in the first half of a row, cosines in the second, from FIRST_POSITION on: (max_length, d_model), fp32.
 
-    The frequencies end at 1 / 10000, where those of the paper end before. The numbers are rounded to fp32 at each step,
+    The lowest frequency is 1 / 10000; the paper's is higher. The numbers are rounded to fp32 at each step,
     as in fairseq and `transformers`.
     """
     half = d_model // 2

@@ -2,8 +2,8 @@
 
 M2M-100 has vocab.json with the ids of the pieces. The subwords of the languages follow, in an order that is part of the
 tokenizer's code, and then some rows without a piece. NLLB has no vocab.json: piece i of its SentencePiece model, from 3
-on, has the id i + 1. The subwords of the languages follow, as tokenizer.json lists them. It has the ids of all pieces
-too, which must be the same.
+on, has the id i + 1. The subwords of the languages follow, as tokenizer.json lists them. tokenizer.json also has the
+ids of all pieces, which must be the same.
 """
 
 from __future__ import annotations

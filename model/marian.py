@@ -2,7 +2,7 @@
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
-Marian uses the padding's row as its start token and never outputs it. The converted embedding has that row twice, as
+Marian's start token is the padding token, which Marian never outputs. The converted embedding has its row twice: as
 padding and as the start token. `model.imported` explains the conversion of the vocabulary.
 """
 

@@ -34,7 +34,7 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-depth-scaling": (False, True, None),  # changes the first weights only
     "lemma-dim-emb": (0, None),
 }
-# The number of positions, which is the one that Hugging Face gives all Marian models.
+# The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
 
 

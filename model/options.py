@@ -44,7 +44,7 @@ class TrainingOptions:
 HELP = {
     "max_steps": "updates of the weights",
     "max_time_s": "stop after this many seconds; 0: never",
-    "accumulate": "batches an update, over all processes",
+    "accumulate": "batches in each update, over all processes",
     "max_gradient_norm": "clip gradients at this norm; 0: never",
     "label_smoothing": "section 5.4",
     "warmup_steps": "updates until the learning rate is highest, section 5.3",

@@ -54,7 +54,7 @@ MEANINGS = {
     Reason.SAMPLING: "left out by its domain's weight",
 }
 # Reasons that have an option of their own. `--keep` does not accept them.
-NOT_KEPT = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})
+NOT_FOR_KEEP = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Rules:
     of the shorter side's, plus LENGTH_SLACK.
     max_copied: largest share, 0 to 1, of the target's words that may occur in the source.
     checks_numbers: whether both sides must have the same digits.
-    kept: reasons that drop nothing.
+    ignored: reasons for which no pair is dropped.
     """
 
     source: str
@@ -75,7 +75,7 @@ class Rules:
     max_ratio: float = 2.5
     max_copied: float = 0.75
     checks_numbers: bool = False
-    kept: frozenset[Reason] = frozenset()
+    ignored: frozenset[Reason] = frozenset()
 
     def reason_against(self, source: str, target: str) -> Reason | None:
         """Return the first rule that the pair breaks, or None."""
@@ -83,7 +83,7 @@ class Rules:
             (
                 reason
                 for reason, breaks in _CHECKS
-                if reason not in self.kept and breaks(self, source, target)
+                if reason not in self.ignored and breaks(self, source, target)
             ),
             None,
         )

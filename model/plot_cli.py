@@ -107,7 +107,7 @@ def _pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag",
         metavar="SUBWORD",
-        help="subword before the source that names the target language, such as '>>de<<'",
+        help="subword before the source; it names the target language, such as '>>de<<'",
     )
 
 
@@ -128,8 +128,8 @@ def _named(text: str) -> tuple[str, Path]:
 def load_for_figures(checkpoint: Path, vocabulary: Path | None = None) -> tuple[Transformer, Tokenizer]:
     """Load a checkpoint's model and a tokenizer.
 
-    vocabulary: the tokenizer's file. None for the checkpoint's own, or for source.spm of the bundle whose weights the
-    checkpoint is. Raises CheckpointError, TokenizerError.
+    vocabulary: the tokenizer's file. None for the checkpoint's own, or for source.spm of the bundle that holds the
+    checkpoint. Raises CheckpointError, TokenizerError.
     """
     from app.text.tokenizer import Tokenizer
     from model import checkpoint as checkpoints

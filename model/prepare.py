@@ -69,8 +69,8 @@ class _Chain:
     def __init__(self, preparation: Preparation, report: Report) -> None:
         self._preparation, self._report = preparation, report
         self._exact, self._near = SeenHashes(), SeenHashes()
-        kept = preparation.rules.kept
-        self._language = None if Reason.LANGUAGE in kept else LanguageCheck()
+        ignored = preparation.rules.ignored
+        self._language = None if Reason.LANGUAGE in ignored else LanguageCheck()
         if self._language is not None:
             self._report.notes += [
                 f"the detector does not know {language}: its column is not checked for other languages"
@@ -83,7 +83,7 @@ class _Chain:
                 (Reason.DUPLICATE, self._exact, lambda candidate: candidate.hash),
                 (Reason.NEAR_DUPLICATE, self._near, _near_hash),
             )
-            if reason not in kept
+            if reason not in ignored
         ]
 
     def kept_of(self, block: Sequence[Pair]) -> Iterator[Pair]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 # Reasons that can be switched off, as `model.pair_filter.Reason` names them.
-KEPT_CHOICES = (
+KEEP_CHOICES = (
     "broken",
     "copy",
     "duplicate",
@@ -76,9 +76,9 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action="append",
         default=[],
-        choices=KEPT_CHOICES,
+        choices=KEEP_CHOICES,
         metavar="REASON",
-        help=f"do not drop for this reason: {', '.join(KEPT_CHOICES)}; may be repeated",
+        help=f"do not drop for this reason: {', '.join(KEEP_CHOICES)}; may be repeated",
     )
     add("--seed", type=int, default=1, help="seed of the sampling by domain (default: %(default)s)")
     add(
@@ -129,7 +129,7 @@ def _rules(args: argparse.Namespace) -> Rules:
         max_ratio=args.max_ratio,
         max_copied=args.max_copied,
         checks_numbers=args.check_numbers,
-        kept=frozenset(map(Reason, args.keep)),
+        ignored=frozenset(map(Reason, args.keep)),
     )
 
 

@@ -22,14 +22,14 @@ Penalty = Literal["wu", "power"]
 
 
 class Started(NamedTuple):
-    """A model, and the tokens that its translations begin after. The length penalty counts all but the first token."""
+    """A model, and the start tokens before each translation. The length penalty counts all but the first of them."""
 
     model: Transformer
     start: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Found:
+class Hypothesis:
     """A hypothesis: subwords without start and end tokens, summed log-probability, penalised score."""
 
     ids: tuple[int, ...]
@@ -67,7 +67,7 @@ def next_log_probabilities(
 def search_log_probabilities(
     model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]], *, num_start: int = 1
 ) -> Tensor:
-    """As `next_log_probabilities`, but the end token cannot directly follow the start tokens, num_start of them."""
+    """`next_log_probabilities`, but the end token cannot directly follow the num_start start tokens."""
     found = next_log_probabilities(model, source, prefixes)
     if len(prefixes[0]) == num_start:
         found[:, EOS_ID] = -torch.inf
@@ -82,7 +82,7 @@ def beam_search(
     max_target_length: int = 256,
     alpha: float = 0.6,
     formula: Penalty = "wu",
-) -> list[Found]:
+) -> list[Hypothesis]:
     """Translate one sentence. Returns at most beam_size hypotheses, best first.
 
     source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live hypotheses, by
@@ -93,7 +93,7 @@ def beam_search(
     model, start = _started(model)
     num_more = len(start) - 1
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    complete: list[Found] = []
+    complete: list[Hypothesis] = []
     for length in range(max_target_length + 1):
         is_last = length == max_target_length
         prefixes = [(*start, *ids) for ids, _ in live]
@@ -111,7 +111,7 @@ def beam_search(
                 if rank < beam_size:
                     ended.add(parent)
                     penalty = length_penalty(length + 1 + num_more, alpha, formula)
-                    complete.append(Found(ids, total, total / penalty, True))
+                    complete.append(Hypothesis(ids, total, total / penalty, True))
             elif len(survivors) < beam_size:
                 survivors.append(((*ids, token), total))
         if len(complete) >= beam_size or not survivors:
@@ -119,7 +119,7 @@ def beam_search(
         if is_last:
             penalty = length_penalty(length + num_more, alpha, formula)
             unfinished = [hypothesis for index, hypothesis in enumerate(live) if index not in ended]
-            complete.extend(Found(ids, total, total / penalty, False) for ids, total in unfinished)
+            complete.extend(Hypothesis(ids, total, total / penalty, False) for ids, total in unfinished)
             break
         live = survivors
     return sorted(complete, key=lambda found: -found.score)[:beam_size]
@@ -132,7 +132,7 @@ def greedy_search(
     max_target_length: int = 256,
     alpha: float = 0.6,
     formula: Penalty = "wu",
-) -> Found:
+) -> Hypothesis:
     """The most probable subword at each step, until the end token or max_target_length subwords."""
     model, start = _started(model)
     num_more = len(start) - 1
@@ -144,9 +144,9 @@ def greedy_search(
         if token == EOS_ID:
             total += value
             penalty = length_penalty(len(ids) + 1 + num_more, alpha, formula)
-            return Found(tuple(ids), total, total / penalty, True)
+            return Hypothesis(tuple(ids), total, total / penalty, True)
         if len(ids) == max_target_length:
             penalty = length_penalty(len(ids) + num_more, alpha, formula)
-            return Found(tuple(ids), total, total / penalty, False)
+            return Hypothesis(tuple(ids), total, total / penalty, False)
         ids.append(token)
         total += value

@@ -182,12 +182,12 @@ def run_train(args: argparse.Namespace) -> int:
 
     from app.text.tokenizer import Tokenizer
     from model import checkpoint
-    from model.config_file import check_given, write_config
+    from model.config_file import check_required, write_config
     from model.interrupt import stop_signals
     from model.parallel import ProcessGroup
     from model.trainer import Trainer, set_num_threads
 
-    check_given(args, ("data", "dev", "tokenizer", "run"))
+    check_required(args, ("data", "dev", "tokenizer", "run"))
     if args.domain_temperature < 1:
         raise ValueError(f"--domain-temperature is {args.domain_temperature:g}, but it must be at least 1")
     device = _device(args.device)

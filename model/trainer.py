@@ -259,7 +259,7 @@ class Trainer:
                 raise CheckpointError(f"{name} is {value}, the run was made with {saved.state[name]}")
         has = ModelConfig.from_json(
             saved.config["model"]
-        ).to_json()  # with the fields that are newer than the run
+        ).to_json()  # with the defaults of fields that are newer than the run
         if has != self.config["model"]:
             wrong = [
                 f"{name} is {value}, the run has {has[name]}"

@@ -23,12 +23,12 @@ def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[
 
     lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out.
     """
-    there = Counter(TOKEN.findall(target))
-    lower = {token.lower(): token for token in there}
+    target_counts = Counter(TOKEN.findall(target))
+    by_lower_case = {token.lower(): token for token in target_counts}
     found = []
     for token, count in Counter(TOKEN.findall(source)).items():
-        translation = token if token in there else lower.get(lexicon.get(token.lower(), ""))
-        if count == 1 and translation is not None and there[translation] == 1:
+        translation = token if token in target_counts else by_lower_case.get(lexicon.get(token.lower(), ""))
+        if count == 1 and translation is not None and target_counts[translation] == 1:
             found.append((token, translation))
     return found
 
@@ -52,7 +52,7 @@ def with_placeholders(
 
 
 def with_strange_ends(source: str, target: str, random_numbers: random.Random) -> TextPair:
-    """Add one or two unknown characters at the start or at the end of both sides, as emoji often are."""
+    """Add one or two unknown characters at the start or at the end of both sides, where emoji often stand."""
     separator = random_numbers.choice((" ", " ", ""))
     unknown = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
     if random_numbers.random() < 0.25:

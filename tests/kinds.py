@@ -11,7 +11,7 @@ import pytest
 # Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
 KINDS = ("gpu", "browser", "load", "training", "server", "native", "house_rules")
 REST = "other"
-# The kind of tests without a marker of a kind, by their folder in tests/.
+# The kinds of tests without such a marker, by their folder in tests/.
 FOLDERS = {
     "web": "browser",
     "loadtest": "load",
@@ -25,9 +25,9 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 def kind_of(path: Path, markers: Iterable[str]) -> str:
     """The kind of a test. path: its file, relative to tests/. markers: the names of its markers."""
-    carried = set(markers)
+    names = set(markers)
     for kind in KINDS:
-        if kind in carried:
+        if kind in names:
             return kind
     return next((kind for folder, kind in FOLDERS.items() if path.is_relative_to(folder)), REST)
 

@@ -38,13 +38,13 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 class FutureEngine:
-    """Returns futures and records the submitted sentences. entered: the number of current reservations."""
+    """Returns futures and records the submitted sentences."""
 
     def __init__(self, limits: Any) -> None:
         self.limits = limits
         self.futures: list[asyncio.Future[SequenceResult]] = []
         self.submitted: list[tuple[tuple[int, ...], DecodingOptions]] = []
-        self.entered = 0
+        self.num_reservations = 0
         self.sizes: list[tuple[int, int]] = []
 
     def reserve(self, num_sentences: int, num_tokens: int, **_: object) -> FutureEngine:
@@ -52,11 +52,11 @@ class FutureEngine:
         return self
 
     def __enter__(self) -> FutureEngine:
-        self.entered += 1
+        self.num_reservations += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.entered -= 1
+        self.num_reservations -= 1
 
     def prioritize_retries(self, *_: object) -> None:
         """This has no effect, because there is no queue."""
@@ -157,7 +157,7 @@ def test_the_first_failure_cancels_the_other_sentences(tokenizer: Tokenizer) -> 
         with pytest.raises(EngineFailure):
             await task
         assert [future.cancelled() for future in setup.engine.futures] == [True, False, True]
-        assert setup.engine.entered == 0
+        assert setup.engine.num_reservations == 0
 
     asyncio.run(run())
 
@@ -170,7 +170,7 @@ def test_cancelling_a_request_cancels_all_sentences(tokenizer: Tokenizer) -> Non
         with pytest.raises(asyncio.CancelledError):
             await task
         assert all(future.cancelled() for future in setup.engine.futures)
-        assert setup.engine.entered == 0
+        assert setup.engine.num_reservations == 0
 
     asyncio.run(run())
 
@@ -353,4 +353,4 @@ def test_the_error_names_a_pair_that_cannot_be_scored(
         run_without_answers(setup.translator.score(pairs(**changes)))
     assert caught.value.field == field
     assert setup.engine.submitted == []
-    assert setup.engine.entered == 0
+    assert setup.engine.num_reservations == 0

@@ -116,7 +116,7 @@ def test_no_test_overtakes_an_alone_test(tmp_path: Path) -> None:
     with turn(tmp_path, is_alone=False):
         enter("beside", is_alone=False)
         alone.start()
-        until_the_gate_is_held(tmp_path / "gate")
+        wait_until_locked(tmp_path / "queue.lock")
         last.start()
         assert entered == ["beside"]
     for thread in (alone, last):
@@ -124,10 +124,10 @@ def test_no_test_overtakes_an_alone_test(tmp_path: Path) -> None:
     assert entered == ["beside", "alone", "last"]
 
 
-def until_the_gate_is_held(gate: Path) -> None:
+def wait_until_locked(path: Path) -> None:
     until = time.monotonic() + HANG_TIMEOUT_S
     while True:
-        with gate.open("w") as file:
+        with path.open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -49,14 +49,13 @@ def encodable(value: Any) -> Any:
 @contextmanager
 def turn(folder: Path, *, is_alone: bool) -> Iterator[None]:
     """Hold a lock around a test: shared with other tests, or exclusive if it is alone."""
-    with (folder / "gate").open("w") as gate, (folder / "floor").open("w") as floor:
-        # A test that waits for the exclusive lock holds the gate, so that later tests cannot overtake it.
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(floor, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
+    with (folder / "queue.lock").open("w") as queue, (folder / "run.lock").open("w") as run:
+        # A test that waits for the exclusive lock holds the queue, so that later tests cannot overtake it.
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        fcntl.flock(run, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
+        fcntl.flock(queue, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(
-                floor, fcntl.LOCK_UN
-            )  # closing is not enough, because a child process may have the file open
+            # Closing is not enough, because a child process may have the file open.
+            fcntl.flock(run, fcntl.LOCK_UN)

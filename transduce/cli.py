@@ -1,6 +1,6 @@
 """The `transduce` command: a table of subcommands, of which only the selected one is imported.
 
-`transduce --help` therefore needs no extra, and a subcommand whose extra is missing says which. Exit codes:
+`transduce --help` therefore needs no extra. A subcommand names its extra if that is not installed. Exit codes:
 `transduce.errors.ExitCode`.
 """
 

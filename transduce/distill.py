@@ -216,7 +216,7 @@ def request_params(args: argparse.Namespace) -> RequestParams:
     """Languages and options of every request.
 
     Raises:
-        CommandError: nothing is to be translated, or options exclude one another.
+        CommandError: no input is named, or options exclude one another.
     """
     if not args.data and not args.text:
         raise CommandError("give --data, --text or both", exit_code=ExitCode.USAGE)

@@ -30,7 +30,7 @@ class Journal:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Read the existing journal; one of another file or other options is overwritten. Raises OSError."""
+        """Read the existing journal. A journal of another file or of other options is overwritten. Raises OSError."""
         kept = self._read()
         self._file = self.path.open("r+b" if kept else "wb")
         self._file.truncate(kept)

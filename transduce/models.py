@@ -18,7 +18,7 @@ HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 
 
 @dataclass(frozen=True)
-class Listed:
+class BundleRow:
     """One bundle, as a row of the list. languages: pairs such as en-de. num_bytes: size of all its files."""
 
     bundle: str
@@ -30,7 +30,7 @@ class Listed:
     num_bytes: int
 
     @classmethod
-    def of(cls, folder: Path, manifest: Manifest) -> Listed:
+    def of(cls, folder: Path, manifest: Manifest) -> BundleRow:
         """The row of a bundle with this manifest."""
         return cls(
             bundle=str(folder),
@@ -91,7 +91,7 @@ def run_models(args: argparse.Namespace) -> int:
             has_problems = True
             print(error, file=sys.stderr)
             continue
-        found.append(Listed.of(path, manifest))
+        found.append(BundleRow.of(path, manifest))
     if args.json:
         for row in found:
             print(json.dumps(asdict(row)))

@@ -14,7 +14,10 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--bundle", metavar="FOLDER", help="bundle to serve (TRANSDUCE_BUNDLE; default: the bundled model)"
     )
     parser.add_argument(
-        "--bundles", metavar="FOLDER", action="append", help="serve every bundle in it (TRANSDUCE_BUNDLES)"
+        "--bundles",
+        metavar="FOLDER",
+        action="append",
+        help="serve every bundle in the folder (TRANSDUCE_BUNDLES)",
     )
     parser.add_argument(
         "--watch",

@@ -26,7 +26,7 @@ from transduce.translate_lines import (
 )
 
 DEFAULT_BATCH_SIZE = 32
-# Retries end when --max-wait is used up, not after a number of them.
+# Retries end when --max-wait is used up, so their number has no limit in practice.
 MAX_RETRIES = 100_000
 
 
@@ -60,7 +60,7 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-pivot",
         action="store_true",
-        help="refuse languages that no single model of the server translates",
+        help="refuse a pair of languages that no single model of the server translates",
     )
     parser.add_argument(
         "--batch-size",

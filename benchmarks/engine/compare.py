@@ -20,7 +20,7 @@ from benchmarks.engine.weights import QUANTIZATION, ModelPair
 
 # Seconds of one engine's turn. The number of calls in a turn follows from it.
 TURN_S = 0.4
-# Seconds of pause after a turn. In it the threads of that engine stop spinning, so they take no time from the other.
+# Seconds of pause after a turn. The threads of that engine stop spinning, so they take no time from the other engine.
 REST_S = 0.03
 # Seconds. If a call takes longer, the first call, which measures the duration, also counts as the first round.
 LONG_S = 2.0

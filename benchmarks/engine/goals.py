@@ -13,13 +13,13 @@ Row = dict[str, Any]
 class Goal:
     """A bound on one figure of some result rows: at least `least`, or at most `most`.
 
-    rows: the key of the rows in a result. is_meant: whether the goal applies to a row. is_share: whether to print the
+    rows: the key of the rows in a result. applies_to: whether the goal applies to a row. is_share: whether to print the
     figure as a percentage.
     """
 
     name: str
     rows: str
-    is_meant: Callable[[Row], bool]
+    applies_to: Callable[[Row], bool]
     figure: Callable[[Row], float | None]
     least: float | None = None
     most: float | None = None
@@ -104,7 +104,7 @@ GOAL_HEADER = ("", "goal", "lowest", "highest", "cases", "cases that meet it")
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
     """A line for each goal that has a case in the precision, with the columns of GOAL_HEADER."""
     for goal in GOALS:
-        rows = [row for row in result[goal.rows] if goal.is_meant(row) and row["precision"] == precision]
+        rows = [row for row in result[goal.rows] if goal.applies_to(row) and row["precision"] == precision]
         values = [value for row in rows if (value := goal.figure(row)) is not None]
         if values:
             bound = f"at least {goal.least:g}" if goal.most is None else f"at most {goal.most:.0%}"

@@ -21,12 +21,12 @@ TRIALS = 2
 class Layout:
     """The number of worker processes, and the number of threads of each."""
 
-    num_lanes: int
+    num_workers: int
     num_threads: int
 
     def describe(self) -> str:
         """A short form for a table: workers x threads."""
-        return f"{self.num_lanes} x {self.num_threads}"
+        return f"{self.num_workers} x {self.num_threads}"
 
 
 class Layouts:
@@ -37,14 +37,14 @@ class Layouts:
         self._arguments = arguments
         num_threads = arguments["num_threads"]
         self.alone = Layout(1, num_threads)
-        num_lanes = min(num_threads, MAX_WORKERS)
-        self._all = list(dict.fromkeys([self.alone, Layout(num_lanes, num_threads // num_lanes)]))
+        num_workers = min(num_threads, MAX_WORKERS)
+        self._all = list(dict.fromkeys([self.alone, Layout(num_workers, num_threads // num_workers)]))
         self._workers: dict[Layout, Worker] = {}
 
     def translate(self, job: Job, layout: Layout) -> JobResult:
         """Run a job."""
         if layout not in self._workers:
-            self._workers[layout] = Worker("ours", {**self._arguments, "num_lanes": layout.num_lanes})
+            self._workers[layout] = Worker("ours", {**self._arguments, "num_workers": layout.num_workers})
         return self._workers[layout].translate(job)
 
     def search(self, case: Case) -> Layout:

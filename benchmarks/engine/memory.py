@@ -39,7 +39,7 @@ BEAM_SIZES = (1, 1, 2, 4, 4, 8)
 LONGEST_TARGET = 60
 FIRST_ID = 4  # the first id that is not a special token
 NUM_BLOCKS = 10
-# Memory is flat if its slope is within so many standard errors of 0, or negligible.
+# Memory is flat if its slope is within this many standard errors of 0, or negligible.
 NUM_ERRORS = 2.0
 NEGLIGIBLE_MB_PER_MINUTE = 0.05
 
@@ -94,7 +94,7 @@ class Load:
         await asyncio.gather(*(self._client() for _ in range(self._num_clients)))
 
     async def fill_all_rows(self, num_rows: int) -> None:
-        """Use all memory once that requests can use.
+        """Write once to all memory that requests can use.
 
         The longest sentences come first. Their targets have a minimum length, so they write all columns of all rows.
         Then 1, 2, 3... short sentences run at once, so that there is a step with every number of rows.
@@ -165,7 +165,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     return {
         "num_sentences": load.num_sentences,
         "before_mb": before_mb,
-        "asked_for_all_mb": filled_mb,
+        "after_fill_mb": filled_mb,
         "least_mb": min(megabytes),
         "most_mb": max(megabytes),
         "slope_mb_per_minute": slope.mb_per_minute,

@@ -74,19 +74,19 @@ class TransduceSide:
     """One engine with one variant of a model, on its own event loop."""
 
     def __init__(
-        self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int = 1
+        self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_workers: int = 1
     ) -> None:
-        """num_lanes: the number of workers that share the threads.
+        """num_workers: the number of workers that share the threads.
 
-        A single worker is a thread of this process. Several workers are processes, whose counters are missing.
+        A single worker is a thread of this process. Several workers are processes, and their counters are not read.
         """
         self._clock = RuntimeClock()
         self._clock.install()
-        self._num_lanes = num_lanes
+        self._num_workers = num_workers
         workers: Sequence[EngineWorker]
-        if num_lanes > 1:
+        if num_workers > 1:
             self._is_native = False
-            workers = processes_of(bundle, precision, num_rows, num_threads, num_lanes)
+            workers = processes_of(bundle, precision, num_rows, num_threads, num_workers)
         else:
             runner = runner_of(bundle, precision, num_rows, num_threads)
             self._is_native = isinstance(runner, NativeRunner)
@@ -100,7 +100,7 @@ class TransduceSide:
         self._engine.start()
 
     def close(self) -> None:
-        """Stop the engine's thread."""
+        """Stop the engine and its workers."""
         self._asyncio.run(self._engine.close(drain_timeout_s=0.0))
         self._asyncio.close()
 
@@ -147,7 +147,7 @@ class TransduceSide:
         )
 
     def _spent(self, before: EngineCounters, cpu_s: float) -> EngineCounters:
-        if self._num_lanes == 1 and self._clock.num_runs["decoder"] == before.num_decoder_runs:
+        if self._num_workers == 1 and self._clock.num_runs["decoder"] == before.num_decoder_runs:
             raise RuntimeError("no decoder run was counted: the runner calls ONNX Runtime in another way")
         return EngineCounters(
             num_steps=sum(step.num_steps for step in self._steps if step.num_rows),
@@ -189,7 +189,7 @@ def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int
 
 
 def processes_of(
-    bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int
+    bundle: str, precision: Precision, num_rows: int, num_threads: int, num_workers: int
 ) -> list[WorkerProxy]:
     """Start worker processes as the server does, and load the model in each."""
     manifest = manifest_of(bundle)
@@ -201,7 +201,7 @@ def processes_of(
         device="cpu",
         kernels="auto",
         num_threads=num_threads,
-        num_workers=num_lanes,
+        num_workers=num_workers,
         log_level="warning",
     )
     workers = start_processes(spec)

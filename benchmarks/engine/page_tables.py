@@ -45,7 +45,7 @@ def times_tables(rows: Sequence[Row]) -> str:
     """A table of times for each model and precision. For real sentences it has the share of equal outputs."""
     header = ("sentences at once", "beam", "Transduce, ms", "CTranslate2, ms", "times as fast")
 
-    def of(group: Sequence[Row]) -> str:
+    def table_of(group: Sequence[Row]) -> str:
         has_equal = any(row["equal_ids"] is not None for row in group)
         return table(
             (*header, "same output") if has_equal else header,
@@ -59,7 +59,7 @@ def times_tables(rows: Sequence[Row]) -> str:
             ),
         )  # fmt: skip
 
-    return _by_model(rows, of)
+    return _by_model(rows, table_of)
 
 
 def arrivals_table(rows: Sequence[Row]) -> str:
@@ -116,11 +116,11 @@ def _size(row: Row) -> str:
     )
 
 
-def _by_model(rows: Sequence[Row], of: Callable[[Sequence[Row]], str]) -> str:
+def _by_model(rows: Sequence[Row], table_of: Callable[[Sequence[Row]], str]) -> str:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(f"{row['model']}, {row['precision']}", []).append(row)
-    return _by_name((name, of(group)) for name, group in groups.items())
+    return _by_name((name, table_of(group)) for name, group in groups.items())
 
 
 def _by_name(tables: Iterable[tuple[str, str]]) -> str:

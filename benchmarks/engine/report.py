@@ -8,7 +8,7 @@ from typing import Any
 INTEL = "GenuineIntel"
 
 
-TURNS = """## Times
+TIMES = """## Times
 
 Median milliseconds for a group of sentences in one call. The ratio is CTranslate2's median over Transduce's. It is
 above 1 where Transduce is faster. `rounds` has the lowest and the highest ratio of a round. `equal` is the share of
@@ -38,7 +38,7 @@ def render(result: dict[str, Any]) -> str:
         "# Engine",
         measured_on(result),
         f"```\n{result['command']}\n```",
-        TURNS,
+        TIMES,
         times_table(cases),
         *((ARRIVALS, arrivals_table(result["arrivals"])) if result["arrivals"] else ()),
         WHERE,

@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] 
     "steps": (speed.steps, 90.0),
     "agreement": (accuracy.agreement, 90.0),
     "throughput": (speed.throughput, 75.0),
-    "company": (accuracy.batch_agreement, 60.0),
+    "batch_consistency": (accuracy.batch_consistency, 60.0),
     "memory": (speed.memory, 60.0),
     "http": (speed.http, 75.0),
 }
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result["parts"][name] = (
                 run_part(options, name, command_line, left_s)
                 if left_s > 0
-                else {"status": "skipped", "reason": f"the budget of {args.budget:.0f} s was spent"}
+                else {"status": "skipped", "reason": f"the budget of {args.budget:.0f} s is spent"}
             )
             print(f"{name}: {result['parts'][name]['status']}", file=sys.stderr, flush=True)
             args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

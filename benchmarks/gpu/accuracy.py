@@ -163,7 +163,7 @@ def follow(runner: Runner, source: Sequence[int], ids: Sequence[int]) -> Floats:
     return np.stack(found)
 
 
-def batch_agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
+def batch_consistency(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Translate the same sentences in a batch and alone. Returns the number of differences and their margins."""
     bundle = bundled(options)
     _, sources, _ = encode(bundle, read_text(options, options.pick(1000, 8)))

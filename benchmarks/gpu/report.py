@@ -53,7 +53,7 @@ def _agreement(part: dict[str, Any]) -> Rows:
     return rows
 
 
-def _batch_agreement(part: dict[str, Any]) -> Rows:
+def _batch_consistency(part: dict[str, Any]) -> Rows:
     return [
         (
             f"differ alone and together, beam {beam}",
@@ -116,7 +116,7 @@ def _http(part: dict[str, Any]) -> Rows:
 ROWS = {
     "placement": _placement,
     "agreement": _agreement,
-    "company": _batch_agreement,
+    "batch_consistency": _batch_consistency,
     "steps": _steps,
     "throughput": _throughput,
     "memory": _memory,

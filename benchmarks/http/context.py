@@ -1,4 +1,4 @@
-"""The state that all parts share: model, cores, durations, and the running servers."""
+"""The state that all parts of the HTTP comparison share: model, cores, durations, and the running servers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks.server_process import ALL_CORES
 
 T = TypeVar("T")
 # Transduce's metrics of sentences that were answered from the cache or coalesced with an equal sentence in flight.
-KEPT = re.compile(
+NOT_DECODED = re.compile(
     r'^transduce_(?:sentence_cache_lookups_total\{result="hit"\}|coalesced_sentences_total) (\S+)$',
     re.MULTILINE,
 )
-NUM_KEPT = 2
+NUM_NOT_DECODED_METRICS = 2
 # Transduce's metric of all sentences.
 SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
@@ -122,8 +122,8 @@ def running_servers(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[
 
 def rotated(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tuple[Subject, ProcessTree]]:
     """The servers in the order of round `number`. Each round begins with the next server."""
-    place = number % len(servers)
-    return [*servers[place:], *servers[:place]]
+    start = number % len(servers)
+    return [*servers[start:], *servers[:start]]
 
 
 class CachedAnswerError(Exception):
@@ -133,14 +133,14 @@ class CachedAnswerError(Exception):
 def cached_share(server: ProcessTree) -> float:
     """The share of sentences that Transduce answered without decoding. Raises CachedAnswerError unless it is 0."""
     metrics = server.get("/metrics").decode()
-    values = KEPT.findall(metrics)
-    if len(values) != NUM_KEPT:
+    values = NOT_DECODED.findall(metrics)
+    if len(values) != NUM_NOT_DECODED_METRICS:
         raise CachedAnswerError("the server's metrics lack the number of cached or coalesced sentences")
-    kept = sum(map(float, values))
-    share = kept / max(1.0, sum(float(value) for value in SENTENCES.findall(metrics)))
-    if kept:
+    not_decoded = sum(map(float, values))
+    share = not_decoded / max(1.0, sum(float(value) for value in SENTENCES.findall(metrics)))
+    if not_decoded:
         raise CachedAnswerError(
-            f"{kept:.0f} sentences ({share:.2%}) were answered from the cache or coalesced"
+            f"{not_decoded:.0f} sentences ({share:.2%}) were answered from the cache or coalesced"
         )
     return share
 

@@ -25,10 +25,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of Transduce and its peers. of: the value by server. is_less_better: whether a lower value is better."""
+    """A figure of Transduce and its peers. values: by server. is_less_better: whether a lower value is better."""
 
     name: str
-    of: dict[str, float]
+    values: dict[str, float]
     is_less_better: bool
 
 
@@ -155,8 +155,8 @@ def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
     """Each figure in which a peer is better: its name, Transduce's value, the best peer's value, and that peer."""
     found = []
     for figure in figures(parts):
-        ours = figure.of[OURS]
-        peers = {name: value for name, value in figure.of.items() if name != OURS}
+        ours = figure.values[OURS]
+        peers = {name: value for name, value in figure.values.items() if name != OURS}
         if not peers:
             continue
         best = min(peers, key=lambda name: peers[name] if figure.is_less_better else -peers[name])

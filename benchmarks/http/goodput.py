@@ -25,7 +25,7 @@ from benchmarks.http.traffic import (
     percentile_ms,
     plan_of,
     samples_of,
-    settle,
+    wait_until_idle,
 )
 from transduce.loadtest.arrivals import Arrivals
 
@@ -40,7 +40,7 @@ BIMODAL_SHARE = 0.5
 def measure_goodput(
     servers: Sequence[tuple[Subject, ProcessTree]], saturated: Mapping[str, float], context: Context
 ) -> dict[str, Any]:
-    """Search the highest successful rate of each server. saturated: closed-loop answers/s.
+    """Search for the highest successful rate of each server. saturated: closed-loop answers/s.
 
     Each server has one trial per round, until all searches are done or their time is over. Returns the highest rate
     and the trials, by server.
@@ -102,7 +102,7 @@ def measure_slo(
         "trial_s": context.effort.trial_s,
         "characters_per_request": characters_of(mixed()),
         "goodput": found,
-        "kept_share": max(kept, default=0.0),
+        "not_decoded_share": max(kept, default=0.0),
     }
 
 
@@ -117,7 +117,7 @@ def measure_bimodal(
     workload = bimodal()
     num_short = len(workload.requests) * 4 // 5
     with running_servers(subjects, cores) as servers:
-        most = {
+        saturated = {
             subject.name: closed_loop(
                 server,
                 subject.dialect,
@@ -127,15 +127,15 @@ def measure_bimodal(
             ).per_s
             for subject, server in servers
         }
-        rate = BIMODAL_SHARE * most[window]
+        rate = BIMODAL_SHARE * saturated[window]
         # Servers that cannot keep up with the rate are left out. They would still have old requests in their next turn.
-        fast_enough = [each for each in servers if most[each[0].name] > rate]
+        fast_enough = [each for each in servers if saturated[each[0].name] > rate]
         rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in fast_enough}
         for number in range(effort.num_bimodal):
             for subject, server in rotated(fast_enough, number):
                 load = Arrivals.at(rate, effort.bimodal_s)
                 samples = samples_of(plan_of(server, subject.dialect, workload, load, seed=SEED + number))
-                settle(server, subject.dialect)
+                wait_until_idle(server, subject.dialect)
                 # An unanswered request counts with the timeout as its latency.
                 short, long = (
                     [each.latency_s if each.is_ok else TIMEOUT_S for each in group]
@@ -161,6 +161,6 @@ def measure_bimodal(
         "rate": rate,
         "share_of_window": BIMODAL_SHARE,
         "servers": rows,
-        "saturated": most,
-        "kept_share": max(kept, default=0.0),
+        "saturated": saturated,
+        "not_decoded_share": max(kept, default=0.0),
     }

@@ -13,11 +13,11 @@ from benchmarks.http.context import Context, Cores, cached_share, print_progress
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import (
+    CLOSED_LOOP_TIMEOUT_S,
     NUM_CLIENTS,
     NUM_SEEDS,
-    PATIENCE_S,
     SEED,
-    Flow,
+    ClosedLoopResult,
     closed_loop,
     mixed,
     plan_of,
@@ -37,7 +37,7 @@ def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -
             with running_servers([subject], cores) as servers:
                 ((_, server),) = servers
                 started_at = time.perf_counter()
-                load = ClosedLoop(1, PATIENCE_S, num_requests=1)
+                load = ClosedLoop(1, CLOSED_LOOP_TIMEOUT_S, num_requests=1)
                 samples_of(
                     plan_of(server, subject.dialect, from_texts(["The kettle is already boiling."]), load)
                 )
@@ -53,14 +53,14 @@ def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -
     }
 
 
-def measure_flows(
+def measure_closed_loops(
     servers: Servers, *, num_clients: int, seconds: float, num_rounds: int
 ) -> dict[str, dict[str, Any]]:
     """Run closed-loop clients on each server, in several rounds. Returns the rounds and their medians, by server."""
-    found: dict[str, list[Flow]] = {subject.name: [] for subject, _ in servers}
+    found: dict[str, list[ClosedLoopResult]] = {subject.name: [] for subject, _ in servers}
     for number in range(num_rounds):
         for subject, server in rotated(servers, number):
-            flow = closed_loop(
+            result = closed_loop(
                 server,
                 subject.dialect,
                 mixed(),
@@ -68,18 +68,16 @@ def measure_flows(
                 seconds=seconds,
                 seed=SEED + number % NUM_SEEDS,
             )
-            found[subject.name].append(flow)
+            found[subject.name].append(result)
             print_progress(
-                f"{num_clients} clients, {subject.name}: {flow.per_s:.1f}/s, median {flow.p50_ms:.1f} ms"
+                f"{num_clients} clients, {subject.name}: {result.per_s:.1f}/s, median {result.p50_ms:.1f} ms"
             )
-    return {
-        name: {**median_flow(own), "rounds": [asdict(each) for each in own]} for name, own in found.items()
-    }
+    return {name: {**median_of(own), "rounds": [asdict(each) for each in own]} for name, own in found.items()}
 
 
-def median_flow(flows: list[Flow]) -> dict[str, float]:
+def median_of(results: list[ClosedLoopResult]) -> dict[str, float]:
     """The median of each field."""
-    rows = [asdict(flow) for flow in flows]
+    rows = [asdict(result) for result in results]
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 
@@ -91,7 +89,7 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
 
     pairs = read_pairs(context.data)[: context.effort.num_quality]
     workload = from_texts([source for source, _ in pairs], name="pairs")
-    load = ClosedLoop(NUM_CLIENTS, 10 * PATIENCE_S, num_requests=len(pairs))
+    load = ClosedLoop(NUM_CLIENTS, 10 * CLOSED_LOOP_TIMEOUT_S, num_requests=len(pairs))
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     rows = {}
     for subject, server in servers:
@@ -124,8 +122,8 @@ def measure_latency(
     with running_servers(subjects, cores) as servers:
         fresh = {subject.name: asdict(server.memory()) for subject, server in servers}
         num_rounds = effort.num_rounds
-        alone = measure_flows(servers, num_clients=1, seconds=effort.alone_s, num_rounds=num_rounds)
-        saturated = measure_flows(
+        alone = measure_closed_loops(servers, num_clients=1, seconds=effort.alone_s, num_rounds=num_rounds)
+        saturated = measure_closed_loops(
             servers, num_clients=NUM_CLIENTS, seconds=effort.saturated_s, num_rounds=num_rounds
         )
         translating = [(subject, server) for subject, server in servers if subject.is_ours or subject.is_peer]
@@ -140,5 +138,5 @@ def measure_latency(
         "saturated": saturated,
         "quality": quality,
         "memory": {name: {"ready": fresh[name], "after_load": loaded[name]} for name in fresh},
-        "kept_share": max(kept, default=0.0),
+        "not_decoded_share": max(kept, default=0.0),
     }

@@ -1,6 +1,7 @@
 """Installs LibreTranslate in a separate environment, with the bundle's weights as its package.
 
-A package is a folder with `metadata.json`, a SentencePiece model, and a CTranslate2 model whose vocabulary is pieces.
+A package is a folder with `metadata.json`, a SentencePiece model, and a CTranslate2 model with the same pieces as its
+vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.machine import ROOT
 from benchmarks.server_process import Command
 
-# LibreTranslate has the AGPL. It is installed only for the measurement, and is no dependency of Transduce.
+# LibreTranslate's licence is the AGPL. It is installed only for the measurement, and is no dependency of Transduce.
 REQUIREMENT = "libretranslate==1.9.6"
 ENVIRONMENT = ROOT / ".venv-libretranslate"
 SERVER = Path(__file__).with_name("libretranslate_server.py")

@@ -33,7 +33,7 @@ from benchmarks.http.context import Context, Cores, cached_share, print_progress
 from benchmarks.http.models import base_bundle
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import echo, ours
-from benchmarks.http.traffic import PATIENCE_S, plan_of, samples_of, ten_words
+from benchmarks.http.traffic import CLOSED_LOOP_TIMEOUT_S, plan_of, samples_of, ten_words
 from benchmarks.http.wire import exchange
 from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.dialects import DIALECTS, Dialect, ParsedResponse
@@ -68,7 +68,7 @@ def metric_of(pattern: re.Pattern[str], server: ProcessTree) -> float:
 
 def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest: int | None) -> list[str]:
     """The texts that the server decodes exactly once."""
-    load = ClosedLoop(1, PATIENCE_S, num_requests=1)
+    load = ClosedLoop(1, CLOSED_LOOP_TIMEOUT_S, num_requests=1)
     kept = []
     for text in texts:
         before = metric_of(DECODED, server)
@@ -175,7 +175,7 @@ def _model(
         "around_engine_ms": around_ms,
         "around_engine_share": around_ms / total_ms,
         "rounds": [asdict(split) for split in splits],
-        "kept_share": kept,
+        "not_decoded_share": kept,
     }
 
 

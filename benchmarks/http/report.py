@@ -283,8 +283,8 @@ def runs_table(parts: Parts) -> str:
 
 def _cached_share(part: dict[str, Any]) -> float:
     """The largest share of sentences that Transduce answered from the cache or coalesced."""
-    shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
-    return float(max(shares))
+    results = [part] if "not_decoded_share" in part else part["models"]
+    return max(float(result["not_decoded_share"]) for result in results)
 
 
 def settings_table(parts: Parts) -> str:

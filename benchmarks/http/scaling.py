@@ -87,7 +87,7 @@ def measure_scaling(context: Context, separate_cores: Cores) -> dict[str, Any]:
             {"name": name, "per_s": statistics.median(rates), "runs": rates}
             for name, rates in layouts.items()
         ],
-        "kept_share": max(kept),
+        "not_decoded_share": max(kept),
     }
     if {"1 x 2", "2 x 1"} <= layouts.keys():
         one, threads, replicas = (statistics.median(layouts[name]) for name in ("1 x 1", "1 x 2", "2 x 1"))

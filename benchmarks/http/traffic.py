@@ -29,7 +29,7 @@ SLO = Slo(99, 1.0)
 # Timeout of a request with Poisson arrivals. It is above every latency bound of this benchmark.
 TIMEOUT_S = 5.0
 # Timeout of a request of a closed-loop client.
-PATIENCE_S = 60.0
+CLOSED_LOOP_TIMEOUT_S = 60.0
 # A closed-loop run is repeated LONGER times as long if a client gets fewer than about FEW_ANSWERS answers.
 FEW_ANSWERS, LONGER = 4, 3
 SHORT_WORDS, LONG_WORDS = 7, 36
@@ -50,7 +50,7 @@ TEXTS: Dialect = TextsDialect()
 
 
 @dataclass(frozen=True)
-class Flow:
+class ClosedLoopResult:
     """Result of closed-loop clients. per_s: answers/s. Latencies are in ms. CPU shares are of one core."""
 
     per_s: float
@@ -127,7 +127,7 @@ def plan_of(
         load,
         warm_up_s=0.0 if is_counted else WARM_UP_S,
         seed=seed,
-        timeout_s=TIMEOUT_S if is_open else PATIENCE_S,
+        timeout_s=TIMEOUT_S if is_open else CLOSED_LOOP_TIMEOUT_S,
         slos=(SLO,),
     )
 
@@ -140,22 +140,22 @@ def closed_loop(
     num_clients: int,
     seconds: float,
     seed: int = SEED,
-) -> Flow:
+) -> ClosedLoopResult:
     """Run closed-loop clients. Raises ValueError if no answer arrives.
 
     The run is repeated with a longer time if a client gets only a few answers. It is repeated once more if all answers
     belong to requests from before the measured time.
     """
-    for lasting_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
-        plan = plan_of(server, dialect, workload, ClosedLoop(num_clients, lasting_s), seed=seed)
+    for duration_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
+        plan = plan_of(server, dialect, workload, ClosedLoop(num_clients, duration_s), seed=seed)
         result, cpu_share = _run_closed_loop(server, plan)
         few_ms = seconds * 1e3 / FEW_ANSWERS
-        if result.latency is not None and (lasting_s > seconds or result.latency.p50_ms <= few_ms):
+        if result.latency is not None and (duration_s > seconds or result.latency.p50_ms <= few_ms):
             break
     if result.latency is None:
-        raise ValueError(f"no answer came: {result.outcomes}")
+        raise ValueError(f"no answer arrived: {result.outcomes}")
     percentiles = result.latency.percentiles
-    return Flow(
+    return ClosedLoopResult(
         per_s=result.achieved_rate,
         num_answers=result.latency.num,
         num_failed=result.num_sent - result.outcomes["ok"],
@@ -179,7 +179,7 @@ def open_loop(
 ) -> Trial:
     """Run Poisson arrivals at one rate, then wait until the server has finished its remaining requests."""
     result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
-    settle(server, dialect)
+    wait_until_idle(server, dialect)
     return trial_of(rate, result)
 
 
@@ -199,9 +199,9 @@ def trial_of(rate: float, result: RunResult) -> Trial:
     )
 
 
-def settle(server: ProcessTree, dialect: Dialect) -> None:
+def wait_until_idle(server: ProcessTree, dialect: Dialect) -> None:
     """Send one request and wait for its answer. The server answers it after its remaining requests."""
-    load = ClosedLoop(1, PATIENCE_S, num_requests=1)
+    load = ClosedLoop(1, CLOSED_LOOP_TIMEOUT_S, num_requests=1)
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
 
 

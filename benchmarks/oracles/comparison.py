@@ -82,7 +82,7 @@ def kind_of(ours: float, theirs: float, margin: float, *, is_at_limit: bool) -> 
     return "unexplained"
 
 
-def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
+def scores_below_limit(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
     """The engine's scores of answers below the length limit, by sentence."""
     return {
         number: answer.log_probability
@@ -93,6 +93,6 @@ def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
 
 def score_error(scorer: ReferenceScorer, task: Task, answers: Sequence[Answer]) -> float | None:
     """As `Comparison.score_error`."""
-    stated = ended(task, answers)
+    stated = scores_below_limit(task, answers)
     exact = scorer.scores([(task.sources[number], answers[number].ids) for number in stated])
     return max((abs(one - other) for one, other in zip(stated.values(), exact, strict=True)), default=None)

@@ -35,7 +35,7 @@ class CTranslate2Oracle:
 
         It also counts the end token in the length limit, and returns a hypothesis at the limit without an end token.
         Transduce has one more step for the end token. So the score of a hypothesis at the limit differs. The best
-        hypothesis rarely does.
+        hypothesis rarely reaches the limit.
         """
         found = self._translator.translate_batch(
             [[str(index) for index in source] for source in task.sources],

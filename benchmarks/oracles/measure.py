@@ -20,7 +20,7 @@ from app.graphs import Precision
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.oracles.answers import Answer, Ids, Oracle, Task
-from benchmarks.oracles.comparison import KINDS, compare, ended, score_error
+from benchmarks.oracles.comparison import KINDS, compare, score_error, scores_below_limit
 from benchmarks.oracles.ctranslate2_oracle import CTranslate2Oracle
 from benchmarks.oracles.own_engine import TransduceEngine
 from benchmarks.oracles.reference import ReferenceScorer
@@ -114,7 +114,7 @@ def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[d
             "oracle": oracle.name,
             "beam_size": task.beam_size,
             "early_stop": task.early_stop,
-            "its_rule": oracle.rule(task.early_stop) if task.beam_size > 1 else "greedy",
+            "oracle_options": oracle.rule(task.early_stop) if task.beam_size > 1 else "greedy",
             "num_sentences": found.num_sentences,
             "num_same": found.num_same,
             "by_kind": {kind: kinds[kind] for kind in KINDS},
@@ -128,7 +128,7 @@ def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[d
 
 def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str, Any]:
     """Compare Transduce's scores with teacher-forced scores of the same answers, by PyTorch and by Transduce."""
-    stated = ended(task, ours)
+    stated = scores_below_limit(task, ours)
     forced = subject.own.forced_scores([(task.sources[number], ours[number].ids) for number in stated])
     return {
         "model": subject.name,

@@ -25,7 +25,7 @@ from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import FakeRunner
 
 GOLDEN = "Anna sees the river today."
-POISON = "Nobody greets 42 cats again."  # a forward with this sentence fails
+POISON = "Nobody greets 42 cats again."  # a decoder step with this sentence fails
 MAX_LENGTH = 64
 
 
@@ -33,8 +33,8 @@ MAX_LENGTH = 64
 class Behaviour:
     """What the echo model does.
 
-    step_s: the time of each decoder step once `is_started` is set. The steps of the start take no time.
-    hang_file: while this file exists, the number of steps that return is its number of bytes.
+    step_s: the time of each decoder step once `is_started` is set. Earlier steps take no time.
+    hang_file: while this file exists, only as many steps return as it has bytes.
     golden_source, golden_target: the golden sentence and its translation.
     pairs: source and target of each served pair.
     name: of the model.

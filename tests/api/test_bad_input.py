@@ -47,12 +47,12 @@ def malformed(name: str, content: bytes) -> Case:
     return Case(name, content, 400, "malformed_request")
 
 
-def invalid(name: str, content: bytes, about: str | None = None) -> Case:
-    return Case(name, content, 422, "invalid_request", about)
+def invalid(name: str, content: bytes, field: str | None = None) -> Case:
+    return Case(name, content, 422, "invalid_request", field)
 
 
-def too_large(name: str, content: bytes, about: str | None = None) -> Case:
-    return Case(name, content, 413, "payload_too_large", about)
+def too_large(name: str, content: bytes, field: str | None = None) -> Case:
+    return Case(name, content, 413, "payload_too_large", field)
 
 
 def media(name: str, content_type: str | None, **more: str) -> Case:
@@ -183,13 +183,13 @@ def test_refused(client: httpx.Client, case: Case) -> None:
     check_error(answer, case.code, case.field)
 
 
-def check_error(answer: httpx.Response, code: str, about: str | None = None) -> None:
+def check_error(answer: httpx.Response, code: str, field: str | None = None) -> None:
     assert len(answer.content) <= 1024
     assert answer.headers["content-type"] == "application/json"
     error = answer.json()["error"]
     assert error["code"] == code
     assert error["request_id"] == answer.headers["x-request-id"]
-    assert error.get("field") == about
+    assert error.get("field") == field
     assert error["message"]
     assert set(error) <= {"code", "message", "request_id", "field"}
 
@@ -269,8 +269,8 @@ def test_every_response_has_its_headers_and_names_no_server(client: httpx.Client
         assert "server" not in answer.headers
 
 
-def test_a_body_of_brackets_is_refused_before_it_is_read(client: httpx.Client) -> None:
-    """The server rejects the body before it parses all fields, because parsing would block the event loop."""
+def test_a_body_of_brackets_is_refused_before_it_is_parsed(client: httpx.Client) -> None:
+    """Parsing so many arrays would block the event loop."""
     body = b'{"text": [' + b",".join([b"[]"] * 130_000)
     answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413

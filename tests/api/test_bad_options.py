@@ -101,11 +101,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
 ]
 
 
-def refused(client: httpx.Client, path: str, content: bytes, about: str | None, status: int = 422) -> str:
+def refused(client: httpx.Client, path: str, content: bytes, field: str | None, status: int = 422) -> str:
     """Post an invalid request. Returns the message of the error, which must name the field."""
     answer = client.post(path, content=content, headers=HEADERS)
     assert answer.status_code == status, answer.text
-    check_error(answer, "invalid_request" if status == 422 else "payload_too_large", about)
+    check_error(answer, "invalid_request" if status == 422 else "payload_too_large", field)
     message: str = answer.json()["error"]["message"]
     return message
 
@@ -146,11 +146,11 @@ def test_a_value_that_sampling_cannot_have(client: httpx.Client, name: str) -> N
         assert f"sampling.{name}" in message
 
 
-@pytest.mark.parametrize(("options", "about", "named"), CONTRADICTIONS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("options", "field", "named"), CONTRADICTIONS, ids=lambda value: str(value)[:60])
 def test_options_that_contradict_each_other(
-    client: httpx.Client, options: dict[str, Any], about: str, named: tuple[str, ...]
+    client: httpx.Client, options: dict[str, Any], field: str, named: tuple[str, ...]
 ) -> None:
-    message = refused(client, "/v1/translate", json.dumps({**TRANSLATE, **options}).encode(), about)
+    message = refused(client, "/v1/translate", json.dumps({**TRANSLATE, **options}).encode(), field)
     assert all(name in message for name in named), message
 
 
@@ -169,7 +169,7 @@ def test_a_field_of_the_other_route(client: httpx.Client, path: str, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "about"),
+    ("changes", "field"),
     [
         ({"translation": ["a", "b"]}, "translation"),
         ({"text": ["a", "b"]}, "translation"),
@@ -179,8 +179,8 @@ def test_a_field_of_the_other_route(client: httpx.Client, path: str, name: str) 
         ({"translation": "Anna sees the river. " * 40}, "translation[0]"),
     ],
 )
-def test_a_pair_that_cannot_be_scored(client: httpx.Client, changes: dict[str, Any], about: str) -> None:
-    refused(client, "/v1/score", json.dumps({**SCORE, **changes}).encode(), about)
+def test_a_pair_that_cannot_be_scored(client: httpx.Client, changes: dict[str, Any], field: str) -> None:
+    refused(client, "/v1/score", json.dumps({**SCORE, **changes}).encode(), field)
 
 
 def test_a_text_that_is_too_long_for_the_model_is_not_scored(client: httpx.Client) -> None:
@@ -196,9 +196,9 @@ def test_every_text_of_a_request_counts(client: httpx.Client) -> None:
         ("/v1/translate", "target_prefix"),
         ("/v1/score", "translation"),
     ):
-        for text, value, about in (("a", "b" * 2001, name), (["a" * 1999] * 2, ["b" * 1999, "b"], "text")):
+        for text, value, field in (("a", "b" * 2001, name), (["a" * 1999] * 2, ["b" * 1999, "b"], "text")):
             content = {**TRANSLATE, "text": text, name: value}
-            message = refused(client, path, json.dumps(content).encode(), about, status=413)
+            message = refused(client, path, json.dumps(content).encode(), field, status=413)
             assert name in message
             assert "limit" in message
 

@@ -126,7 +126,7 @@ def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx
     ids=["long header", "many headers", "long path", "15 kB header", "length and chunks", "two lengths",
          "negative length", "no number", "bad chunk", "bare newlines", "TLS", "SSH", "HTTP/2"],
 )  # fmt: skip
-def test_what_is_no_http_is_refused(server: ServerProcess, sent: bytes, status: bytes) -> None:
+def test_invalid_http_is_refused(server: ServerProcess, sent: bytes, status: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(sent)
         answer = connection.recv(65_536)

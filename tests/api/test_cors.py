@@ -58,7 +58,7 @@ def test_a_listed_page_may_read_the_answer(listing: httpx.Client) -> None:
 
 
 def test_a_listed_page_may_read_an_error(listing: httpx.Client) -> None:
-    """A listed page may read an error. Without the header it sees only that its request failed."""
+    """Without the header the page sees only that its request failed."""
     answer = listing.post("/v1/translate", json=BODY, headers={"origin": OURS})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, OURS)
     assert answer.json()["error"]["code"] == "unauthorized"

@@ -21,7 +21,7 @@ SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}
 SLACK_S = 20.0
 
 
-def test_a_thread_that_never_ends_keeps_no_drained_server(echo_command: list[str]) -> None:
+def test_a_thread_that_never_ends_does_not_keep_a_drained_server_alive(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "stuck=thread"], SETTINGS) as server:
         server.ready().signal()
         started = time.monotonic()
@@ -30,7 +30,7 @@ def test_a_thread_that_never_ends_keeps_no_drained_server(echo_command: list[str
 
 
 @pytest.mark.slow
-def test_an_event_loop_that_hangs_is_ended_behind_the_drain(echo_command: list[str]) -> None:
+def test_a_server_whose_event_loop_hangs_is_ended_at_the_time_limit(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "stuck=loop"], SETTINGS) as server:
         server.ready().signal()
         started = time.monotonic()

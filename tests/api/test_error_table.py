@@ -67,7 +67,7 @@ def test_retry_after_is_whole_seconds_and_never_zero() -> None:
 
 
 @pytest.mark.parametrize("character", ["x", '"', "\u00e9", "\x01"])
-def test_a_body_is_never_longer_than_promised(character: str) -> None:
+def test_a_body_is_never_longer_than_the_limit(character: str) -> None:
     body = error_body("code", character * 5000, "r" * 64, field=character * 5000)
     assert len(body) <= MAX_BODY_BYTES
     assert orjson.loads(body)["error"]["message"]

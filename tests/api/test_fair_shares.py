@@ -118,7 +118,7 @@ def test_a_full_queue_of_one_key_refuses_no_sentence_of_another(server: ServerPr
 
 
 def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
-    """One key occupies all rows for 200 steps. Sentences of another key are answered before the first of them ends."""
+    """The sentences of one key occupy all rows for 200 steps. Meanwhile the sentences of another key are answered."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
         alone = [quiet.translate(line).json()["translations"] for line in SENTENCES]
@@ -129,9 +129,9 @@ def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None
         wait_until_full(quiet, 32)
         time.sleep(0.5)  # until the rows are occupied
         before = quiet.finished()
-        beside = [quiet.translate(line).json()["translations"] for line in SENTENCES]
+        under_load = [quiet.translate(line).json()["translations"] for line in SENTENCES]
         num_of_loud = quiet.finished() - before - len(SENTENCES)
-    assert beside == alone
+    assert under_load == alone
     assert num_of_loud <= len(SENTENCES)
 
 

@@ -75,7 +75,7 @@ def busy_worker(server: ServerProcess) -> psutil.Process:
             if worker.cpu_times().user > 0.4:
                 return worker
         time.sleep(0.02)
-    raise AssertionError("no worker came")
+    raise AssertionError("no worker is busy")
 
 
 def has_ended(process: psutil.Process) -> bool:

@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# The default, in seconds. A server that ends sooner has not waited for it.
+# The default of the setting, in seconds. A server that ends sooner has not used up its time for the drain.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 
 
@@ -72,7 +72,7 @@ def test_a_signal_lets_running_work_end(echo_command: list[str], hang_file: Path
         assert not [line for line in server.log if '"level": "error"' in line]
 
 
-def test_a_drain_is_bounded_and_reports_what_it_cuts(echo_command: list[str], hang_file: Path) -> None:
+def test_a_drain_is_bounded_and_unfinished_requests_get_503(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"drain_timeout_s": 0.5}
     with (
         ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
@@ -183,7 +183,9 @@ def test_a_signal_while_the_golden_sentences_are_decoded(echo_command: list[str]
     hang_file.touch()
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         server.listening()
-        time.sleep(1.0)  # nothing shows when the check begins; before it the end is the same
+        time.sleep(
+            1.0
+        )  # no log line shows when the check begins; the result of an earlier signal is the same
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
         assert server.errors == []

@@ -70,7 +70,7 @@ def test_an_unserved_pair_lists_the_pairs_of_all_models(many: httpx.Client) -> N
 
 
 def test_texts_of_several_models_in_one_request(many: httpx.Client) -> None:
-    """Each text goes to the model of its language; one in the target language stays as it is."""
+    """Each text goes to the model of its language; a text in the target language is unchanged."""
     texts = [FRENCH, ENGLISH, GERMAN, FRENCH]
     answer = many.post("/v1/translate", json={"text": texts, "source": "auto", "target": "en"}).json()
     found = answer["translations"]

@@ -43,8 +43,8 @@ def test_the_documentation_lists_every_open_route(http: httpx.Client) -> None:
     routes = [route for route in app.routes if isinstance(route, APIRoute)]
     assert len(routes) == len(app.routes)
     methods = [(method, route.path) for route in routes for method in sorted(route.methods or ())]
-    is_preflight = {path for method, path in methods if method == "OPTIONS"}
-    assert is_preflight <= set(simple.PATHS), "a preflight request has no key"
+    preflight_paths = {path for method, path in methods if method == "OPTIONS"}
+    assert preflight_paths <= set(simple.PATHS), "a preflight request has no key"
     methods = [(method, path) for method, path in methods if method != "OPTIONS"]
     open_paths = {path for method, path in methods if not wants_key(http, method, path)}
     line = OPEN_LINE.search((ROOT / "docs" / "access.md").read_text("utf-8"))

@@ -65,7 +65,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def test_every_schema_is_there_and_used(document: dict[str, Any]) -> None:
+def test_every_schema_exists_and_is_used(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert set(references(document)) == set(schemas)
     assert all(schema.get("description") for schema in schemas.values())
@@ -119,7 +119,7 @@ def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
         ("POST", "/v2/models/echo/infer", {"id": "1", "inputs": [TENSOR]}, InferAnswer),
     ],
 )  # fmt: skip
-def test_an_answer_is_of_its_type(
+def test_every_answer_matches_its_type(
     client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, kind: Any
 ) -> None:
     answer = client.request(method, path, json=body)

@@ -40,7 +40,7 @@ async def overload(url: str) -> Answers:
         timeout=HANG_TIMEOUT_S,
     ) as client:
 
-        async def ask_repeatedly() -> None:
+        async def post_repeatedly() -> None:
             while sum(status == 200 for status, _ in answers) < NUM_ANSWERED:
                 answer = await client.post(
                     "/v1/translate", json={**BODY, "timeout_ms": TIMEOUT_MS}, headers=HEADERS
@@ -51,7 +51,7 @@ async def overload(url: str) -> Answers:
 
         async with asyncio.timeout(HANG_TIMEOUT_S), asyncio.TaskGroup() as group:
             for _ in range(NUM_CLIENTS):
-                group.create_task(ask_repeatedly())
+                group.create_task(post_repeatedly())
     return answers
 
 

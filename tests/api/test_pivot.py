@@ -19,7 +19,7 @@ PAIRS = "pairs=de>en,en>de;en>fr;de>it,it>fr"
 
 @pytest.fixture(scope="module")
 def pivoting(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """Prefers English to Italian. The pairs without a model are de>fr, through both, it>..., and en>it."""
+    """A server that prefers English to Italian. Only German to French has no model, and both pivots are possible."""
     with (
         ServerProcess([*echo_command, PAIRS], {"pivot": "en, it"}) as server,
         server.ready().client() as client,

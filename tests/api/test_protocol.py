@@ -199,9 +199,8 @@ def test_pipelined_requests_may_wait_for_earlier_answers() -> None:
         async with connected(app) as (reader, writer):
             for sent in (GET, GET, LAST_GET):
                 writer.write(sent)
-                await asyncio.sleep(
-                    0.05
-                )  # each request is a packet, and the packets after the second one stay unread
+                # Each request is a packet of its own. The packets after the second one stay unread.
+                await asyncio.sleep(0.05)
             return await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
 
     assert uvloop.run(exchange()).count(b"HTTP/1.1 200") == 3

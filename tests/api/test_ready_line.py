@@ -26,15 +26,15 @@ from tests.api.server_process import HANG_TIMEOUT_S, ROOT
     ],
 )
 def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[str, str], line: str) -> None:
-    ours, theirs = pty.openpty()
+    our_end, child_end = pty.openpty()
     environment = {**os.environ, "TRANSDUCE_PORT": "0", **settings}
     process = subprocess.Popen(
-        echo_command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
+        echo_command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=child_end
     )
-    os.close(theirs)
+    os.close(child_end)
     try:
-        readable, _, _ = select.select([ours], [], [], HANG_TIMEOUT_S)
-        printed = os.read(ours, 1000).decode() if readable else ""
+        readable, _, _ = select.select([our_end], [], [], HANG_TIMEOUT_S)
+        printed = os.read(our_end, 1000).decode() if readable else ""
         found = re.fullmatch(line, printed)
         assert found, printed
         assert httpx.get(f"{found[1]}/readyz", timeout=HANG_TIMEOUT_S, trust_env=False).status_code == 200
@@ -43,7 +43,7 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(our_end)
 
 
 def test_without_a_terminal_nothing_is_printed(echo_command: list[str]) -> None:

@@ -30,7 +30,7 @@ def test_a_path_is_known_however_it_is_written(server: ServerProcess, path: str)
         ("DELETE", "/livez", 405),
     ],
 )
-def test_what_no_route_takes_is_refused_by_the_router(
+def test_an_unknown_path_or_method_is_refused_by_the_router(
     server: ServerProcess, method: str, path: str, status: int
 ) -> None:
     with server.client() as client:

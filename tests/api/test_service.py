@@ -25,7 +25,7 @@ class ReferenceCycle:
 
 
 class HeldModels:
-    """Models that are held, and never called."""
+    """A stand-in for the models. Requests hold it, and call none of its methods."""
 
     held = contextlib.nullcontext
 
@@ -59,9 +59,9 @@ def test_a_large_request_starts_no_collection_of_all_objects() -> None:
         limit_pauses()
         gc.collect()
         before = gc.get_stats()[2]["collections"]
-        kept = [[number] for number in range(500_000)]
+        objects = [[number] for number in range(500_000)]
         assert gc.get_stats()[2]["collections"] == before
-        assert kept
+        assert objects
     finally:
         gc.set_threshold(*thresholds)
 

@@ -42,7 +42,7 @@ def stopped_reader(server: ServerProcess, content: bytes) -> socket.socket:
 
 
 @pytest.mark.slow
-def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> None:
+def test_unread_answers_are_neither_produced_nor_stored(echo_command: list[str]) -> None:
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
         server.ready().client() as client,
@@ -61,8 +61,8 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
             assert time.monotonic() - sent_at < 20 * STALL_S
             time.sleep(0.05)
         # For each reader: the kernel's buffer, 64 KiB, and one waiting response.
-        made = server.metric(ROUTE) - 1
-        assert made <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
+        num_answers = server.metric(ROUTE) - 1
+        assert num_answers <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
         # Requests that wait behind a response take a few kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:

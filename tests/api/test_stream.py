@@ -185,7 +185,7 @@ def test_tokens_are_shown_one_after_another(echo_command: list[str], hang_file: 
     assert num_deltas > 5
 
 
-def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Client) -> None:
+def test_a_refusal_before_the_stream_begins_is_an_ordinary_error(client: httpx.Client) -> None:
     for changes, status, code in (
         ({"beam_size": 99}, 422, "invalid_request"),
         ({"target": "xx"}, 422, "unsupported_languages"),
@@ -209,7 +209,9 @@ def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]
         yield process.ready()
 
 
-def test_a_deadline_before_it_begins_is_an_ordinary_error(hanging: ServerProcess, hang_file: Path) -> None:
+def test_a_deadline_before_the_stream_begins_is_an_ordinary_error(
+    hanging: ServerProcess, hang_file: Path
+) -> None:
     hang_file.touch()
     with hanging.client() as client:
         answer = client.post(ROUTE, json={**BODY, "timeout_ms": 20})
@@ -296,12 +298,11 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
         server.wait_until("transduce_queue_depth", 0)
         hang_file.unlink()
         with server.client() as client:
-            streamed(client)  # meanwhile the same number of steps of the remaining work could run
+            streamed(client)  # if work remained, it could run as many steps meanwhile
         assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
-        assert (
-            server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2
-        )  # sentences of the start
+        # Four sentences at the start, and two of this test.
+        assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2
 
 
 def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], hang_file: Path) -> None:
@@ -343,7 +344,7 @@ def is_cut_off(connection: socket.socket) -> bool:
 
 @pytest.mark.slow
 def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[str]) -> None:
-    """Its events are buffered as text, and its connection ends at its time limit."""
+    """The server buffers the reader's events as text, and closes the connection at its time limit."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
     # 250 sentences, decoded once, with 16 alternatives a token: more than the kernel buffers.
@@ -373,19 +374,19 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
 
 def test_a_stopped_reader_is_sent_one_chunk() -> None:
     """The server hands over one chunk of a long event. It does not copy the rest into its buffers."""
-    handed: list[int] = []
+    chunk_sizes: list[int] = []
 
     async def cut_off(message: dict[str, Any]) -> None:
-        handed.append(len(message["body"]))
+        chunk_sizes.append(len(message["body"]))
 
-    scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(handed)}}}
+    scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(chunk_sizes)}}}
     writer = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
         asyncio.run(writer.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
-    assert handed == [65_536]
+    assert chunk_sizes == [65_536]
 
 
-def test_a_known_sentence_is_shown_at_once(bundled: httpx.Client) -> None:
+def test_a_cached_sentence_is_shown_at_once(bundled: httpx.Client) -> None:
     body = {"text": "The second time this is known already."}
     first, second = (streamed(bundled, **body) for _ in range(2))
     assert first[-1] == second[-1]

@@ -37,7 +37,7 @@ def test_each_format_keeps_its_markup(bundled: httpx.Client) -> None:
     assert xml["text"][span["end"] :] == "</t>"
 
 
-def test_where_sentences_end(bundled: httpx.Client) -> None:
+def test_splitting_decides_where_sentences_end(bundled: httpx.Client) -> None:
     text = "The house\nis old. It is late."
     numbers = {
         splitting: len(translate(bundled, text=text, splitting=splitting)[0]["segments"])
@@ -62,7 +62,7 @@ def test_tags_of_the_request_decide_where_xml_splits(
     assert len(translation["segments"]) == number
 
 
-def test_terms_and_where_they_stand(bundled: httpx.Client) -> None:
+def test_terms_and_their_positions(bundled: httpx.Client) -> None:
     text = "We are going to the garden.\nGARDENS are green."
     (translation,) = translate(bundled, text=text, glossary={"terms": {"garden": "Park", "green": "green"}})
     hits = translation["glossary_hits"]

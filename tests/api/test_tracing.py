@@ -24,7 +24,7 @@ PHASES = ["admission", "tokenise", "queue", "encode", "decode", "detokenise"]
 
 @dataclass
 class Receiver:
-    """spans: those received, in order. names: of the services that sent them."""
+    """Receives spans, and stores them in order. names: the names of the services that sent them."""
 
     port: int = 0
     spans: list[Any] = field(default_factory=list)
@@ -70,7 +70,7 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def traced_server(command: list[str], receiver: Receiver, share: float) -> Iterator[ServerProcess]:
-    """A server that sends its traces to the receiver. All have arrived at the end of the scope."""
+    """A server that sends its traces to the receiver. At the end of the scope all traces have arrived."""
     settings: dict[str, object] = {"traces_endpoint": receiver.url, "traces_share": share}
     with ServerProcess(command, settings) as server:
         yield server.ready()

@@ -1,4 +1,4 @@
-"""A busy event loop reads requests late. Requests that wait too long are rejected, and the wait counts."""
+"""A busy event loop reads requests late. The wait counts towards deadlines, and after a long wait requests fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY = {"text": "Anna sees.", "source": "en", "target": "de"}
 
 
 def request(target: str, body: Mapping[str, object] | None = None) -> bytes:
-    """A request on a connection of its own; a POST where there is a body."""
+    """A request on a connection of its own: a POST if there is a body, else a GET."""
     content = b"" if body is None else json.dumps(body).encode()
     method = "GET" if body is None else "POST"
     head = (

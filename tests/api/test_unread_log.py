@@ -42,8 +42,8 @@ def wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes]) -> 
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ["echo", "lanes"])
-def test_requests_are_answered_and_a_signal_ends_it(kind: str, echo_command: list[str]) -> None:
+@pytest.mark.parametrize("kind", ["echo", "workers"])
+def test_requests_are_answered_and_a_signal_ends_the_server(kind: str, echo_command: list[str]) -> None:
     port = free_port()
     command = echo_command if kind == "echo" else SERVE
     num_requests = NUM_REQUESTS if kind == "echo" else 5

@@ -101,7 +101,9 @@ def test_killed_workers_cost_no_answer(server: ServerProcess, bundled: httpx.Cli
             psutil.Process(next(one.pid for one in workers if have_ended([one]))).status()
 
 
-def test_a_stream_goes_on_behind_what_was_sent(server: ServerProcess, bundled: httpx.Client) -> None:
+def test_a_stream_continues_after_the_part_that_was_sent(
+    server: ServerProcess, bundled: httpx.Client
+) -> None:
     body = {
         "text": [" ".join(TEXTS)],
         "source": "en",
@@ -141,7 +143,7 @@ def test_without_any_worker_requests_wait(server: ServerProcess, bundled: httpx.
             server.wait_for("engine_process_restarted")
 
 
-def test_a_sentence_whose_workers_die_twice_fails(server: ServerProcess, bundled: httpx.Client) -> None:
+def test_a_sentence_fails_after_two_of_its_workers_died(server: ServerProcess, bundled: httpx.Client) -> None:
     workers = workers_of(server)
     with server.client() as client, ThreadPoolExecutor(1) as pool:
         poison = pool.submit(post, client, **SLOW)

@@ -1,4 +1,4 @@
-"""The bundled model in two workers gives the same answers as in one. No process is left."""
+"""The bundled model gives the same answers in two workers as in one. No process is left at the end."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
     """
     parent = psutil.Process(server.pid)
 
-    def are_there() -> bool:
+    def has_worker_command() -> bool:
         with contextlib.suppress(psutil.Error):
             return any("app.workers" in child.cmdline() for child in parent.children())
         return False
 
-    wait_until(are_there)
+    wait_until(has_worker_command)
     return parent.children()
 
 
@@ -225,13 +225,13 @@ def test_a_server_without_worker_processes_ends_the_fork_server(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
+    ("settings", "message"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
 )
-def test_a_failed_start_leaves_no_process(settings: dict[str, object], says: str) -> None:
+def test_a_failed_start_leaves_no_process(settings: dict[str, object], message: str) -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
         wait_for_children(server)
         assert server.ended() == 78
-        assert says in "".join(server.errors)
+        assert message in "".join(server.errors)
         assert remaining_workers() == []
 
 

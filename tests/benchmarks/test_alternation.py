@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.loadtest_alternation import beside, control, median_of
+from benchmarks.loadtest_alternation import compare_other_passes, compare_own_passes, median_of
 
 # Factors on the latencies of eleven passes, because the machine's speed drifts: our pass, the other tester's, ours, ...
 PACE = (1.0, 1.1, 1.2, 1.4, 1.5, 1.6, 1.5, 1.3, 1.2, 1.0, 0.9)
@@ -16,16 +16,16 @@ def passes(factor: float, paces: tuple[float, ...]) -> list[dict[str, float]]:
 
 def test_testers_that_agree_still_agree_while_the_machine_drifts() -> None:
     own, others = passes(1.0, PACE[::2]), passes(1.0, PACE[1::2])
-    compared = beside(others, own)
+    compared = compare_other_passes(others, own)
     assert compared.agrees
     assert compared.ratios["p50"] == pytest.approx(1.0, abs=0.03)
-    assert control(own).agrees
+    assert compare_own_passes(own).agrees
     # A median over all passes would include the drift: the machine is a third slower for half of the time.
     assert median_of(own)["p50"] == pytest.approx(24.0)
 
 
 def test_a_tester_with_other_latencies_disagrees() -> None:
-    compared = beside(passes(1.2, PACE[1::2]), passes(1.0, PACE[::2]))
+    compared = compare_other_passes(passes(1.2, PACE[1::2]), passes(1.0, PACE[::2]))
     assert not compared.agrees
     assert compared.ratios["p99"] == pytest.approx(1.2, abs=0.03)
     low, high = compared.ranges["p99"]
@@ -34,9 +34,9 @@ def test_a_tester_with_other_latencies_disagrees() -> None:
 
 def test_an_unsteady_machine_gives_no_verdict() -> None:
     jumping = passes(1.0, (1.0, 1.5, 1.5, 1.0, 1.5, 1.5))
-    assert not control(jumping).agrees
+    assert not compare_own_passes(jumping).agrees
 
 
 def test_each_pass_of_the_other_tester_needs_ours_before_and_after_it() -> None:
-    with pytest.raises(ValueError, match="3 passes stand between 4"):
-        beside(passes(1.0, (1.0,) * 3), passes(1.0, (1.0,) * 3))
+    with pytest.raises(ValueError, match="3 other passes need 4"):
+        compare_other_passes(passes(1.0, (1.0,) * 3), passes(1.0, (1.0,) * 3))

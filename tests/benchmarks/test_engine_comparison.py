@@ -86,13 +86,13 @@ def test_a_sentence_without_an_answer_within_the_limit_has_no_latency() -> None:
 
 
 class TimedWorker:
-    """A fake of Transduce's process. Each call takes the next of its layout's times."""
+    """A fake of Transduce's process. Each call takes the next time in the list of its layout."""
 
     times_s: dict[int, list[float]]
 
     def __init__(self, kind: str, arguments: dict[str, Any]) -> None:
         assert kind == "ours"
-        self._own = iter(self.times_s[arguments["num_lanes"]])
+        self._own = iter(self.times_s[arguments["num_workers"]])
 
     def translate(self, job: Job) -> JobResult:
         return JobResult([next(self._own)], [])
@@ -117,7 +117,7 @@ def test_the_layout_with_the_lowest_time_of_any_trial_is_chosen(
     monkeypatch: pytest.MonkeyPatch, times_s: list[float], quickest: int
 ) -> None:
     layouts = layouts_of(monkeypatch, 2, {1: [3.0, 5.0], 2: times_s})
-    assert layouts.search(given_at_once(128)).num_lanes == quickest
+    assert layouts.search(given_at_once(128)).num_workers == quickest
 
 
 def test_few_rows_or_one_thread_get_one_process_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
     parts = where_time_goes(row(), shares, num_threads=2)["parts_ms"]
     assert parts["attention"] == pytest.approx(600.0)
     assert parts["matrix products"] == pytest.approx(200.0)
-    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, of which no kernel is known"
+    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, because none of its kernels is known"
 
 
 def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() -> None:

@@ -117,14 +117,14 @@ def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
 def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
     """In the short run, the only answer belongs to a request from before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:
-        server: Any = Known(slow.url)
-        flow = closed_loop(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
-    assert flow.num_answers >= 1
-    assert flow.p50_ms > 1400
-    assert 0.3 < flow.per_s < 0.9
+        server: Any = StartedServer(slow.url)
+        result = closed_loop(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
+    assert result.num_answers >= 1
+    assert result.p50_ms > 1400
+    assert 0.3 < result.per_s < 0.9
 
 
-class Known:
+class StartedServer:
     """A server that an outer scope has started."""
 
     def __init__(self, url: str) -> None:
@@ -264,10 +264,10 @@ def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> No
         first = answer(alone, texts[0])
         assert first != texts[0]
         assert answer(window, texts[0]) == first
-        flows = [
+        results = [
             closed_loop(server, TEXTS, mixed(), num_clients=8, seconds=1.0) for server in (alone, window)
         ]
-        assert all(each.num_answers and not each.num_failed for each in flows)
+        assert all(each.num_answers and not each.num_failed for each in results)
         assert all(server.memory().pss_mb > 20 for server in (alone, window))
 
 

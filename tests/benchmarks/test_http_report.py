@@ -19,7 +19,7 @@ def test_a_million_characters_cost_the_price_of_their_hours() -> None:
     assert cost_of(1000.0, price_per_hour=3.6) == pytest.approx(1.0)
 
 
-def flow(p50_ms: float, per_s: float) -> dict[str, float]:
+def figures(p50_ms: float, per_s: float) -> dict[str, float]:
     return {"p50_ms": p50_ms, "p95_ms": 2 * p50_ms, "per_s": per_s}
 
 
@@ -40,12 +40,12 @@ def parts() -> dict[str, Any]:
             "cpu": "a processor", "num_cores": 2, "memory_gb": 8.0, "kernel": "6", "load_average_before": 0.1,
             "measured_at": "then",
         },
-        "effort": {"is_quick": False}, "price_per_hour": 3.6, "kept_share": 0.0,
+        "effort": {"is_quick": False}, "price_per_hour": 3.6, "not_decoded_share": 0.0,
         "settings": {OURS: "defaults", WINDOW: "2 x 1"},
     }  # fmt: skip
-    flows = {
-        "alone": {OURS: flow(10.0, 100.0), WINDOW: flow(15.0, 60.0), ECHO: flow(0.3, 2000.0)},
-        "saturated": {OURS: flow(200.0, 150.0), WINDOW: flow(400.0, 70.0), ECHO: flow(9.0, 3000.0)},
+    together = {
+        "alone": {OURS: figures(10.0, 100.0), WINDOW: figures(15.0, 60.0), ECHO: figures(0.3, 2000.0)},
+        "saturated": {OURS: figures(200.0, 150.0), WINDOW: figures(400.0, 70.0), ECHO: figures(9.0, 3000.0)},
         "memory": {OURS: memory(200.0), WINDOW: memory(80.0), ECHO: memory(50.0)},
         "starts": {}, "quality": {},
     }  # fmt: skip
@@ -59,7 +59,7 @@ def parts() -> dict[str, Any]:
     short = {"num_failed": 0, "short_p50_ms": 10.0, "long_p50_ms": 50.0, "long_p99_ms": 90.0}
     return {
         "goodput": {**common, **goodput},
-        "together": {**common, **flows, **goodput},
+        "together": {**common, **together, **goodput},
         "bimodal": {
             **common, "rate": 10.0, "share_of_window": 0.5,
             "saturated": {OURS: 50.0, WINDOW: 20.0, LIBRETRANSLATE: 9.0},

@@ -29,7 +29,7 @@ def test_the_first_models_are_the_most_popular() -> None:
     assert shares == pytest.approx([0.48, 0.24, 0.16, 0.12], abs=0.03)
 
 
-def test_requests_that_waited_for_a_load_are_counted_apart() -> None:
+def test_requests_that_waited_for_a_load_are_counted_separately() -> None:
     request = make_request(0, "x", pair=("en", "de"), beam_size=1)
     heads = (b"server-timing: queue;dur=1.00", b"server-timing: queue;dur=1.00, load;dur=900.00")
     answers = [

@@ -16,14 +16,14 @@ PAUSE_S = 0.05
 
 
 @contextmanager
-def server(parts: list[bytes], *, times: int = 1) -> Iterator[int]:
-    """Answers a request in parts, PAUSE_S before each; yields its port."""
+def server(parts: list[bytes], *, num_requests: int = 1) -> Iterator[int]:
+    """A server that sends each answer in parts, with a pause of PAUSE_S before each part. Yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
-            for _ in range(times):
+            for _ in range(num_requests):
                 assert connection.recv(1 << 16).endswith(b"{}")
                 for part in parts:
                     time.sleep(PAUSE_S)
@@ -38,7 +38,7 @@ def server(parts: list[bytes], *, times: int = 1) -> Iterator[int]:
 
 def test_the_time_ends_at_the_last_byte() -> None:
     parts = [b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=9\r\nContent-Le", b'ngth: 4\r\n\r\n{"', b'"}']
-    with server(parts, times=2) as port:
+    with server(parts, num_requests=2) as port:
         first, second = exchange(port, "/x", [b"{}", b"{}"])
     assert (first.status, first.body, first.headers["server-timing"]) == (200, b'{""}', "decode;dur=9")
     assert 3 * PAUSE_S <= second.seconds < 4 * PAUSE_S + 1

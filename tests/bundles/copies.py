@@ -18,7 +18,7 @@ def copy_bundle(
     pairs: Sequence[tuple[str, str]] = (),
     languages: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Replace the bundle at `folder`, if any, by a copy. As an operator does: write it beside the folder, then rename.
+    """Replace the bundle at `folder`, if any, by a copy. As an operator does, write it beside the folder and rename it.
 
     pairs: source and target of each pair, all with the first pair's prefix; empty for the bundle's own pairs.
     languages: other codes for languages of the bundle's own pairs, which keep their prefixes.

@@ -1,4 +1,4 @@
-"""The watch returns a bundle that has changed, once, when its files stay the same."""
+"""The watch returns each changed bundle once, after its files have stopped changing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_new_version_is_returned_once(watch: BundleWatch, folder: Path, tiny: 
     assert watch.poll() == watch.poll() == {}
 
 
-def test_files_that_still_change_are_waited_for(watch: BundleWatch, folder: Path, tiny: Path) -> None:
+def test_the_watch_waits_while_files_change(watch: BundleWatch, folder: Path, tiny: Path) -> None:
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
     for second in range(3):
         os.utime(folder / "a" / "source.spm", (second, second))
@@ -59,7 +59,7 @@ def test_an_invalid_manifest_is_returned_too(watch: BundleWatch, folder: Path) -
     assert watch.poll() == {}, "it is tried once"
 
 
-def test_a_new_bundle_is_found_and_a_missing_one_waited_for(
+def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
     watch: BundleWatch, folder: Path, tiny: Path
 ) -> None:
     copy_bundle(tiny / "bundle", folder / "b", name="b")

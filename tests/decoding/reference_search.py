@@ -34,12 +34,11 @@ class ReferenceModel:
         self.eos_id = eos_id
         self.attention = attention
 
-    def breaks(self, target: Ids) -> bool:
-        """Whether the last token of a target is forbidden at its position. It may be the end token."""
+    def is_last_forbidden(self, target: Ids) -> bool:
+        """Whether the last token of a target, which may be the end token, is forbidden at its position."""
         options, ids = self.options, target[:-1]
-        if target[-1] == self.eos_id and len(ids) < max(
-            1, options.min_target_length
-        ):  # no translation is empty
+        min_length = max(1, options.min_target_length)  # no translation is empty
+        if target[-1] == self.eos_id and len(ids) < min_length:
             return True
         if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
             return True
@@ -53,7 +52,7 @@ class ReferenceModel:
         value = np.float32(self.next_scores(ids)[token])
         if len(ids) < len(options.target_prefix):
             return float(value) if token == options.target_prefix[len(ids)] else -math.inf
-        if self.breaks(target):
+        if self.is_last_forbidden(target):
             return -math.inf
         if token in ids and options.repetition_penalty != 1.0:
             value *= np.float32(options.repetition_penalty)
@@ -93,7 +92,7 @@ def is_enough(model: ReferenceModel, complete: list[Hypothesis], best_live: floa
 def reference_search(
     next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
 ) -> list[Hypothesis]:
-    """Beam search of section 6.1 of the paper. Returns the best hypothesis first. A beam of one is greedy search."""
+    """Beam search as in section 6.1 of the paper. A beam of one is greedy search. The best hypothesis is first."""
     model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     beam_size = options.beam_size
     live: dict[Ids, float] = {(): 0.0}

@@ -1,4 +1,4 @@
-"""Forbidden subwords in examples by hand, and the best subwords of a row with ties."""
+"""Forbidden subwords in hand-made examples, and the best subwords of a row with ties."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_constrained_returns_new_scores_and_leaves_its_input() -> None:
     scores = np.log(np.full((2, 6), 1 / 6, np.float32))
     before = scores.copy()
     options = DecodingOptions(suppress_sequences=((5,), (4, 2)), repetition_penalty=2.0)
-    struck = constrained(scores, [(4, 4), (3,)], options, eos_id=EOS)
+    changed = constrained(scores, [(4, 4), (3,)], options, eos_id=EOS)
     one = float(scores[0, 0])
     expected = [[one, one, -np.inf, one, 2 * one, -np.inf], [one, one, one, 2 * one, one, -np.inf]]
-    np.testing.assert_allclose(struck, expected, rtol=1e-6)
+    np.testing.assert_allclose(changed, expected, rtol=1e-6)
     assert (scores == before).all()
 
 

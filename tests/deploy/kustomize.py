@@ -32,7 +32,7 @@ def with_component(overlay: str, component: str) -> list[Json]:
     return _apply(FOLDER / "components" / component, render(FOLDER / "overlays" / overlay))
 
 
-def named(objects: list[Json], kind: str) -> Json:
+def only(objects: list[Json], kind: str) -> Json:
     """The only object of a kind."""
     (found,) = (each for each in objects if each["kind"] == kind)
     return found
@@ -40,7 +40,7 @@ def named(objects: list[Json], kind: str) -> Json:
 
 def _apply(folder: Path, given: list[Json]) -> list[Json]:
     (kustomization,) = read(folder / "kustomization.yaml")
-    assert kustomization.keys() <= FIELDS, "teach the renderer this field"
+    assert kustomization.keys() <= FIELDS, "this renderer lacks a field"
     objects = list(given)
     for name in kustomization.get("resources", []):
         objects += render(folder / name) if (folder / name).is_dir() else read(folder / name)
@@ -52,7 +52,7 @@ def _apply(folder: Path, given: list[Json]) -> list[Json]:
         for each in objects:
             each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), **entry["pairs"]}
     for image in kustomization.get("images", []):
-        for container in named(objects, "Deployment")["spec"]["template"]["spec"]["containers"]:
+        for container in only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]:
             if container["image"] == image["name"]:
                 container["image"] = f"{image['newName']}:{image['newTag']}"
     return objects
@@ -67,10 +67,10 @@ def _patched(objects: list[Json], folder: Path, patch: Json) -> list[Json]:
             _merged(each, change) if (each["kind"], each["metadata"]["name"]) == key else each
             for each in objects
         ]
-    target = copy.deepcopy(named(objects, patch["target"]["kind"]))
+    target = copy.deepcopy(only(objects, patch["target"]["kind"]))
     for operation in yaml.safe_load(patch["patch"]):
         *parents, last = operation["path"].strip("/").split("/")
-        assert operation["op"] == "remove", "teach the renderer this operation"
+        assert operation["op"] == "remove", "this renderer lacks the operation"
         inner = target
         for parent in parents:
             inner = inner[parent]
@@ -79,7 +79,7 @@ def _patched(objects: list[Json], folder: Path, patch: Json) -> list[Json]:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """A strategic merge: mappings by key, lists of named things by name, anything else is replaced."""
+    """A strategic merge: mappings by key, lists of objects by name, anything else is replaced."""
     if isinstance(old, dict) and isinstance(new, dict):
         return {
             key: _merged(old[key], new[key]) if key in old and key in new else {**old, **new}[key]

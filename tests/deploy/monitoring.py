@@ -1,4 +1,4 @@
-"""The expressions of deploy/: those of the alerts, the dashboard and the autoscalers."""
+"""The Prometheus expressions in deploy/, of the alerts, the dashboard and the autoscalers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 FOLDER = ROOT / "deploy" / "monitoring"
 RULES = FOLDER / "rules" / "transduce.yml"
 SCALER = ROOT / "deploy" / "kubernetes" / "components" / "keda" / "scaled-object.yaml"
-# What Grafana puts in place of its variables.
+# Values of Grafana's variables.
 VARIABLES = {"$__rate_interval": "1m", "$job": "transduce", "$instance": ".*"}
 
 
@@ -24,7 +24,7 @@ def alerts() -> list[Json]:
 
 
 def dashboard() -> Json:
-    """Grafana's document."""
+    """The Grafana dashboard."""
     found: Json = json.loads((FOLDER / "grafana" / "dashboards" / "transduce.json").read_text("utf-8"))
     return found
 
@@ -47,7 +47,7 @@ def alert_expressions() -> list[str]:
 
 
 def scaler_expressions() -> list[str]:
-    """What KEDA asks Prometheus for, and the metric of the HorizontalPodAutoscaler."""
+    """The queries of KEDA's triggers, and the metrics of the HorizontalPodAutoscaler."""
     triggers = yaml.safe_load(SCALER.read_text("utf-8"))["spec"]["triggers"]
     scaler = yaml.safe_load((SCALER.parents[1] / "hpa" / "horizontal-pod-autoscaler.yaml").read_text("utf-8"))
     names = [metric["pods"]["metric"]["name"] for metric in scaler["spec"]["metrics"]]

@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from app.settings import PREFIX, load_settings
-from tests.deploy.kustomize import COMPONENTS, FOLDER, OVERLAYS, named, read, render, with_component
+from tests.deploy.kustomize import COMPONENTS, FOLDER, OVERLAYS, only, read, render, with_component
 from tests.deploy.pod_security import violations
 from tests.house_rules.project import ROOT
 from tests.house_rules.test_container import stages
 
 Json = dict[str, Any]
-# The oldest version that docs/kubernetes.md names, and the newest that there are schemas for.
+# The oldest version that docs/kubernetes.md names, and the newest version with schemas.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
-# Kinds of operators' own, which Kubernetes has no schemas for.
+# Kinds that operators define. Kubernetes has no schemas for them.
 CUSTOM_KINDS = {"ServiceMonitor", "ScaledObject"}
 ADDED = [name for name in COMPONENTS if name not in {"hpa", "keda"}]
 LOADER = FOLDER / "components" / "bundle-volume" / "loader.yaml"
@@ -37,7 +37,7 @@ ALL = [*OVERLAYS, *(f"cpu+{component}" for component in ADDED)]
 
 
 def pod_of(objects: list[Json]) -> Json:
-    spec: Json = named(objects, "Deployment")["spec"]["template"]["spec"]
+    spec: Json = only(objects, "Deployment")["spec"]["template"]["spec"]
     return spec
 
 
@@ -70,7 +70,7 @@ def test_the_loader_is_a_valid_pod() -> None:
 
 
 def test_a_misspelt_field_is_invalid() -> None:
-    deployment = named(rendered("cpu"), "Deployment")
+    deployment = only(rendered("cpu"), "Deployment")
     deployment["spec"]["minReadySecond"] = 5
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(deployment, VERSIONS[0], strict=True)
@@ -101,11 +101,11 @@ class TestPod:
         }
         assert [*writable] == ["/tmp"]
         settings = load_settings({})
-        room = num_bytes(volumes[writable["/tmp"]]["emptyDir"]["sizeLimit"])
-        assert room > settings.max_kept_file_bytes + 10 * settings.max_file_bytes
-        assert num_bytes(server["resources"]["limits"]["ephemeral-storage"]) > room
+        tmp_limit = num_bytes(volumes[writable["/tmp"]]["emptyDir"]["sizeLimit"])
+        assert tmp_limit > settings.max_kept_file_bytes + 10 * settings.max_file_bytes
+        assert num_bytes(server["resources"]["limits"]["ephemeral-storage"]) > tmp_limit
 
-    def test_has_settings_that_the_server_takes(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_has_settings_that_the_server_accepts(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         variables = environment(rendered(name))
         monkeypatch.setenv("TRANSDUCE_BUNDLE", "set by the image")
         for variable, value in variables.items():
@@ -118,9 +118,9 @@ class TestPod:
         assert all(variable.startswith(PREFIX) for variable in variables)
 
     def test_has_no_variables_of_the_service(self, name: str) -> None:
-        """They would be TRANSDUCE_PORT and others, which the server would take for settings."""
+        """Kubernetes would set TRANSDUCE_PORT and other variables. The server would read them as settings."""
         objects = rendered(name)
-        assert f"{named(objects, 'Service')['metadata']['name'].upper()}_" == PREFIX
+        assert f"{only(objects, 'Service')['metadata']['name'].upper()}_" == PREFIX
         assert pod_of(objects)["enableServiceLinks"] is False
 
     def test_has_the_time_that_its_drain_takes(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,11 +128,11 @@ class TestPod:
         for variable, value in environment(objects).items():
             monkeypatch.setenv(variable, value)
         settings = load_settings({})
-        waits_s = server_of(objects)["lifecycle"]["preStop"]["sleep"]["seconds"]
+        stop_delay_s = server_of(objects)["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert settings.drain_delay_s > 0
         assert settings.drain_timeout_s >= settings.max_timeout_s  # no request is cut off
-        least_s = waits_s + settings.drain_delay_s + settings.drain_timeout_s + 10
-        assert pod_of(objects)["terminationGracePeriodSeconds"] > least_s
+        min_s = stop_delay_s + settings.drain_delay_s + settings.drain_timeout_s + 10
+        assert pod_of(objects)["terminationGracePeriodSeconds"] > min_s
 
     def test_is_probed_on_the_probe_port(self, name: str) -> None:
         objects = rendered(name)
@@ -157,18 +157,18 @@ class TestPod:
             threads = int(environment(objects)["TRANSDUCE_NUM_THREADS"])
             assert threads == int(resources["requests"]["cpu"])
 
-    def test_is_replaced_without_being_missed(self, name: str) -> None:
-        deployment = named(rendered(name), "Deployment")["spec"]
+    def test_is_replaced_without_an_interruption(self, name: str) -> None:
+        deployment = only(rendered(name), "Deployment")["spec"]
         assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
     def test_is_found_by_the_other_objects(self, name: str) -> None:
         objects = rendered(name)
-        labels = named(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
-        assert named(objects, "Deployment")["spec"]["selector"]["matchLabels"] == labels
-        service = named(objects, "Service")
+        labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+        assert only(objects, "Deployment")["spec"]["selector"]["matchLabels"] == labels
+        service = only(objects, "Service")
         assert service["spec"]["selector"] == labels
-        assert named(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
-        policy = named(objects, "NetworkPolicy")["spec"]
+        assert only(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
+        policy = only(objects, "NetworkPolicy")["spec"]
         assert policy["podSelector"]["matchLabels"] == labels
         ports = {port["name"] for port in server_of(objects)["ports"]}
         used = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
@@ -184,16 +184,16 @@ class TestPod:
 @pytest.mark.parametrize("name", ["cpu-hpa", "cpu-keda"])
 def test_an_autoscaler_alone_sets_the_replicas(name: str) -> None:
     objects = rendered(name)
-    deployment = named(objects, "Deployment")
+    deployment = only(objects, "Deployment")
     assert "replicas" not in deployment["spec"]
     (scaler,) = (each for each in objects if each["kind"] in {"HorizontalPodAutoscaler", "ScaledObject"})
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    assert named(rendered("cpu"), "Deployment")["spec"]["replicas"] >= 2
+    assert only(rendered("cpu"), "Deployment")["spec"]["replicas"] >= 2
 
 
 def test_the_service_monitor_scrapes_the_probe_port() -> None:
     objects = rendered("cpu+service-monitor")
-    service, monitor = named(objects, "Service"), named(objects, "ServiceMonitor")["spec"]
+    service, monitor = only(objects, "Service"), only(objects, "ServiceMonitor")["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     (endpoint,) = monitor["endpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("probes", "/metrics")
@@ -212,7 +212,7 @@ def test_every_file_is_part_of_a_kustomization() -> None:
     assert {path for path in FOLDER.rglob("*") if path.is_file()} - used == set()
 
 
-def test_the_documentation_names_what_is_there() -> None:
+def test_the_documentation_names_every_overlay_and_component() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
     assert [name for name in (*OVERLAYS, *ADDED) if f"/{name}" not in page] == []
     assert VERSIONS[0] in page

@@ -52,7 +52,7 @@ def test_every_alert_has_a_unit_test() -> None:
     assert [name for name, fired in tested.items() if not fired] == []
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_every_alert_has_a_severity_and_a_runbook() -> None:
     for rule in alerts():
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert {"summary", "description"} <= rule["annotations"].keys()
@@ -79,7 +79,7 @@ def test_the_command_in_the_documentation_makes_a_prometheus_rule() -> None:
     assert rule["spec"] == read(RULES)
 
 
-def test_panels_say_what_they_show_and_do_not_overlap() -> None:
+def test_panels_have_descriptions_and_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:
         place = panel["gridPos"]
@@ -96,7 +96,7 @@ def test_panels_say_what_they_show_and_do_not_overlap() -> None:
     assert [panel["title"] for panel in panels() if not panel["description"]] == []
 
 
-def test_every_query_is_of_the_chosen_source_job_and_servers() -> None:
+def test_every_query_is_limited_to_the_chosen_source_job_and_servers() -> None:
     for panel in panels():
         for target in panel["targets"]:
             assert target["datasource"]["uid"] == "${datasource}"
@@ -127,7 +127,7 @@ def test_prometheus_scrapes_the_probe_port_of_the_service() -> None:
     assert mounts["/etc/prometheus/rules"] == "./rules"
 
 
-def test_the_server_is_that_of_the_other_compose_file() -> None:
+def test_the_server_extends_the_main_compose_file() -> None:
     base = read(ROOT / "docker-compose.yml")
     service = read(COMPOSE)["services"]["transduce"]["extends"]
     assert (FOLDER / service["file"]).resolve() == ROOT / "docker-compose.yml"
@@ -136,7 +136,7 @@ def test_the_server_is_that_of_the_other_compose_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
-def test_what_watches_is_pinned_restricted_and_reached_from_this_machine_only(name: str) -> None:
+def test_monitoring_services_are_pinned_restricted_and_listen_on_loopback(name: str) -> None:
     service = read(COMPOSE)["services"][name]
     assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"])
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])

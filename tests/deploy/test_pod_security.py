@@ -1,4 +1,4 @@
-"""The check of the Pod Security Standard finds what it is for."""
+"""The check of the Pod Security Standard finds every violation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAFE: dict[str, Any] = {
 }
 
 
-def test_a_safe_pod_has_none() -> None:
+def test_a_safe_pod_has_no_violations() -> None:
     assert violations(SAFE) == []
 
 

@@ -37,10 +37,10 @@ def test_the_serving_benchmark(tiny_bundle: Path, tmp_path: Path) -> None:
     for load in result["load"].values():
         assert load["one_client"]["num_sentences"] == load["many_clients"]["num_sentences"] == NUM_SENTENCES
         assert load["many_clients"]["rows_per_step"] > load["one_client"]["rows_per_step"]
-    answers = result["company"]["int8"]["answers"]
+    answers = result["batch_consistency"]["int8"]["answers"]
     assert answers["random arrival"]["num_compared"] == 2 * NUM_SENTENCES
     assert {each["num_different"] for each in answers.values()} == {0}
-    assert "skipped" not in result["company"]["fp32"]
+    assert "skipped" not in result["batch_consistency"]["fp32"]
     assert output.with_suffix(".md").read_text("utf-8").startswith("# Serving")
 
 

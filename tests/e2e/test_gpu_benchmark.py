@@ -35,7 +35,7 @@ def test_every_part_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     assert list(parts) == list(PARTS)
     assert parts["placement"]["elsewhere"] == 0
     assert parts["placement"]["decoder"]["CPUExecutionProvider"] > 10
-    assert parts["company"]["sentences"] == parts["agreement"]["sentences"] == 3
+    assert parts["batch_consistency"]["sentences"] == parts["agreement"]["sentences"] == 3
     assert parts["agreement"]["largest_gap_of_likely"] < 0.05
     assert "bleu_fp16" in parts["agreement"]
     assert done.stdout.strip().endswith("|")

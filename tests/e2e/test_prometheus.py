@@ -1,4 +1,4 @@
-"""Every expression of deploy/ reads what a real server exposes, and a real Prometheus evaluates it."""
+"""Every expression of deploy/ uses only metrics that a real server exposes, and a real Prometheus evaluates it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.deploy.promql import read_expression
 from tests.e2e.conftest import SERVE
 
 Json = dict[str, Any]
-# What Prometheus itself adds.
+# Metrics and labels that Prometheus itself adds.
 OWN_METRICS = {"up"}
 OWN_LABELS = {"job", "instance"}
-# Expressions without a result while all is well: shares of errors, an unknown speed, the starts of servers.
+# Parts of expressions that have no result on a healthy server: error rates, an unknown speed, restarts of servers.
 MAY_BE_EMPTY = ('code=~"', "transduce_queue_drain_seconds", "changes(")
 
 
@@ -153,17 +153,17 @@ class Prometheus:
         self._wait(lambda: self._is_ready() and bool(self.query(expression)), expression)
 
     def _is_ready(self) -> bool:
-        """Whether it answers queries. Before that it does not listen, or answers 503."""
+        """Whether it answers queries. While it starts, it does not listen or answers 503."""
         try:
             return self._client.get("/-/ready").is_success
         except httpx.TransportError:
             return False
 
-    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], name: str) -> None:
         until = time.monotonic() + HANG_TIMEOUT_S
         while not is_done():
             assert self._process.poll() is None
-            assert time.monotonic() < until, what
+            assert time.monotonic() < until, name
             time.sleep(0.2)
 
 

@@ -23,7 +23,7 @@ NUM_CLIENTS = 4
 
 
 def write_bundle(folder: Path, version: str) -> Path:
-    """Put the bundled model there under this version."""
+    """Write the bundled model to `folder` with this version."""
     return copy_bundle(BUNDLED, folder, name="en-de", version=version)
 
 

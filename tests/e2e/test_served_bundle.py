@@ -43,8 +43,8 @@ def test_golden_sentences_over_http(
             answer = translated(client, line.source, beam_size=line.beam_size, max_target_length=longest)
             segments = answer["translations"][0]["segments"]
             if len(segments) == 1 and "fallbacks" not in segments[0]:
-                carried = tokenizer.encode(line.source).verbatim_spans
-                expected = tokenizer.decode(line.ids[precision], carried).text
+                verbatim_spans = tokenizer.encode(line.source).verbatim_spans
+                expected = tokenizer.decode(line.ids[precision], verbatim_spans).text
                 if not any(character.isalnum() for character in expected):
                     continue  # the server decodes the sentence again, because its output has no words
                 different += answer["translations"][0]["text"] != expected

@@ -17,7 +17,7 @@ LANGUAGES = ["--source", "en", "--target", "de"]
 def test_a_file_is_translated_line_by_line(
     server: ServerProcess, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Each line is translated as the server translates it alone, with its own white space and line ending."""
+    """A line has the translation that the server gives for it alone, and its own white space and line ending."""
     file = tmp_path / "source.txt"
     file.write_bytes("\n".join(LINES).encode())
     options = ["--beam-size", "2", "--batch-size", "3"]

@@ -101,10 +101,7 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
 def run_in_batch(
     driver: CoreDriver, rng: random.Random, submissions: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
-    """Submit sentences at random times while others run.
-
-    Each answer must equal that of the reference search.
-    """
+    """Submit sentences at random times while others run. Check each result against the reference search."""
     runner = driver.runner
     assert isinstance(runner, FakeRunner)
     jobs = []

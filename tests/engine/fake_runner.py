@@ -1,7 +1,7 @@
 """A runner without a neural model. Its scores are a hash of the sentence and the prefix.
 
 Its cache rows are arrays of subwords: the sentence, and the prefix so far. `copy_rows` and `reorder` copy them, and the
-scores are computed from them. So a bookkeeping error of the engine changes the answers.
+scores are computed from them. So a bookkeeping error of the engine changes the translations.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class FakeRunner:
         return source
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """Copy all columns except the shared ones. A wrong number of shared columns changes the answers."""
+        """Copy all columns except the shared ones. A wrong number of shared columns changes the translations."""
         assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
         before = self.cache.copy()
         for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):
@@ -213,7 +213,7 @@ class FakeRunner:
 
 
 class LoopingRunner(FakeRunner):
-    """Repeats one phrase of five subwords without end after a source that begins with 9."""
+    """For a source that begins with 9, repeats one phrase of five subwords without end."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)

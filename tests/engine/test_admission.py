@@ -322,8 +322,8 @@ def test_the_warm_up_is_the_first_estimate() -> None:
 def test_steps_with_paused_sequences_do_not_count_as_full() -> None:
     driver = AdmissionDriver()
     driver.report_steps(num_steps=MIN_FULL_STEPS, num_rows=64)
-    apart = StepStats(num_rows=1, num_waiting=9, num_paused=63, step_time_s=STEP_S)
-    driver.admission.speed.measure(Report([], [apart] * 100))
+    with_paused = StepStats(num_rows=1, num_waiting=9, num_paused=63, step_time_s=STEP_S)
+    driver.admission.speed.measure(Report([], [with_paused] * 100))
     assert driver.tokens_per_s == pytest.approx(6400)
 
 

@@ -17,10 +17,12 @@ from tests.engine.core_driver import CoreDriver, assert_same, expected, hypothes
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 
 STEP_S, ROW_S = 0.001, 0.001
-KEPT = replace(LIMITS, num_rows=20, num_kept_rows=4, skips_free_rows=True, max_steps=8, max_target_length=40)
+FAIR_LIMITS = replace(
+    LIMITS, num_rows=20, num_kept_rows=4, skips_free_rows=True, max_steps=8, max_target_length=40
+)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
-# Options of a search of which the host, not the runner, takes every step.
+# The host, not the runner, takes every step of a search with these options.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
 
 
@@ -30,7 +32,7 @@ class TimedRunner(FakeRunner):
     stepped: the number of these rows in each decode.
     """
 
-    def __init__(self, limits: Limits = KEPT) -> None:
+    def __init__(self, limits: Limits = FAIR_LIMITS) -> None:
         super().__init__(limits, eos_bonus=-30.0)
         self.driver: TimedDriver
         self.stepped: list[int] = []
@@ -43,7 +45,7 @@ class TimedRunner(FakeRunner):
 
 
 class TimedDriver(CoreDriver):
-    def __init__(self, limits: Limits = KEPT) -> None:
+    def __init__(self, limits: Limits = FAIR_LIMITS) -> None:
         self.timed = TimedRunner(limits)
         self.timed.driver = self
         super().__init__(self.timed)

@@ -110,7 +110,7 @@ def submit(
     return engine.submit(source, options, request_id=request_id, caller="caller", deadline=deadline)
 
 
-def test_answers() -> None:
+def test_answers_equal_those_of_the_reference_search() -> None:
     async def scenario() -> None:
         rng = random.Random(1)
         runner = FakeRunner()

@@ -39,7 +39,7 @@ class RepeatingRunner(FakeRunner):
 
 
 class FailingRunner(FakeRunner):
-    """Fails its fourth forward."""
+    """Fails in its fourth call of `decode`."""
 
     def decode(self, step: StepInput) -> StepOutput:
         output = super().decode(step)

@@ -73,7 +73,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     assert has_beams or sum(step.num_row_steps for step in steps) == sum(steps_of_each)
 
 
-def test_rows_are_not_compacted_when_the_runner_skips_holes() -> None:
+def test_rows_are_not_compacted_if_the_runner_skips_free_rows() -> None:
     """Sentences of many lengths start and end. No row is copied, and only occupied rows are counted."""
     rng = random.Random(1)
     runner = FakeRunner(replace(MULTI_STEP, num_rows=5, skips_free_rows=True), eos_bonus=1.0)

@@ -1,4 +1,4 @@
-"""What the engine does with the sentences of a worker that dies. The workers record what they are sent."""
+"""The engine decodes the sentences of a dead worker again. The fake workers record the messages to them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_another_worker_decodes_again_and_the_new_one_takes_part() -> None:
         future = found.submit()
         found.engine.join(future, request_id="c", caller="d", deadline=time.monotonic() + TIMEOUT_S)
         found.engine.prioritize_retries([future])
-        found.submit().cancel()  # the engine hears of it after the death
+        found.submit().cancel()  # the engine processes this after the death
         sequence, _ = first.sequences
         first.die()
         assert first.is_closed
@@ -163,7 +163,7 @@ def test_without_a_worker_sentences_wait_for_the_new_one_until_their_deadlines()
         new = RecordingWorker()
         cancelled = found.submit()
         found.starts[0].set_result(new)
-        cancelled.cancel()  # the engine hears of it after the new worker has been added
+        cancelled.cancel()  # the engine processes this after it has added the new worker
         for _ in range(4):
             await asyncio.sleep(0)
         assert found.engine.health().has_worker
@@ -189,7 +189,7 @@ def test_a_sentence_in_two_dying_steps_fails_and_one_that_no_step_had_does_not()
         await asyncio.sleep(0)
         found.starts[0].set_result(third)
         await found.started(fourth)
-        await asyncio.sleep(0.001)  # the step begins after the sentence has come
+        await asyncio.sleep(0.001)  # the step begins after the sentence has arrived
         assert len(third.sequences) == 1
         other = found.submit()
         third.die()
@@ -245,7 +245,7 @@ def test_what_is_sent_after_a_second_decoding(again: list[Any], received: list[A
     assert found[1:] == received
 
 
-def test_starts_that_fail_are_repeated_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_starts_are_repeated_until_the_budget_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "RETRY_DELAY_S", 0.0)
 
     async def scenario() -> None:

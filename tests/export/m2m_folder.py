@@ -117,7 +117,7 @@ def tokenizer_of(folder: Path, source: str) -> Any:
 def train(model: Any, folder: Path, languages: tuple[str, str, str], *, num_steps: int) -> None:
     """Train until translations end and differ, and write the weights.
 
-    languages: English, German, and one whose texts are the English ones word by word in the other order.
+    languages: English, German, and a language whose texts are the English texts with reversed order of words.
     """
     english, german, other = languages
     rows = []
@@ -164,7 +164,8 @@ KINDS = {
 }
 
 
-def change(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    found = json.loads(path.read_text("utf-8"))
-    change(found)
-    write_json(path, found)
+def change(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Edit a JSON file in place."""
+    content = json.loads(path.read_text("utf-8"))
+    edit(content)
+    write_json(path, content)

@@ -1,4 +1,4 @@
-"""A tiny trained model of our own kind, as a checkpoint: byte fallback, placeholder symbols, a tag."""
+"""A checkpoint of a tiny trained model of our own architecture, with byte fallback, placeholder symbols and tags."""
 
 from __future__ import annotations
 

@@ -293,9 +293,9 @@ def broken(folder: Path, marian: Any, tmp_path: Path) -> Path:
     return shutil.copytree(folder, tmp_path / "broken")
 
 
-def change(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def change(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
     found = json.loads(path.read_text("utf-8"))
-    change(found)
+    edit(found)
     path.write_text(json.dumps(found), "utf-8")
 
 

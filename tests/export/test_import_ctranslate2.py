@@ -74,7 +74,7 @@ def test_sources_have_no_end_token(folder: Path, bundle: Bundle) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_translations_are_those_of_ctranslate2(
+def test_translations_equal_those_of_ctranslate2(
     translator: Any, bundle: Bundle, kernels: Kernels, beam_size: int
 ) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
@@ -167,7 +167,7 @@ def read_file(content: bytes) -> np.ndarray[Any, Any]:
     return read_variables(io.BytesIO(content))["x"]
 
 
-def test_half_precision_of_both_kinds() -> None:
+def test_both_16_bit_formats_are_read() -> None:
     values = np.array([1.5, -2.0, 0.125], np.float32)
     half = read_file(variables_file("x", (3,), 4, values.astype("<f2").tobytes()))
     brain = (values.view("<u4") >> 16).astype("<u2").tobytes()
@@ -185,8 +185,8 @@ def broken(folder: Path, translator: object, tmp_path: Path) -> Path:
         (b"", "model.bin is cut off"),
         (struct.pack("<I", 5), "has the format 5; only 6"),
         (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + struct.pack("<I", 3), "holds a WhisperSpec"),
-        (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x is not that of its shape"),
-        (variables_file("x", (1,), 9, b"1234"), "the size of x is not that of its shape"),
+        (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x does not match its shape"),
+        (variables_file("x", (1,), 9, b"1234"), "the size of x does not match its shape"),
         (variables_file("x", (1,), 0, b"1234")[:-6], "model.bin is cut off"),
     ],
 )

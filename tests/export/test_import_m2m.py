@@ -53,7 +53,7 @@ TARGETS = ("de", "fr")
 
 
 class Imported(NamedTuple):
-    """A trained model, its folder, and the bundle of it. to_bundle: our id of each of its ids."""
+    """A trained model, its folder and its bundle. to_bundle: the bundle's id for each id of the model."""
 
     kind: Kind
     model: Any
@@ -201,7 +201,7 @@ def test_a_sentence_without_its_start_token_is_refused(imported: Imported) -> No
 
 
 def test_no_other_format_takes_the_bundle(imported: Imported) -> None:
-    with pytest.raises(FormatError, match="targets that begin with their language"):
+    with pytest.raises(FormatError, match="targets that begin with a language token"):
         read_bundle(imported.bundle.path)
 
 

@@ -91,7 +91,7 @@ def test_other_tokenizers_are_refused(broken: Path) -> None:
 
 
 def test_a_vocabulary_of_another_model_is_refused(broken: Path) -> None:
-    """A piece too few gives the languages of M2M-100 other ids; two swapped pieces of NLLB have each other's row."""
+    """Without one piece, the languages of M2M-100 get other ids. Two swapped pieces of NLLB get each other's row."""
 
     def shorten(vocabulary: dict[str, int]) -> None:
         del vocabulary[

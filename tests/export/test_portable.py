@@ -245,7 +245,7 @@ def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
     )
     assert {pair for _, pair, _ in old} == {0, 1}
     assert len(old) == len(new)
-    # The first bundle's graphs have the fp32 weights, the second's its fp16 weights.
+    # The graphs of the first bundle have fp32 weights. The second bundle was made from the first one's fp16 weights.
     assert sum(one != other for one, other in zip(old, new, strict=True)) <= len(old) / 10
 
 

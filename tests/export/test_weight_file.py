@@ -1,4 +1,4 @@
-"""A variant's weights are written at once: an export needs little memory beside the model."""
+"""Each array is written as soon as it is stored, so an export needs little memory in addition to the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model.config import preset
 from model.transformer import Transformer
 
 
-def test_arrays_of_one_name_are_stored_once_on_cache_lines(tmp_path: Path) -> None:
+def test_an_array_is_stored_once_per_name_and_starts_on_a_cache_line(tmp_path: Path) -> None:
     values = np.arange(300, dtype=np.float32).reshape(3, 100)
     with WeightFile(tmp_path / "weights.bin") as file:
         references = [file.store(name, values) for name in ("a", "b", "a")]

@@ -105,9 +105,8 @@ def test_no_sentence_is_admitted_while_a_half_is_retried() -> None:
     while not all(sequence.status is Status.ENDED for sequence in others):
         assert newcomer.status is Status.WAITING
         driver.step()
-    assert (
-        runner.num_failures == 3
-    )  # all four sentences, then the half with the poison, then the poison alone
+    # All four sentences, then the half with the poison, then the poison alone.
+    assert runner.num_failures == 3
     driver.run()
     assert_same(hypotheses_of(newcomer), expected([9, EOS], BEAM, runner))
 

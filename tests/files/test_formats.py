@@ -14,12 +14,12 @@ from app.files import SUFFIXES, FileError, FileFormat, FileLimits, UnitFormat, f
 from app.files.reading import read_file
 from tests.files.samples import BOLD, DOCUMENT, JSON, MARKDOWN, PO, SAMPLES, SRT, docx
 
-KEPT = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
+UNCHANGED = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
 
 
 def with_swapped_case(text: str) -> str:
     """Another text of the same length, with the same tags and placeholders."""
-    parts = KEPT.split(text)
+    parts = UNCHANGED.split(text)
     return "".join(part if place % 2 else part.swapcase() for place, part in enumerate(parts))
 
 
@@ -208,10 +208,14 @@ def test_a_zip_bomb_is_not_unpacked() -> None:
 
 def test_a_zip_bomb_with_a_false_size_is_not_unpacked() -> None:
     bomb = bytearray(docx(word__bomb=b"\0" * 5_000_000))
-    true, lie = (5_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little")
-    assert bomb.count(true) == 2
+    true_size, false_size = (5_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little")
+    assert bomb.count(true_size) == 2
     with pytest.raises(FileError, match="not a readable"):
-        read_file(bytes(bomb).replace(true, lie), FileFormat.DOCX, FileLimits(max_unpacked_bytes=1_000_000))
+        read_file(
+            bytes(bomb).replace(true_size, false_size),
+            FileFormat.DOCX,
+            FileLimits(max_unpacked_bytes=1_000_000),
+        )
 
 
 def test_polib_reads_the_same_catalogue() -> None:

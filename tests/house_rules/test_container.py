@@ -144,8 +144,8 @@ class TestService:
     def test_tmp_has_room_for_the_translated_files_of_the_default_settings(self, name: str) -> None:
         (options,) = (entry.partition(":")[2] for entry in compose()["services"][name]["tmpfs"])
         (size,) = re.findall(r"size=(\d+)m", options)
-        kept = Settings.model_fields["max_kept_file_bytes"].default
-        assert int(size) * 2**20 > kept + 10 * Settings.model_fields["max_file_bytes"].default
+        max_bytes = Settings.model_fields["max_kept_file_bytes"].default
+        assert int(size) * 2**20 > max_bytes + 10 * Settings.model_fields["max_file_bytes"].default
 
     def test_is_reached_from_this_machine_only(self, name: str) -> None:
         ports = compose()["services"][name]["ports"]

@@ -129,7 +129,7 @@ def test_house_rules_run_once_in_ci() -> None:
 
 
 def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
-    """A fake make fails at `lint` and prints a summary for `test`. All targets run, the summary is last, CI fails."""
+    """A fake make fails at `lint` and passes `test`. All targets run, the summary is last, and CI fails."""
     put(
         tmp_path,
         "make",

@@ -127,14 +127,14 @@ def test_a_load_of_tensors_only_is_allowed() -> None:
 
 
 def _reads_tensors_only(call: ast.Call) -> bool:
-    """Whether this call is torch.load that executes no code from the file, as an import of others' weights needs."""
+    """Whether this call is a torch.load that executes no code from the file. The import of weights needs it."""
     return ast.unparse(call.func) == "torch.load" and any(
         word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in call.keywords
     )
 
 
 def dangerous(node: ast.AST) -> list[str]:
-    """Why `node` is forbidden; empty when it is not."""
+    """The reasons why `node` is forbidden; empty if it is allowed."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names if alias.name.partition(".")[0] in FORBIDDEN_IMPORTS]
     if isinstance(node, ast.ImportFrom):

@@ -17,7 +17,7 @@ class Reply:
     """The response to one request.
 
     Attributes:
-        number: requests that arrived before.
+        number: the number of earlier requests.
         ready_at: the time at which it is sent.
         content: what is sent; None if nothing ever is.
         is_last: whether the connection ends after it.
@@ -46,8 +46,8 @@ class Replies:
         self.first_at: float | None = None
         self.free_at = 0.0
 
-    def to(self, body: bytes, at: float) -> Reply:
-        """The response to a request that arrives at `at`."""
+    def reply_to(self, body: bytes, at: float) -> Reply:
+        """Make the response to a request. at: the time at which the request arrives."""
         kind = self.kinds[self.num_requests % len(self.kinds)]
         number = self.num_requests
         self.num_requests += 1

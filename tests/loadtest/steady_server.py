@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class SteadyServer:
     """Started on entry on a free port, killed on exit.
 
-    hold: (first, num): the requests from the number `first` on, from 0, get no response before `num` have arrived.
+    hold: (first, num): request number `first` (from 0) and all later ones get no response until `num` have arrived.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Handler:
             writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
             return True
         length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
-        reply = self.replies.to(await reader.readexactly(length), time.perf_counter())
+        reply = self.replies.reply_to(await reader.readexactly(length), time.perf_counter())
         if self.replies.num_requests >= self.num_awaited:
             self.have_arrived.set()
         if reply.number >= self.first_held:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.loadtest.held_clock import held_run
+from tests.loadtest.simulated_clock import simulated_run
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
 from transduce.loadtest.document import read_json
@@ -253,7 +253,7 @@ def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> 
 
 
 def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a held clock: one request takes 10 ms, so the capacity is 100 requests/s."""
+    """On simulated time: one request takes 10 ms, so the capacity is 100 requests/s."""
     parser = argparse.ArgumentParser()
     add_loadtest_arguments(parser)
     arguments = (
@@ -262,7 +262,7 @@ def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureF
         "--arrivals", "constant", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
     )  # fmt: skip
     code = run_loadtest(
-        parser.parse_args([*map(str, arguments)]), execute=functools.partial(held_run, service_ms=10.0)
+        parser.parse_args([*map(str, arguments)]), execute=functools.partial(simulated_run, service_ms=10.0)
     )
     printed = capsys.readouterr().out
     assert code == 0, printed

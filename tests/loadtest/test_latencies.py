@@ -1,6 +1,6 @@
-"""The latencies, rates and objectives of runs on a held clock: no latency is understated, and each figure is exact.
+"""The latencies, rates and objectives of runs on simulated time: no latency is understated, and each figure is exact.
 
-The clock's resolution, and what a request costs the tester, are a few turns of the event loop, below a millisecond.
+The resolution of the time, and the tester's own time per request, are a few turns of the event loop: less than 1 ms.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
-from tests.loadtest.held_clock import advance, held_record, held_run
 from tests.loadtest.replies import Replies
+from tests.loadtest.simulated_clock import advance, simulated_record, simulated_run
 from tests.loadtest.test_run import plan
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Phase
 from transduce.loadtest.slo import Slo
@@ -21,7 +21,7 @@ URL = "http://127.0.0.1:1"
 
 def test_every_outcome_has_its_figures() -> None:
     kinds = "200,429,500,cut,garbage,never,503,fewer"
-    result = held_run(plan(URL, 80.0, 2.0, timeout_s=0.8), kinds=kinds)
+    result = simulated_run(plan(URL, 80.0, 2.0, timeout_s=0.8), kinds=kinds)
     assert result.num_sent == 160
     assert result.outcomes == {
         "ok": 20,
@@ -45,7 +45,7 @@ def test_every_outcome_has_its_figures() -> None:
 def test_a_request_times_out_from_its_due_time() -> None:
     """A request that the tester begins late has less time left."""
     made = plan(URL, 20.0, 1.0, kind="constant", warm_up_s=0.0, timeout_s=0.9)
-    samples = held_record(made, Replies(kinds=["never"]), lambda progress: advance(0.2)).samples
+    samples = simulated_record(made, Replies(kinds=["never"]), lambda progress: advance(0.2)).samples
     assert {sample.outcome for sample in samples} == {"timeout"}
     late = [sample for sample in samples if sample.lag_s > 0.1]
     assert late
@@ -59,7 +59,7 @@ def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | N
     A tester that waits for each response would see only one slow request in a hundred.
     """
     made = plan(URL, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
-    result = held_run(made, service_ms=2.0, stall=(1.0, 2.0))
+    result = simulated_run(made, service_ms=2.0, stall=(1.0, 2.0))
     assert result.is_valid
     assert result.outcomes == {"ok": 150}
     assert result.latency is not None
@@ -78,9 +78,11 @@ def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | N
 
 def test_a_late_tester_invalidates_the_run() -> None:
     """The event loop is blocked for 100 ms twice a second: a fifth of the requests are late."""
-    late = held_run(plan(URL, 100.0, 2.0), lambda progress: advance(0.1), service_ms=1.0)
-    allowed = held_run(plan(URL, 100.0, 2.0, max_lag_s=0.11), lambda progress: advance(0.1), service_ms=1.0)
-    undisturbed = held_run(plan(URL, 100.0, 2.0), service_ms=1.0)
+    late = simulated_run(plan(URL, 100.0, 2.0), lambda progress: advance(0.1), service_ms=1.0)
+    allowed = simulated_run(
+        plan(URL, 100.0, 2.0, max_lag_s=0.11), lambda progress: advance(0.1), service_ms=1.0
+    )
+    undisturbed = simulated_run(plan(URL, 100.0, 2.0), service_ms=1.0)
     assert not late.is_valid
     assert "late" in late.problems[0]
     assert late.lag is not None
@@ -92,7 +94,7 @@ def test_a_late_tester_invalidates_the_run() -> None:
 
 
 def test_the_lag_counts_in_latency_but_not_in_uncorrected_latency() -> None:
-    result = held_run(plan(URL, 20.0, 1.5), lambda progress: advance(0.4), service_ms=1.0)
+    result = simulated_run(plan(URL, 20.0, 1.5), lambda progress: advance(0.4), service_ms=1.0)
     assert result.lag is not None
     assert result.latency is not None
     assert result.uncorrected_latency is not None
@@ -125,7 +127,7 @@ def test_slow_preparation_makes_no_request_late(slow: str) -> None:
     gc.disable()  # only the collections of the tester
     gc.callbacks.append(collect)
     try:
-        record = held_record(plan(URL, 1.0, 1.0, load=load), Replies())
+        record = simulated_record(plan(URL, 1.0, 1.0, load=load), Replies())
     finally:
         gc.callbacks.remove(collect)
         gc.enable()
@@ -135,21 +137,21 @@ def test_slow_preparation_makes_no_request_late(slow: str) -> None:
 
 
 def test_rates_are_of_the_responses_that_arrive_during_the_run() -> None:
-    result = held_run(plan(URL, 60.0, 2.0, kind="constant"), service_ms=1.0)
+    result = simulated_run(plan(URL, 60.0, 2.0, kind="constant"), service_ms=1.0)
     assert result.offered_rate == 60.0
     assert result.achieved_rate == result.goodput == pytest.approx(60.0, abs=0.5)
     assert result.per_s["sentences"] == result.achieved_rate
     assert result.per_s["source_tokens"] == result.per_s["target_tokens"] == 2 * result.achieved_rate
     assert result.per_s["source_words"] > 200
     # Requests take half a second, so those of the last half second do not count; nor do those of the warm-up.
-    queued = held_run(plan(URL, 60.0, 2.0, kind="constant", warm_up_s=0.0), stall=(0.5, 3.0))
+    queued = simulated_run(plan(URL, 60.0, 2.0, kind="constant", warm_up_s=0.0), stall=(0.5, 3.0))
     assert queued.achieved_rate == pytest.approx(15.0, abs=0.5)
     assert queued.outcomes == {"ok": 120}
 
 
 def test_a_closed_loop_finds_the_capacity() -> None:
     """Eight requests are always open, 80 ms of work."""
-    result = held_run(plan(URL, 1.0, 1.0, load=ClosedLoop(8, 3.0)), service_ms=10.0)
+    result = simulated_run(plan(URL, 1.0, 1.0, load=ClosedLoop(8, 3.0)), service_ms=10.0)
     assert result.mode == "closed"
     assert result.achieved_rate == pytest.approx(100.0, abs=1)
     assert result.lag is None
@@ -162,7 +164,7 @@ def test_overload_and_recovery() -> None:
     """Half a second at twice the capacity leaves a queue of 50 requests, half a second of work."""
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
     load = Arrivals(phases, "constant")
-    result = held_run(plan(URL, 1.0, 1.0, load=load, slos=(Slo.parse("p99=200ms"),)), service_ms=10.0)
+    result = simulated_run(plan(URL, 1.0, 1.0, load=load, slos=(Slo.parse("p99=200ms"),)), service_ms=10.0)
     before, during, after = result.phases
     assert before.recovery_s == 0.0
     assert before.attained_share == 1.0
@@ -175,7 +177,7 @@ def test_overload_and_recovery() -> None:
 def test_a_single_connection_sends_one_request_after_another() -> None:
     """Two requests are due while one is served: the wait is latency, but not uncorrected latency."""
     made = plan(URL, 100.0, 1.0, kind="constant", warm_up_s=0.0, max_connections=1)
-    samples = held_record(made, Replies(0.02)).samples
+    samples = simulated_record(made, Replies(0.02)).samples
     waits = [each.latency_s - each.uncorrected_latency_s for each in samples]
     # Of 100 requests the last is due at 0.99 s of constant gaps, and sent after 99 others.
     assert waits[-1] == pytest.approx(99 * 0.02 - 0.99 + samples[0].scheduled_s, abs=0.05)

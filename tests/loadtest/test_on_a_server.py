@@ -84,9 +84,8 @@ def test_arrays_and_beams(server: ServerProcess) -> None:
         load = ClosedLoop(1, 60.0, 3)
         result = run(plan(server, mix=mix, load=load, warm_up_s=0.0))
         assert result.outcomes == {"ok": 3}
-        assert (
-            3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num
-        )  # the server may split a sentence
+        # The server may split a sentence.
+        assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num
 
 
 def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:

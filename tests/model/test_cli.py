@@ -26,7 +26,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     options = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
     done = transduce("tokenizer", *options)
     assert done.returncode == 0, done.stderr
-    where = (
+    run_options = (
         "--data",
         train,
         "--dev",
@@ -40,7 +40,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         "--threads",
         1,
     )
-    often = (
+    step_options = (
         "--max-steps",
         6,
         "--evaluate-every",
@@ -52,7 +52,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         "--bleu-sentences",
         4,
     )
-    trained = transduce("train", *where, *often)
+    trained = transduce("train", *run_options, *step_options)
     assert trained.returncode == 0, trained.stderr
     assert "data: 240 pairs" in trained.stderr
     assert transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0

@@ -108,18 +108,36 @@ def test_each_error_at_the_start_is_one_line(
     cut = tmp_path / "cut.tsv.xz"
     cut.write_bytes(b"\xfd7zXZ\x00\x00")
     run = tmp_path / "deep" / "er" / "run"
-    where = ("--dev", data, "--tokenizer", tokenizer_path, "--run", run, "--preset", "tiny", "--threads", 1)
+    run_options = (
+        "--dev",
+        data,
+        "--tokenizer",
+        tokenizer_path,
+        "--run",
+        run,
+        "--preset",
+        "tiny",
+        "--threads",
+        1,
+    )
     small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1)
-    assert train("--data", data, *where, *small).returncode == 0
+    assert train("--data", data, *run_options, *small).returncode == 0
     assert yaml.safe_load((run / "config.yaml").read_text())["precision"] in ("bf16", "fp32")  # not "auto"
     other = ("--resume", "--d-ff", 64)
     for arguments, problem in (
-        (where, "--data is missing: give it, or put it into the --config file"),
-        (("--data", data, *where, "--device", "cuda"), "--device is cuda, but PyTorch sees no GPU here"),
-        (("--data", data, *where, *small, "--resume", "--domain", "news=2"), "no pair has the domain news"),
-        (("--data", data, *where, *small, *other), "is of another model: d_ff is 64, the run has 128"),
-        (("--data", broken, *where, "--resume"), "broken.tsv, after line 0: not UTF-8"),
-        (("--data", cut, *where, "--resume"), "the compressed file is broken"),
+        (run_options, "--data is missing: give it, or put it into the --config file"),
+        (
+            ("--data", data, *run_options, "--device", "cuda"),
+            "--device is cuda, but PyTorch sees no GPU here",
+        ),
+        (
+            ("--data", data, *run_options, *small, "--resume", "--domain", "news=2"),
+            "no pair has the domain news",
+        ),
+        (("--data", data, *run_options, *small, *other), "is of another model: d_ff is 64, the run has 128"),
+        (("--data", data, *run_options, "--domain-temperature", 0.5), "--domain-temperature is 0.5, but it must"),
+        (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
+        (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),
     ):
         status = main(["train", *map(str, arguments)])
         error = capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Pa
     learnt = run("lexicon", "--data", data, "--output", lexicon)
     assert learnt.returncode == 0, learnt.stderr
     assert f"{lexicon}: {len(learn_lexicon(pairs()))} words" in learnt.stderr
-    where = ("--data", data, "--dev", data, "--tokenizer", tokenizer_path, "--run", tmp_path / "run")
+    options = ("--data", data, "--dev", data, "--tokenizer", tokenizer_path, "--run", tmp_path / "run")
     flags = (
         "--preset",
         "tiny",
@@ -98,7 +98,7 @@ def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Pa
         "--domain",
         "lexicon=2",
     )
-    trained = run("train", *where, *flags, "--lexicon", lexicon)
+    trained = run("train", *options, *flags, "--lexicon", lexicon)
     assert trained.returncode == 0, trained.stderr
     num_pairs = len(pairs()) + len(list(word_pairs(read_lexicon(lexicon))))
     assert f"data: {num_pairs} pairs" in trained.stderr

@@ -25,9 +25,8 @@ def test_muon_makes_updates_of_matrices_orthogonal() -> None:
     name = "encoder.0.feed_forward.w_1.weight"
     update = before[name] - dict(model.named_parameters())[name]
     values = torch.linalg.svdvals(update)
-    assert (
-        values[0] < 3 * values.median()
-    )  # after five Newton-Schulz steps nearly all singular values are near one
+    # After five Newton-Schulz steps nearly all singular values are near one.
+    assert values[0] < 3 * values.median()
     state = optimizers.state()
     assert f"{name}/momentum_buffer" in state
     assert f"{name}/exp_avg" not in state

@@ -26,10 +26,12 @@ def arguments(folder: Path, tokenizer: Path, run: str, *more: object) -> list[st
     """Options of a short run with two evaluations and a checkpoint at each."""
     data = write_tsv(folder / "train.tsv", pairs())
     dev = write_tsv(folder / "dev.tsv", pairs()[:16])
-    where = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)
+    run_options = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)
     options = ("--preset", "tiny", "--max-length", 64, "--threads", 1, "--precision", "fp32")
-    often = ("--evaluate-every", 4, "--save-every", 4, "--max-steps", 8)
-    return [str(value) for value in ("-m", "transduce", "train", *where, *options, *often, *more)]
+    step_options = ("--evaluate-every", 4, "--save-every", 4, "--max-steps", 8)
+    return [
+        str(value) for value in ("-m", "transduce", "train", *run_options, *options, *step_options, *more)
+    ]
 
 
 def losses(run: Path) -> list[tuple[float, float]]:

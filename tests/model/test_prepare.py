@@ -13,9 +13,9 @@ import pytest
 
 from model import prepare as prepare_module
 from model.corpus import CorpusError, Pair, read_data
-from model.pair_filter import MEANINGS, NOT_KEPT, Reason, Rules
+from model.pair_filter import MEANINGS, NOT_FOR_KEEP, Reason, Rules
 from model.prepare import Preparation, excluded_hashes, prepare
-from model.prepare_cli import KEPT_CHOICES
+from model.prepare_cli import KEEP_CHOICES
 from model.prepare_report import Report
 from model.seen_hashes import SeenHashes
 from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
@@ -92,16 +92,16 @@ def test_numbers_are_compared_only_on_request() -> None:
     assert strict.reason_against("1,250.50 metres", "1.250,50 Meter") is None
 
 
-def test_a_kept_reason_drops_nothing() -> None:
-    rules = Rules("en", "de", kept=frozenset({Reason.COPY}))
+def test_an_ignored_reason_drops_nothing() -> None:
+    rules = Rules("en", "de", ignored=frozenset({Reason.COPY}))
     assert rules.reason_against("Dashboard", "Dashboard") is Reason.NEAR_COPY
-    rules = Rules("en", "de", kept=frozenset({Reason.COPY, Reason.NEAR_COPY}))
+    rules = Rules("en", "de", ignored=frozenset({Reason.COPY, Reason.NEAR_COPY}))
     assert rules.reason_against("Dashboard", "Dashboard") is None
 
 
 def test_every_reason_has_a_meaning_and_can_be_kept_or_has_an_option() -> None:
     assert set(MEANINGS) == set(Reason)
-    assert set(map(Reason, KEPT_CHOICES)) == set(Reason) - NOT_KEPT
+    assert set(map(Reason, KEEP_CHOICES)) == set(Reason) - NOT_FOR_KEEP
 
 
 def test_scripts_of_other_languages() -> None:
@@ -132,7 +132,7 @@ def test_seen_hashes_are_those_of_a_set() -> None:
 
 def run(chosen: list[Pair], **options: Any) -> tuple[list[Pair], Report]:
     report = Report()
-    rules = options.pop("rules", Rules("en", "de", kept=frozenset({Reason.LANGUAGE})))
+    rules = options.pop("rules", Rules("en", "de", ignored=frozenset({Reason.LANGUAGE})))
     return list(prepare(chosen, Preparation(rules, **options), report)), report
 
 

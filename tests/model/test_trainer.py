@@ -56,7 +56,7 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
     data = write_tsv(tmp_path / "train.tsv", pairs())
     dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
     sizes = ["--preset", "tiny", "--max-length", "64", "--batch-tokens", "300", "--threads", "1"]
-    often = [
+    step_options = [
         "--evaluate-every",
         "10",
         "--save-every",
@@ -68,7 +68,7 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
         "--accumulate",
         "2",
     ]
-    where = [
+    run_options = [
         "--data",
         str(data),
         "--dev",
@@ -78,7 +78,7 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
         "--run",
         str(tmp_path / run),
     ]
-    return [sys.executable, "-c", COMMAND, *where, *sizes, *often]
+    return [sys.executable, "-c", COMMAND, *run_options, *sizes, *step_options]
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_the_oldest_checkpoints_are_deleted(
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_it_stops_when_the_dev_loss_no_longer_falls(
+def test_training_stops_when_the_dev_loss_stops_falling(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
     trainer = trainer_in(
@@ -186,7 +186,7 @@ def test_every_domain_of_the_dev_text_has_a_loss(
     assert float(last["dev_loss"]) == pytest.approx(sum(sums.values()) / sum(counts.values()), abs=0.02)
 
 
-def test_it_stops_when_bleu_no_longer_rises(
+def test_training_stops_when_bleu_stops_rising(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
     trainer = trainer_in(
@@ -219,8 +219,8 @@ def test_accumulated_batches_are_one_large_batch(
 def test_an_update_takes_the_mean_over_the_subwords_of_all_its_batches(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
-    how = {"precision": "fp32", "max_gradient_norm": 0.0, "accumulate": 2, "max_steps": 1}
-    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, **how)
+    options = {"precision": "fp32", "max_gradient_norm": 0.0, "accumulate": 2, "max_steps": 1}
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, **options)
     for module in trainer.model.modules():
         if isinstance(module, Dropout):
             module.threshold = 0

@@ -132,7 +132,7 @@ def test_every_metric_is_documented_and_well_named() -> None:
 
 
 def test_every_reason_is_shown_before_its_first_request() -> None:
-    """Prometheus' rate() sees an increase only from a sample that is there before it."""
+    """Prometheus' rate() sees an increase only if there is an earlier sample."""
     counted = {answer.reason for answer in (*ANSWERS.values(), WOULD_BE_LATE, WRONG_KEY, UNEXPECTED)}
     assert counted | {"unread"} == set(REASONS)
     metrics = Metrics()

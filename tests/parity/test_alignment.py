@@ -46,7 +46,7 @@ def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment)
 
 
 def stepwise_weights(runner: LoadedRunner, pairs: list[ParityPair]) -> list[Floats]:
-    """The runner's attention, one row a pair. After the end of its target, a row repeats its last position."""
+    """The runner's attention, with one row per pair. After the end of its target, a row repeats its last position."""
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     inputs = [[BOS_ID, *pair.target.tolist()] for pair in pairs]
     steps = []

@@ -18,7 +18,7 @@ from benchmarks.same_answer import (
     Comparison,
     Decoding,
     Difference,
-    Found,
+    Hypotheses,
     decode_alone,
     decode_batched,
 )
@@ -55,8 +55,8 @@ def runner() -> Runner:
 
 
 @pytest.fixture(scope="module")
-def alone(runner: Runner, requests: list[BeamRequest]) -> list[Found]:
-    async def decode() -> list[Found]:
+def alone(runner: Runner, requests: list[BeamRequest]) -> list[Hypotheses]:
+    async def decode() -> list[Hypotheses]:
         async with Decoding(runner) as decoding:
             return await decode_alone(decoding, requests)
 
@@ -65,11 +65,11 @@ def alone(runner: Runner, requests: list[BeamRequest]) -> list[Found]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_int8_hypotheses_and_scores_in_a_batch(
-    seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Found]
+    seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Hypotheses]
 ) -> None:
     """The sentences run in another order, beside other beam sizes and cancelled sentences, all within a few steps."""
 
-    async def decode() -> tuple[list[Found], int]:
+    async def decode() -> tuple[list[Hypotheses], int]:
         async with Decoding(runner) as decoding:
             found = await decode_batched(decoding, requests, rate=2000.0, seed=seed)
             return found, decoding.most_running
@@ -113,7 +113,7 @@ def test_which_results_pass(
         num_cancelled=0,
         most_running=0,
         alone_s=0.0,
-        company_s=0.0,
+        batched_s=0.0,
         differences=differences,
     )
     assert found.has_passed is has_passed

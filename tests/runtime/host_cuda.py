@@ -1,4 +1,4 @@
-"""A fake of CUDA's runtime library that uses host memory, and the GPU runner over it."""
+"""A fake of CUDA's runtime library that uses host memory, and the GPU runner with this fake."""
 
 # ruff: noqa: N802, N815 - the names are the library's
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Recorder:
 class RecordingSession(Session):
     """A session that records the bound addresses and the graph id of each run.
 
-    A run starts after all work that was enqueued before it, as on one stream. The caller does not wait for its end.
+    A run starts after all work that was enqueued before it, as on one stream. The caller does not wait until it ends.
     A run repeats the graph num_repeats times, as capturing does.
     """
 
@@ -176,9 +176,9 @@ class RecordingSession(Session):
 def load_both(
     bundle: Bundle, *, num_rows: int, num_repeats: int = 1
 ) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
-    """A CPU runner, a GPU runner on the CPU over the same graphs, and the decoder session of the GPU runner.
+    """A CPU runner, a GPU runner that runs the same graphs on the CPU, and the decoder session of the GPU runner.
 
-    bundle: one of `one_variant`.
+    bundle: made by `one_variant`.
     """
     (precision,) = bundle.manifest.variants
     variant = bundle.manifest.variants[precision]

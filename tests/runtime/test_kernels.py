@@ -90,7 +90,7 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
 
 @needs_native
 @pytest.mark.parametrize("target", usable_targets())
-def test_a_target_can_be_asked_for(target: Any, bundle: Bundle, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_target_can_be_chosen(target: Any, bundle: Bundle, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the target that runs."""
     caplog.set_level(logging.INFO)
     load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=target)

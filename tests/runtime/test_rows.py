@@ -1,4 +1,4 @@
-"""Copies of cache rows in cycles, chains and prefixes happen as if all at once."""
+"""Copies of cache rows in cycles, chains and prefixes have the result of a simultaneous copy."""
 
 from __future__ import annotations
 

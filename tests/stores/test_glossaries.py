@@ -106,9 +106,9 @@ def test_threads_may_write_at_once(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_glossaries_of_other_owners_are_invisible(tmp_path: Path, is_kept: bool) -> None:
-    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None, LIMITS)
+@pytest.mark.parametrize("has_file", [True, False])
+def test_glossaries_of_other_owners_are_invisible(tmp_path: Path, has_file: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if has_file else None, LIMITS)
     ours = store.create(ANNA, "ours", PAIR, TERMS).glossary_id
     assert store.list(BOB) == []
     for call in (store.get, store.entries, store.delete, store.load):
@@ -135,9 +135,9 @@ class SlowTerms(list[Term]):
         return super().__iter__()
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_glossary_that_is_being_written_is_invisible(tmp_path: Path, is_kept: bool) -> None:
-    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_glossary_that_is_being_written_is_invisible(tmp_path: Path, has_file: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if has_file else None)
     old = store.create(ANNA, "old", PAIR, TERMS)
     terms = SlowTerms(TERMS)
     with ThreadPoolExecutor(2) as executor:
@@ -150,9 +150,9 @@ def test_a_glossary_that_is_being_written_is_invisible(tmp_path: Path, is_kept: 
     assert seen in ([old], [old, new])
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_failed_write_does_not_undo_another(tmp_path: Path, is_kept: bool) -> None:
-    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_failed_write_does_not_undo_another(tmp_path: Path, has_file: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if has_file else None)
     old = store.create(ANNA, "old", PAIR, TERMS)
     terms = SlowTerms(TERMS)
     with ThreadPoolExecutor(2) as executor:

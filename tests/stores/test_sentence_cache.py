@@ -34,7 +34,7 @@ def test_the_least_recently_used_is_evicted_first() -> None:
     assert (stats.num_entries, stats.num_bytes) == (3, 3 * WEIGHT)
 
 
-def test_a_large_value_evicts_several_and_one_too_large_is_not_added() -> None:
+def test_a_large_value_evicts_several_values_and_a_too_large_value_is_not_added() -> None:
     cache = filled(4, room=4)
     cache.put(b"x", 9, 2 * WEIGHT)
     assert [number for number in range(4) if key(number) in cache] == [3]

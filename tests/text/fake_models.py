@@ -19,11 +19,11 @@ def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
 
     def translate(source: str) -> SegmentTranslation:
         text = model(source).text
-        kept = "".join(character for character in text if ord(character) not in PLACEHOLDER_CODE_POINTS)
-        spans = tuple((word.start, word.end) for word in words(kept))
+        text = "".join(character for character in text if ord(character) not in PLACEHOLDER_CODE_POINTS)
+        spans = tuple((word.start, word.end) for word in words(text))
         sources = tuple((word.start, word.end) for word in words(source))
         weights = np.ones((len(spans), len(sources)))
-        return SegmentTranslation(kept, Alignment(sources, spans, weights) if is_aligned else None)
+        return SegmentTranslation(text, Alignment(sources, spans, weights) if is_aligned else None)
 
     return translate
 
@@ -32,7 +32,7 @@ def translate_with(text: str, options: ParseOptions, model: Model = copied, limi
     """Translate a text with a fake model.
 
     If a segment's translation lacks glossary terms, translate that segment again with placeholders.
-    limit: the most characters in a segment.
+    limit: the maximum number of characters in a segment.
     """
     parsed_text = parse_text(text, options)
     segments = parsed_text.segments(lambda source: len(source) <= limit)

@@ -133,15 +133,15 @@ def test_the_end_of_a_long_text_is_not_read(detector: LanguageDetector) -> None:
 
 
 def test_text_that_is_certainly_in_the_target_language_is_recognised(detector: LanguageDetector) -> None:
-    def is_kept(text: str, target: str = "de") -> bool:
+    def is_certain(text: str, target: str = "de") -> bool:
         return is_in_target(text, target, restrict_to(detector.detect(text), ["de", "en"]))
 
-    assert is_kept(GERMAN)
-    assert not is_kept(ENGLISH)
-    assert is_kept(ENGLISH, "en")
-    assert not is_kept("Gift")
-    assert not is_kept("Die Kinder")
-    assert not is_kept("\U0001f600")
+    assert is_certain(GERMAN)
+    assert not is_certain(ENGLISH)
+    assert is_certain(ENGLISH, "en")
+    assert not is_certain("Gift")
+    assert not is_certain("Die Kinder")
+    assert not is_certain("\U0001f600")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_limits_of_certainty(letters: int, confidence: float, expected: bool
 
 
 class BlockingLoader:
-    """A load function that waits for `may_end` and counts its calls. failures: how many first calls fail."""
+    """A load function that waits for `may_end` and counts its calls. The first `failures` calls fail."""
 
     def __init__(self, detector: LanguageDetector, *, failures: int = 0) -> None:
         self.may_end = threading.Event()

@@ -10,7 +10,7 @@ import pytest
 
 from app.text.parsed_text import ParseOptions, TextFormat
 from app.text.segments import Fallback, SegmentTranslation
-from benchmarks.roundtrip import Loss, Text, count, main, read_texts, through
+from benchmarks.roundtrip import Loss, Text, count, main, read_texts, run_text_layer
 from benchmarks.roundtrip_models import MODELS, copied, in_order, without_alignment
 
 
@@ -25,7 +25,7 @@ def test_there_are_more_than_200_texts_of_many_kinds() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_lost(name: str) -> None:
     def translate(text: str, text_format: TextFormat) -> str:
-        return through(text, ParseOptions("en", "de", text_format), MODELS[name]).text
+        return run_text_layer(text, ParseOptions("en", "de", text_format), MODELS[name]).text
 
     loss = count(read_texts(), translate, "en", "de")
     assert loss == Loss()
@@ -33,7 +33,9 @@ def test_nothing_is_lost(name: str) -> None:
 
 def test_a_changed_number_is_decoded_as_a_placeholder() -> None:
     model = without_alignment(lambda source: SegmentTranslation(source.replace("1", "7")))
-    finished = through("In 1998 it was 12 metres and 3 years old, {name}.", ParseOptions("en", "de"), model)
+    finished = run_text_layer(
+        "In 1998 it was 12 metres and 3 years old, {name}.", ParseOptions("en", "de"), model
+    )
     assert finished.text == "In 1998 it was 12 metres and 3 years old, {name}."
     assert finished.segments[0].fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not finished.segments[0].changed_numbers
@@ -41,7 +43,7 @@ def test_a_changed_number_is_decoded_as_a_placeholder() -> None:
 
 def test_the_parts_around_a_lost_placeholder_are_translated_separately() -> None:
     model = without_alignment(lambda source: in_order(source, [0]) if "Dear" in source else copied(source))
-    finished = through("Dear Anna, {link} is open", ParseOptions("en", "de"), model)
+    finished = run_text_layer("Dear Anna, {link} is open", ParseOptions("en", "de"), model)
     assert finished.text == "Dear {link} is open"
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 

@@ -52,7 +52,7 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
         ("big <x/>cat", "Katze gross", [(0, 1), (1, 0)], "<x/>Katze gross"),
         ("one <x/> two", "eins zwei", [(0, 0), (1, 1)], "eins <x/>zwei"),
         ("one <i></i>two", "zwei eins", [(0, 1), (1, 0)], "<i></i>zwei eins"),
-        # a point beside an element stays outside it
+        # a self-closing tag beside an element stays outside it
         ("<x/> <b>one two</b>", "zwei eins", [(0, 1), (1, 0)], "<x/><b>zwei eins</b>"),
         (
             "one <x/>two <b>three four five six</b>",
@@ -182,7 +182,7 @@ def test_an_element_whose_word_another_element_has_is_uncertain() -> None:
 @pytest.mark.parametrize(
     ("markup", "target", "weights", "expected"),
     [
-        # the words before a tag that closes elsewhere come after the words that follow the tag
+        # in the translation, the words before the closing tag come after the words that follow it
         (
             "one four</u> <b>two</b>",
             "zwei eins vier",

@@ -49,7 +49,7 @@ class BadServer:
         for connection in self._connections:
             connection.close()
 
-    def until_left(self, connection: socket.socket) -> None:
+    def wait_until_closed(self, connection: socket.socket) -> None:
         """Wait until the client closes the connection."""
         connection.settimeout(120)
         if connection.recv(1) == b"":

@@ -25,7 +25,7 @@ def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedPr
 
 @pytest.fixture
 def subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A subcommand `probe` of the train extra whose code is the test's parameter."""
+    """A subcommand `probe`, which needs the train extra. Its code is the test's parameter."""
     module = f"probe_{abs(hash(request.node.name))}"
     (tmp_path / f"{module}.py").write_text(
         "from app.errors import BundleError, SettingsError\n"

@@ -195,7 +195,7 @@ def test_closing_a_stream_closes_its_connection() -> None:
 
     def begins(connection: socket.socket) -> None:
         connection.sendall(stream(("start", START)))
-        servers[0].until_left(connection)
+        servers[0].wait_until_closed(connection)
 
     with bad_server(begins) as server, transduce.Client(server.url) as client:
         servers.append(server)
@@ -232,7 +232,7 @@ def test_cancelling_a_call_closes_its_connection() -> None:
 
         def begins(connection: socket.socket, begun: bytes = begun) -> None:
             connection.sendall(begun)
-            servers[-1].until_left(connection)
+            servers[-1].wait_until_closed(connection)
 
         with bad_server(begins) as server:
             servers.append(server)

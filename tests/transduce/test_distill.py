@@ -89,8 +89,8 @@ def distill(
     server: UpperCaseServer, output: Path, *arguments: object, languages: tuple[str, str] = ("en", "de")
 ) -> int:
     source, target = languages
-    where = ["--url", server.url, "--source", source, "--target", target, "--output", str(output)]
-    return main(["distill", *where, "--batch-size", "8", *map(str, arguments)])
+    options = ["--url", server.url, "--source", source, "--target", target, "--output", str(output)]
+    return main(["distill", *options, "--batch-size", "8", *map(str, arguments)])
 
 
 def test_the_translation_becomes_the_target(server: UpperCaseServer, data: Path, tmp_path: Path) -> None:
@@ -244,13 +244,13 @@ def test_a_bundle_is_served_during_the_command(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    where = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
-    assert main(["distill", *where, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
+    options = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
+    assert main(["distill", *options, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))
     assert {pair.source for pair in found} <= {pair.source for pair in PAIRS[:6]}
     assert "pairs of 6 sentences" in capsys.readouterr().err
-    where[1] = str(tmp_path)
-    assert main(["distill", *where, "--output", str(tmp_path / "other.tsv")]) == 1
+    options[1] = str(tmp_path)
+    assert main(["distill", *options, "--output", str(tmp_path / "other.tsv")]) == 1
     error = capsys.readouterr().err
     assert error.startswith("transduce distill: no server could be started with")
     assert len(error.splitlines()) == 1
@@ -259,7 +259,7 @@ def test_a_bundle_is_served_during_the_command(
 @pytest.mark.slow
 def test_sigterm_keeps_the_part_and_ends_the_server(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "mono.txt").write_text("".join(f"word {n}\n" for n in range(100_000)), "utf-8")
-    where = [
+    options = [
         "--bundle",
         tiny / "bundle",
         "--source",
@@ -269,7 +269,7 @@ def test_sigterm_keeps_the_part_and_ends_the_server(tiny: Path, tmp_path: Path) 
         "--text",
         tmp_path / "mono.txt",
     ]
-    command = [sys.executable, "-m", "transduce", "distill", *where, "--output", tmp_path / "out.tsv"]
+    command = [sys.executable, "-m", "transduce", "distill", *options, "--output", tmp_path / "out.tsv"]
     part = tmp_path / "out.tsv.part"
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Cached sentences, and sentences in flight with several subscribers. The runner waits for the test."""
+"""Cached sentences, and sentences in flight with several subscribers. Runners wait until the test opens their gate."""
 
 from __future__ import annotations
 
@@ -201,10 +201,10 @@ def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows(
             assert (await third).hypotheses
             runner.gate.clear()
             runner.forward_began.clear()
-            left = [submit(submitter, (8, EOS), WIDE, request_id=name) for name in "ab"]
+            cancelled = [submit(submitter, (8, EOS), WIDE, request_id=name) for name in "ab"]
             await runner.wait_for_forward()
             steps = runner.calls["decode"]
-            for future in left:
+            for future in cancelled:
                 future.cancel()
             await asyncio.sleep(0.01)  # until the cancellation is in the engine's inbox
             runner.gate.set()
@@ -288,7 +288,7 @@ def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
     in_scenario(scenario)
 
 
-def test_samples_are_shared_only_with_a_seed_of_the_callers() -> None:
+def test_samples_are_shared_only_if_the_caller_chose_the_seed() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         drawn = replace(NARROW, sampling=Sampling(seed=4, is_seeded=False))

@@ -33,8 +33,8 @@ def test_output_without_words_is_suppressed_and_decoded_again(tokenizer: Tokeniz
     assert translation.text == "Anna"
     assert reasons(translation) == [FinishReason.STOP]
     assert script.sources == ["Garten", "Garten"]
-    silent = set(tokenizer.encode_target(nothing, PLACEHOLDER_SYMBOLS)[:-1])
-    assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= silent
+    wordless = set(tokenizer.encode_target(nothing, PLACEHOLDER_SYMBOLS)[:-1])
+    assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= wordless
 
 
 def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer) -> None:

@@ -17,12 +17,12 @@ HANG_TIMEOUT_S = 60.0
 
 
 class Loads:
-    """Loads and unloads fake models, and records the pool's actions. gate: loads wait while it is cleared."""
+    """Loads and unloads fake models, and records the pool's actions. may_load: loads wait while it is cleared."""
 
     def __init__(self, max_bytes: int) -> None:
         self.pool = ModelPool(max_bytes, unload=self.unload, listener=self)
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.may_load = asyncio.Event()
+        self.may_load.set()
         self.events: list[str] = []
         self.broken: set[str] = set()
         self.most_bytes = 0
@@ -31,7 +31,7 @@ class Loads:
         async def load() -> Translator:
             self.events.append(f"load {name}")
             self.most_bytes = max(self.most_bytes, self.pool.num_bytes)
-            await self.gate.wait()
+            await self.may_load.wait()
             if name in self.broken:
                 raise BundleError(name, ["broken"])
             return cast("Translator", name)
@@ -74,7 +74,7 @@ def run(max_bytes: int, test: Callable[[Loads], Coroutine[Any, Any, None]]) -> L
     return asyncio.run(main())
 
 
-async def settle() -> None:
+async def let_tasks_run() -> None:
     """Let all tasks run until they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -112,7 +112,7 @@ def test_a_model_in_use_stays_and_the_other_request_waits() -> None:
         a, b = loads.model("a"), loads.model("b")
         async with loads.users(a):
             waiting = asyncio.create_task(loads.use(b))
-            await settle()
+            await let_tasks_run()
             assert loads.events == ["load a"]
         await waiting
 
@@ -129,7 +129,7 @@ def test_a_request_waits_no_longer_than_its_deadline() -> None:
                 async with loads.pool.held(b, time.monotonic() + 0.01):
                     pass
             assert caught.value.retry_after_s > 0
-        await settle()
+        await let_tasks_run()
         assert loads.events == ["load a"], "no request waits for b any more"
         await loads.use(b)
 
@@ -139,11 +139,11 @@ def test_a_request_waits_no_longer_than_its_deadline() -> None:
 def test_a_slow_load_goes_on_after_the_deadline() -> None:
     async def test(loads: Loads) -> None:
         model = loads.model("a")
-        loads.gate.clear()
+        loads.may_load.clear()
         with pytest.raises(NotReady, match="the model a is not loaded yet: it is loading"):
             async with loads.pool.held(model, time.monotonic() + 0.01):
                 pass
-        loads.gate.set()
+        loads.may_load.set()
         await loads.use(model)
 
     assert run(1, test).events == ["load a"]
@@ -154,9 +154,9 @@ def test_loads_get_memory_in_the_order_of_their_requests() -> None:
         a, large, small = loads.model("a"), loads.model("large", 3), loads.model("small")
         async with loads.users(a):
             first = asyncio.create_task(loads.use(large))
-            await settle()
+            await let_tasks_run()
             second = asyncio.create_task(loads.use(small))
-            await settle()
+            await let_tasks_run()
             assert loads.events == ["load a"], "a small model does not overtake a large one"
         await asyncio.gather(first, second)
 
@@ -200,7 +200,7 @@ def test_a_reload_may_exceed_the_budget_but_unloads_idle_models_first() -> None:
                 await loads.pool.load(idle, may_exceed=True)
             assert loads.pool.num_bytes == 3
             retired = asyncio.create_task(loads.pool.retire(old))
-            await settle()
+            await let_tasks_run()
             assert "unload old" not in loads.events
         await retired
         assert loads.pool.num_bytes == 2
@@ -227,11 +227,11 @@ def test_a_cancelled_request_leaves_no_user() -> None:
         a, b = loads.model("a"), loads.model("b")
         async with loads.users(a):
             waiting = asyncio.create_task(loads.use(b))
-            await settle()
+            await let_tasks_run()
             waiting.cancel()
-            await settle()
+            await let_tasks_run()
             again = asyncio.create_task(loads.use(b))
-            await settle()
+            await let_tasks_run()
         await again
         assert a.num_users == b.num_users == 0
 
@@ -240,9 +240,9 @@ def test_a_cancelled_request_leaves_no_user() -> None:
 
 def test_closing_ends_waits() -> None:
     async def test(loads: Loads) -> None:
-        loads.gate.clear()
+        loads.may_load.clear()
         waiting = asyncio.create_task(loads.use(loads.model("a")))
-        await settle()
+        await let_tasks_run()
         await loads.pool.close()
         with pytest.raises(NotReady, match="shutting down"):
             await waiting
@@ -258,7 +258,7 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
         async def use_both(first: PooledModel, last: PooledModel) -> None:
             async with loads.pool.both_held(first, last, time.monotonic() + HANG_TIMEOUT_S) as found:
                 assert cast("tuple[str, str]", found) == (first.name, last.name)
-                await settle()
+                await let_tasks_run()
 
         await asyncio.gather(use_both(a, b), use_both(c, d), use_both(b, a), use_both(a, a))
         assert all(model.num_users == 0 for model in (a, b, c, d))
@@ -269,7 +269,7 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
 def test_a_request_for_two_models_waits_no_longer_than_its_deadline() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")
-        loads.gate.clear()
+        loads.may_load.clear()
         waiting = asyncio.create_task(loads.use(a))
         pair = loads.pool.both_held(a, b, time.monotonic() + 0.01)
         other = loads.pool.both_held(b, a, time.monotonic() + 0.01)
@@ -277,7 +277,7 @@ def test_a_request_for_two_models_waits_no_longer_than_its_deadline() -> None:
             with pytest.raises(NotReady, match="is not loaded yet"):
                 async with each:
                     pass
-        loads.gate.set()
+        loads.may_load.set()
         await waiting
         assert a.num_users == b.num_users == 0
 

@@ -37,7 +37,10 @@ def copy_of(source: str) -> str:
 
 
 class Pivoted:
-    """Two scripted models that translate a request from en to de together. into, out_of: of the pivot language."""
+    """Two scripted models that translate from en to de together.
+
+    into: the model from en into the pivot language. out_of: the model from the pivot language into de.
+    """
 
     def __init__(
         self,

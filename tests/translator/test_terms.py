@@ -67,7 +67,7 @@ def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("terms", "text", "output", "is_kept"),
+    ("terms", "text", "output", "is_accepted"),
     [
         (CAT, "Anna sees the cat.", "Anna sieht des Katers.", True),
         (CAT, "Anna sees the cats.", "Anna sieht Kater.", True),
@@ -89,13 +89,13 @@ def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> Non
     ],
 )
 def test_which_words_count_as_the_term(
-    tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, output: str, *, is_kept: bool
+    tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, output: str, *, is_accepted: bool
 ) -> None:
     answers = iter([output])
     script = ScriptedTranslator(tokenizer, lambda source: next(answers, source), has_alignment=True)
     translation = script(text, terms=terms)
-    assert len(script.engine.submitted) in ((1,) if is_kept else (2, 3))
-    if is_kept:
+    assert len(script.engine.submitted) in ((1,) if is_accepted else (2, 3))
+    if is_accepted:
         assert translation.text == output
     else:
         assert all(hit.replacement in translation.text for hit in translation.glossary_hits)

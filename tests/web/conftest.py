@@ -75,7 +75,7 @@ def remove_hang_file(hang_file: Path) -> Iterator[None]:
 
 @pytest.fixture
 def open_ui(browser: Browser) -> Iterator[OpenUi]:
-    """Opens the page of a server; options are those of a browser context.
+    """Opens the page of a server. options: passed to the new browser context.
 
     After the test no page may have a script error or a request to another host.
     """

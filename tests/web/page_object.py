@@ -48,7 +48,7 @@ class TranslatePage:
         self["file"].set_input_files(file)
 
     def shows(self, text: str) -> None:
-        """Wait until this is the complete translation."""
+        """Wait until the page shows this text as the complete translation."""
         expect(self["target"]).to_have_text(text, use_inner_text=True)
         expect(self["target"]).to_have_attribute("aria-busy", "false")
 

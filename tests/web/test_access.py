@@ -41,10 +41,10 @@ CONTRASTS = """() => {
     });
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   };
-  const groundOf = (element) => {
+  const backgroundOf = (element) => {
     for (let at = element; at; at = at.parentElement) {
-      const ground = pixel(getComputedStyle(at).backgroundColor);
-      if (ground[3] === 255) return ground;
+      const background = pixel(getComputedStyle(at).backgroundColor);
+      if (background[3] === 255) return background;
     }
     return [255, 255, 255, 255];
   };
@@ -55,7 +55,7 @@ CONTRASTS = """() => {
     .filter((element) => element.checkVisibility() && hasText(element))
     .filter((element) => !element.closest(":disabled, .unseen, .mirror, .skip:not(:focus), noscript, option"))
     .map((element) => {
-      const [dark, light] = [pixel(getComputedStyle(element).color), groundOf(element)]
+      const [dark, light] = [pixel(getComputedStyle(element).color), backgroundOf(element)]
         .map(luminance)
         .sort((one, other) => one - other);
       const name = element.id || element.className || element.parentElement.className || element.localName;
@@ -208,18 +208,18 @@ def test_elements_have_accessible_names(ui: TranslatePage) -> None:
 def test_the_theme_can_be_selected_and_is_kept(open_ui: OpenUi, model_server: ServerProcess) -> None:
     ui = open_ui(model_server, color_scheme="light").ready()
 
-    def ground() -> str:
+    def background() -> str:
         color: str = ui.page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
         return color
 
-    by_system = ground()
+    by_system = background()
     ui["theme"].select_option("dark")
-    assert ground() != by_system
+    assert background() != by_system
     ui.page.reload()
-    assert ground() != by_system
+    assert background() != by_system
     expect(ui["theme"]).to_have_value("dark")
     ui["theme"].select_option("light")
-    assert ground() == by_system
+    assert background() == by_system
 
 
 @pytest.mark.parametrize("width", [320, 360, 390, 760])

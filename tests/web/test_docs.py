@@ -1,4 +1,4 @@
-"""The API page: it has every route, and a request to each can be sent from it."""
+"""The API page has a form for every route, and each form can send its request."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def section(ui: TranslatePage, method: str, path: str) -> Locator:
     return found
 
 
-def answer(ui: TranslatePage, method: str, path: str) -> Locator:
-    """Send the form's request. Returns the route's section."""
+def send(ui: TranslatePage, method: str, path: str) -> Locator:
+    """Send the form's request, and wait for its answer. Returns the route's section."""
     found = section(ui, method, path)
     found.get_by_role("button", name="Send").click()
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^\d{3} "))
@@ -45,7 +45,7 @@ def answer(ui: TranslatePage, method: str, path: str) -> Locator:
 
 
 def test_every_route_has_a_section(docs: TranslatePage) -> None:
-    """The routes of all dialects, including files; a new route without an example fails here."""
+    """Check the routes of all dialects and of files. This test fails for a new route without an example."""
     application = Application(load_settings({"files_enabled": True}))
     routes = set(api_routes(application.app.router))
     assert not {path for _, path in routes} & page_paths()
@@ -75,7 +75,7 @@ def test_every_route_has_a_section(docs: TranslatePage) -> None:
     ],
 )
 def test_a_request_can_be_tried(docs: TranslatePage, method: str, path: str, text: str) -> None:
-    found = answer(docs, method, path)
+    found = send(docs, method, path)
     expect(found.locator(".answer")).to_contain_text(text)
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^20[01] .* ms, "))
 
@@ -83,7 +83,7 @@ def test_a_request_can_be_tried(docs: TranslatePage, method: str, path: str, tex
 def test_a_request_can_be_changed_and_refused(docs: TranslatePage) -> None:
     found = section(docs, "POST", "/v1/translate")
     found.locator("[name=body]").fill('{"text": "It is late.", "source": "en", "taget": "de"}')
-    answer(docs, "POST", "/v1/translate")
+    send(docs, "POST", "/v1/translate")
     expect(found.get_by_role("status")).to_contain_text("422")
     expect(found.locator(".answer")).to_contain_text("did you mean target?")
 
@@ -92,13 +92,13 @@ def test_a_file_can_be_sent_and_fetched(docs: TranslatePage) -> None:
     found = section(docs, "POST", "/translate_file")
     file = FilePayload(name="late.txt", mimeType="text/plain", buffer=b"It is late.")
     found.locator("[name=file]").set_input_files(file)
-    answer(docs, "POST", "/translate_file")
+    send(docs, "POST", "/translate_file")
     expect(found.locator(".answer")).to_contain_text("translatedFileUrl")
     url = re.search(r"download_file/[\w.-]+", found.locator(".answer").inner_text())
     assert url is not None
     download = section(docs, "GET", "/download_file/{name}")
     download.locator("[name=path]").fill(url.group())
-    answer(docs, "GET", "/download_file/{name}")
+    send(docs, "GET", "/download_file/{name}")
     expect(download.locator(".save")).to_contain_text("Save the response, 13 bytes")
 
 
@@ -106,12 +106,12 @@ def test_a_file_can_be_sent_and_fetched(docs: TranslatePage) -> None:
 def test_no_barrier(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
     ui = open_ui(model_server, color_scheme=theme)
     ui.page.goto(f"{ui.url}/docs")
-    answer(ui, "GET", "/v1/models")
+    send(ui, "GET", "/v1/models")
     assert barriers(ui) == []
 
 
 @pytest.mark.parametrize("width", [320, 1180])
-def test_it_fits_the_window(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
+def test_the_page_fits_the_window(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
     ui = open_ui(model_server, viewport={"width": width, "height": 800})
     ui.page.goto(f"{ui.url}/docs")
     for summary in ui.page.get_by_text("Try it").all():

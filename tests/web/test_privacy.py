@@ -42,8 +42,8 @@ def test_no_script_creates_markup_from_text(file: Path) -> None:
     )
 
 
-def test_the_content_security_policy_forbids_it(ui: TranslatePage) -> None:
-    """No markup from text, no inline script, no inline style, no other host."""
+def test_the_content_security_policy_forbids_scripts_and_other_hosts(ui: TranslatePage) -> None:
+    """It also forbids making markup from text."""
     refused = ui.page.evaluate(
         """async () => {
           const found = [];
@@ -79,11 +79,11 @@ def test_markup_is_shown_and_never_run(ui: TranslatePage, format_name: str) -> N
 
 
 def test_a_servers_message_is_shown_as_text(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    def lie(page: Page) -> None:
+    def respond_with_markup(page: Page) -> None:
         body = {"error": {"code": "invalid_request", "message": SCRIPT, "request_id": "1"}}
         page.route("**/v1/translate/stream", lambda route: route.fulfill(status=422, json=body))
 
-    ui = open_ui(model_server, before=lie).ready()
+    ui = open_ui(model_server, before=respond_with_markup).ready()
     ui.type("It is late.")
     expect(ui["problem-text"]).to_contain_text("<img src=x")
     assert ui.page.locator(".problem img").count() == 0

@@ -1,4 +1,4 @@
-"""How the page's files are served: names, types, tags and security headers, or not at all."""
+"""How the page's files are served: their types, tags and security headers. No other file is served."""
 
 from __future__ import annotations
 

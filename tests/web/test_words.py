@@ -159,13 +159,13 @@ def test_the_map_is_drawn(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     cells = ui["map"].locator("td.filled")
-    grounds = {
+    backgrounds = {
         int(cell.inner_text()): cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
         for cell in cells.all()
     }
-    assert len(set(grounds.values())) > 1
+    assert len(set(backgrounds.values())) > 1
     empty = ui["map"].locator("tbody td:not(.filled)").first
-    assert empty.evaluate("cell => getComputedStyle(cell).backgroundColor") not in grounds.values()
+    assert empty.evaluate("cell => getComputedStyle(cell).backgroundColor") not in backgrounds.values()
     box = cells.first.bounding_box()
     assert box is not None
     assert box["width"] > 20

@@ -59,11 +59,11 @@ class FakePlan:
         """Return whether a forward waits."""
         return self._file("held", number).exists()
 
-    def calls(self, number: int, what: str) -> list[int]:
+    def calls(self, number: int, kind: str) -> list[int]:
         """Return the recorded calls of a worker's runner: `encode` (first subwords) or `share`."""
         file = self._file("calls", number)
         lines = file.read_text().splitlines() if file.exists() else []
-        return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
+        return [int(line.split()[1]) for line in lines if line.startswith(f"{kind} ")]
 
     def prepare(self, spec: bytes) -> Callable[[int], Runner]:
         self._end_if_planned(SHARED)
@@ -120,9 +120,9 @@ class FakeWorkerRunner(LoopingRunner):
     def share_cores(self, num_sharing: int) -> None:
         self._record("share", num_sharing)
 
-    def _record(self, what: str, number: int) -> None:
+    def _record(self, kind: str, number: int) -> None:
         with self._calls.open("a") as file:
-            file.write(f"{what} {number}\n")
+            file.write(f"{kind} {number}\n")
 
 
 def main(arguments: list[str]) -> None:

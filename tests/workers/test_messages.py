@@ -49,7 +49,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(kind)
     if is_dataclass(kind) or issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields"):
         return st.builds(kind, **{name: anything(hint) for name, hint in get_type_hints(kind).items()})
-    raise TypeError(f"{kind} is new on the wire")
+    raise TypeError(f"no known message has a value of type {kind}")
 
 
 def assert_same(found: Any, expected: Any) -> None:

@@ -122,8 +122,7 @@ def test_a_worker_whose_forwards_all_fail_ends_the_engine(plan: FakePlan) -> Non
 
     async def scenario() -> None:
         async with running(plan) as started:
-            most = SETTINGS.max_consecutive_failures
-            for _ in range(most - 1):
+            for _ in range(SETTINGS.max_consecutive_failures - 1):
                 await asyncio.wait([submit(started.engine, [POISON, EOS])])
             assert started.engine.health().is_alive
             last = submit(started.engine, [POISON, EOS])
@@ -153,7 +152,7 @@ def test_a_step_that_hangs_is_a_stall_and_its_process_is_killed(plan: FakePlan) 
     run(scenario())
 
 
-def test_a_worker_whose_server_has_ended_ends_within_a_step(plan: FakePlan) -> None:
+def test_a_worker_ends_within_a_step_after_its_server(plan: FakePlan) -> None:
     async def scenario() -> None:
         async with running(plan, 1) as started:
             plan.hold(0)
@@ -206,7 +205,7 @@ def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
 
 
 def load_all(processes: Sequence[WorkerProxy]) -> None:
-    """Load as `app.startup.load_model` does."""
+    """Load the workers in the same way as `app.startup`: after an error, close all of them."""
     try:
         for process in processes:
             process.load()
@@ -235,7 +234,7 @@ def test_errors_of_loading_reach_the_server(
     assert descriptors("socket:") == before
 
 
-def test_workers_closed_while_they_load_end(plan: FakePlan, new_children: Callable[[], set[int]]) -> None:
+def test_closing_ends_workers_that_are_loading(plan: FakePlan, new_children: Callable[[], set[int]]) -> None:
     processes = start_workers(ForkServer(plan.command()), 2)
     assert new_children()
     began = time.monotonic()
@@ -265,7 +264,7 @@ def test_a_failed_start_leaves_nothing(
 
 
 @pytest.mark.parametrize("is_forking", [False, True])
-def test_a_fork_server_whose_server_has_ended_ends(
+def test_a_fork_server_ends_after_its_server(
     plan: FakePlan, is_forking: bool, new_children: Callable[[], set[int]]
 ) -> None:
     """The server ends before it sends a spec, or after the fork server has forked workers."""

@@ -146,7 +146,7 @@ def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
     run(scenario())
 
 
-# Steps after which a call is held. They take longer than MIN_CALL_S, so a call that must stop early ends with them.
+# A call is held after this many steps. They take longer than MIN_CALL_S, so a call that must stop early ends then.
 HOLDS_AFTER = 4
 
 
@@ -348,7 +348,7 @@ def test_a_retried_request_is_next_in_each_of_its_workers(plan: FakePlan) -> Non
 def put_into(
     started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this worker, by counting the other one as full. One with WIDE fills a worker's rows."""
+    """Submit a sentence to this worker. The other worker counts as full meanwhile. WIDE fills the rows of a worker."""
     rows = started.engine._pool.placement._num_rows
     other = started.processes[1 - worker]
     rows[started.processes[worker]] -= MANY_ROWS

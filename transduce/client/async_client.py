@@ -28,10 +28,11 @@ from transduce.client.retries import RetryLimits, RetryState
 
 
 class AsyncClient:
-    """A client of one server that keeps connections open between calls; tasks may share it. An async context manager.
+    """A client of one server. It keeps connections open between calls, and tasks may share it.
 
-    Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
-    Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.
+    It is an async context manager. Every method raises TransduceError. After 429, 503 or a failed connection a call is
+    retried as the server's Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of
+    waiting in total.
     """
 
     def __init__(

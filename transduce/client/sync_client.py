@@ -28,9 +28,9 @@ from transduce.client.retries import RetryLimits, RetryState
 
 
 class Client:
-    """A client of one server that keeps connections open between calls.
+    """A client of one server. It keeps connections open between calls, and threads may share it.
 
-    Threads may share it. Use it as a context manager.
+    It is a context manager.
 
     Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
     Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.

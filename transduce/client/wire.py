@@ -162,7 +162,7 @@ CODES = {
 
 
 def stream_error(data: Json) -> TransduceError:
-    """The exception for an error event, with the status that a plain response would have had."""
+    """The exception for an error event, with the status of a plain response that has the same error."""
     error = data.get("error", data)
     fields = error if isinstance(error, dict) else {}
     code = fields.get("code")

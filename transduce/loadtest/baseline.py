@@ -1,4 +1,4 @@
-"""The baseline: responses of the idle server, which those under load are compared with."""
+"""The baseline: responses of the idle server. Responses under load are compared with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
-Exit codes: 0 every threshold is met; 1 one is missed, too few requests were answered, or the command failed; 3 the run
-is not valid, because the tester itself was late.
+Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered, or the command failed; 3
+the run is not valid, because the tester itself was late.
 """
 
 from __future__ import annotations

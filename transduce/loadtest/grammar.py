@@ -122,7 +122,7 @@ def distinct_sentence(num_words: int, seed: int, number: int) -> str:
 
 
 def distinct_opening(seed: int, number: int) -> str:
-    """Words that precede a text, such as "Anna Keller of Graz wrote:"; distinct like `distinct_sentence`."""
+    """Words that precede a text, such as "Ida Keller, the old baker from Graz, wrote:"; distinct for each `number`."""
     opening = read_grammar().speaker
     return opening.fill(_spread(opening, seed, number))
 

@@ -70,12 +70,12 @@ class Sample:
 
     @property
     def latency_s(self) -> float:
-        """Time from when the request was due: the latency that a user experiences."""
+        """Time from the due time of the request: the latency that a user experiences."""
         return self.ended_s - self.scheduled_s
 
     @property
     def uncorrected_latency_s(self) -> float:
-        """Time from when the request was sent, as testers measure that delay requests while they wait."""
+        """Time from the sending of the request. Testers that send the next request after a response measure this."""
         return self.ended_s - (self.scheduled_s if self.sent_s is None else self.sent_s)
 
     @property

@@ -34,7 +34,7 @@ class SweepSettings:
         num_clients: clients of the closed loop that measures the saturation and warms the server up.
         saturation_s: length of the closed loop.
         precision: the search ends when the lowest rate that failed is within this share of the highest that held.
-        num_confirmations: further runs at the rate found; most of all runs at it must hold.
+        num_confirmations: further runs at the rate found; most runs at this rate must hold.
         max_runs: the search ends after this many runs.
         first_rate: the first rate; None for 0.8 of the saturation.
     """

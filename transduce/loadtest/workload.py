@@ -42,7 +42,7 @@ class Workload:
         requests: at least one.
         make_distinct: replaces every text by a distinct one, if set; the same seed gives the same texts.
         disconnect_share: share of requests that the tester cancels before the response, 0 to 1.
-        disconnect_within_s: it cancels at a random time up to this, in seconds.
+        disconnect_within_s: the tester cancels at a random time from 0 to this, in seconds.
         references: human translations of each request's texts in the same order, if set.
     """
 
@@ -99,16 +99,16 @@ class RequestSequence:
         self._seed = seed
         self._order = functools.lru_cache(maxsize=2)(self._shuffled)
 
-    def _shuffled(self, turn: int) -> list[int]:
+    def _shuffled(self, round_number: int) -> list[int]:
         order = list(range(len(self._workload.requests)))
-        random.Random(f"order {self._seed} {turn}").shuffle(order)
+        random.Random(f"order {self._seed} {round_number}").shuffle(order)
         return order
 
     def __call__(self, index: int) -> RunRequest:
         """The request at `index`, from 0."""
         workload = self._workload
-        turn, place = divmod(index, len(workload.requests))
-        number = self._order(turn)[place]
+        round_number, position = divmod(index, len(workload.requests))
+        number = self._order(round_number)[position]
         spec = workload.requests[number]
         if workload.make_distinct is not None:
             spec = _distinct_request(spec, workload.make_distinct, self._seed, index)
@@ -128,7 +128,7 @@ class RequestSequence:
 def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int, index: int) -> RequestSpec:
     """The request with texts that occur nowhere else in the run."""
     first = index * len(spec.texts)
-    texts = tuple(make_distinct(text, seed, first + place) for place, text in enumerate(spec.texts))
+    texts = tuple(make_distinct(text, seed, first + offset) for offset, text in enumerate(spec.texts))
     return RequestSpec(texts, spec.is_array, spec.options)
 
 

@@ -46,11 +46,11 @@ def test_health_and_metadata(client: Any) -> None:
     assert client.is_model_ready(MODEL, version)
 
 
-@pytest.mark.parametrize("asks_bytes", [True, False])
+@pytest.mark.parametrize("requests_bytes", [True, False])
 @pytest.mark.parametrize("sends_bytes", [True, False])
-def test_texts(client: Any, sends_bytes: bool, asks_bytes: bool) -> None:
+def test_texts(client: Any, sends_bytes: bool, requests_bytes: bool) -> None:
     outputs = [
-        protocol.InferRequestedOutput(name, binary_data=asks_bytes)
+        protocol.InferRequestedOutput(name, binary_data=requests_bytes)
         for name in ("translation", "source_language")
     ]
     sent, languages = inputs(is_binary=sends_bytes), {"source": "en", "target": "de"}

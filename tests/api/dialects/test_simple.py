@@ -290,7 +290,7 @@ def test_a_full_queue_is_refused_at_once(echo_command: list[str], hang_file: Pat
         assert first.result().json() == {"translatedText": BASE["q"]}
 
 
-def test_while_it_loads(echo_command: list[str], load_file: Path) -> None:
+def test_errors_while_the_model_loads(echo_command: list[str], load_file: Path) -> None:
     command = [*echo_command, f"load_file={load_file}"]
     with ServerProcess(command) as server, server.listening().client() as http:
         for method, path in (("POST", "/translate"), ("GET", "/languages"), ("GET", "/health")):

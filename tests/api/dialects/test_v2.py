@@ -60,7 +60,7 @@ def test_codes_in_any_case_and_with_regions(http: httpx.Client, source: str, tar
     assert len(translated(http, source_lang=source, target_lang=target)) == 1
 
 
-def test_the_same_language_is_left_alone(http: httpx.Client) -> None:
+def test_a_text_in_the_target_language_is_returned_unchanged(http: httpx.Client) -> None:
     assert translated(http, text=[GERMAN], source_lang="DE") == [
         {"detected_source_language": "DE", "text": GERMAN, "billed_characters": len(GERMAN)}
     ]

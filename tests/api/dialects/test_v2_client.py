@@ -219,13 +219,13 @@ def test_documents_are_refused_if_files_are_off(locked: ServerProcess, tmp_path:
 
 def test_keys(locked: ServerProcess) -> None:
     assert str(connected(locked.url, KEY).translate_text(ANNA, target_lang="DE")) == ANNA
-    stranger = connected(locked.url, "wrong")
+    unknown_caller = connected(locked.url, "wrong")
     calls: list[Callable[[], object]] = [
-        lambda: stranger.translate_text(ANNA, target_lang="DE"),
-        stranger.get_usage,
-        stranger.get_source_languages,
-        stranger.get_glossary_languages,
-        stranger.list_glossaries,
+        lambda: unknown_caller.translate_text(ANNA, target_lang="DE"),
+        unknown_caller.get_usage,
+        unknown_caller.get_source_languages,
+        unknown_caller.get_glossary_languages,
+        unknown_caller.list_glossaries,
     ]
     for call in calls:
         with pytest.raises(deepl.AuthorizationException, match="Authorization failure"):

@@ -141,7 +141,7 @@ def test_a_glossary_of_another_pair(http: httpx.Client) -> None:
     http.delete(f"/v2/glossaries/{made}")
 
 
-def test_a_file_keeps_them_and_each_key_has_its_own(echo_command: list[str], tmp_path: Path) -> None:
+def test_a_file_stores_glossaries_and_each_key_has_its_own(echo_command: list[str], tmp_path: Path) -> None:
     digests = ",".join(hashlib.sha256(key.encode()).hexdigest() for key in KEYS)
     settings: dict[str, object] = {"api_keys": digests, "glossary_path": tmp_path / "glossaries.sqlite"}
     with ServerProcess(echo_command, settings) as server:

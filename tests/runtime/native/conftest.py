@@ -50,7 +50,7 @@ def num_threads_of(item: pytest.Function) -> int:
     return number
 
 
-# A library that NATIVE_LIBRARY names is of one target.
+# NATIVE_LIBRARY names a library of one target.
 TARGETS = native.usable_targets()[:1] if library else native.usable_targets()
 
 

@@ -50,8 +50,8 @@ def operator(
 ) -> Operator:
     """A session of one node of `kind`.
 
-    inputs: the node's inputs in order, by name. An array is a constant; a type's name is an input of every run.
-    outputs: the type's name of each output in order, by name.
+    inputs: the node's inputs in order, by name. An array is a constant; a string is the type of an input of `run`.
+    outputs: the types of the node's outputs in order, by name.
     """
     run_inputs = {name: value for name, value in inputs.items() if isinstance(value, str)}
     constants = [

@@ -1,4 +1,4 @@
-"""The native library copies cache rows. It makes any set of moves as if all happened at once."""
+"""The native library copies cache rows. Any set of moves has the result of a simultaneous copy."""
 
 from __future__ import annotations
 

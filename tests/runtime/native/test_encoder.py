@@ -118,6 +118,6 @@ def test_columns_are_written_to_their_slots(d: int, cache: str, dtype: str) -> N
     assert written.tolist() == [3, 20, 1]
     step = 2**-10 if cache == "float16" else 1e-5
     assert np.allclose(run_inputs["cache"], expected, atol=step, rtol=step)
-    is_meant = np.zeros((5, 20), bool)
-    is_meant[4, :3] = is_meant[0, :] = is_meant[2, :1] = True
-    assert (run_inputs["cache"][:, ~is_meant] == before[:, ~is_meant]).all()
+    is_written = np.zeros((5, 20), bool)
+    is_written[4, :3] = is_written[0, :] = is_written[2, :1] = True
+    assert (run_inputs["cache"][:, ~is_written] == before[:, ~is_written]).all()

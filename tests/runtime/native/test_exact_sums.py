@@ -1,4 +1,4 @@
-"""Sums of int8 products are exact, also those of the largest numbers."""
+"""Sums of int8 products are exact, even for the largest numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_sums_of_the_largest_numbers_are_exact(inputs: int, n: int) -> None:
     stored[:, 0], stored[:, 1] = -128, 127
     sums = 255 * stored.astype(np.int64).sum(0)
     assert np.abs(sums[:2]).max() < 2**24
-    # Hidden numbers are all 1 after ReLU, which is level 255. The scale makes outputs of sums.
+    # After ReLU all hidden numbers are 1, which is stored as 255. With this scale, the outputs equal the sums.
     constants = {
         "w_1": np.zeros((64, inputs), np.int8),
         "s_1": np.ones(inputs, np.float32),
@@ -51,7 +51,7 @@ def test_sums_of_signed_numbers_are_exact(inputs: int, n: int) -> None:
     levels = random.choice([-127, -1, 0, 1, 127], (n, inputs))
     levels[0] = 127
     levels[:, -1] = -127
-    # The largest magnitude of every row is 1, and the scale makes outputs of sums.
+    # The largest magnitude of every row is 1. With this scale, the outputs equal the sums.
     scales, bias = np.full(2 * inputs, 127, np.float32), np.zeros(2 * inputs, np.float32)
     block = CrossCache(inputs, 2)
     block.weights = Weights(stored, scales, bias)

@@ -17,7 +17,7 @@ OUTPUTS = {"total": "float32", "normalised": "float32"}
 
 
 class Block:
-    """Weights, the operator, and the expected result."""
+    """The weights of one block, its operator, and the expected result."""
 
     def __init__(self, d: int, f: int, *, activation: str = "relu", dtype: str = "int8") -> None:
         self.inner = random_weights(1, d, f, dtype=dtype)

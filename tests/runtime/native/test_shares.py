@@ -16,7 +16,7 @@ from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
 NUM_RUNS = 300
-# Microseconds for which an active worker polls for the next operator. It then does not sleep within a test.
+# Microseconds for which an active worker polls for the next operator. They are longer than a test.
 SPIN_US = 60_000_000
 # Seconds within which a worker without work falls asleep, even on a busy machine.
 SLEEP_TIMEOUT_S = 30.0

@@ -63,7 +63,7 @@ class SelfAttention:
 
 
 class CrossAttention:
-    """As `SelfAttention`, over the columns of the rows' slots."""
+    """The weights of one block, its operator, and the expected result. Each row attends to the columns of its slot."""
 
     def __init__(self, d: int, num_heads: int, *, dtype: str = "int8", aligned: tuple[int, ...] = ()) -> None:
         self.d, self.num_heads, self.aligned = d, num_heads, aligned

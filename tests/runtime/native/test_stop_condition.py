@@ -29,8 +29,8 @@ from tests.runtime.native.test_whole import (
 
 # Few rows, whose products the threads share, and more rows than a thread takes at once without tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
-# The least number of calls in which a test sets the flag, at 50 different times in turn. Fewer with a sanitizer's slow
-# build.
+# The minimum number of calls in which a test sets the flag, at 50 different times in turn. A sanitizer's build is slow,
+# so it makes fewer calls.
 MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 500
 # Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
 ROWS_OF_EACH = 32
@@ -156,7 +156,7 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
 
 
 def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
-    """No row ends here. But the thread takes a part through all steps before it would see an end in the next part."""
+    """No row ends here. But the thread takes all steps of one part before it could see an end in the next part."""
     runner = runner_with_sources(tmp_path, num_threads=1)
     EndingSentences(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)

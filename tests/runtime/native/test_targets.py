@@ -23,11 +23,11 @@ from tests.runtime.native.test_vocabulary import Vocabulary, embed
 from tests.runtime.native.test_whole import NUM_ROWS, first_step, load, sources
 
 Array = NDArray[Any]
-# Numbers of rows: every length of a tile, several tiles of equal and of different lengths, and rows of a thread's own.
+# Numbers of rows: every length of a tile, and several tiles of equal and of different lengths.
 ROW_COUNTS = [1, 2, 3, 4, 5, 6, 7, 11, 13, 18, 25, 80]
-# Widths: multiples of 16, below and above the inputs that floats are multiplied with at once.
+# Widths: multiples of 16, smaller and larger than FLOAT_DEPTH_BLOCK of linear.cpp.
 WIDTHS = [(16, 48), (64, 80), (96, 208), (512, 528)]
-# A library that NATIVE_LIBRARY names is compared with none.
+# If NATIVE_LIBRARY selects a library, no targets are compared.
 ALL = () if "NATIVE_LIBRARY" in os.environ else native.usable_targets()
 pytestmark = pytest.mark.parametrize("target", ALL[1:], indirect=True, scope="module")
 

@@ -37,11 +37,11 @@ def load(
     with torch.no_grad():
         # Positions matter more than subwords, so the best candidate changes with the step and becomes the end token.
         table = model.embedding.weight.mul_(0.1)
-        like_the_end = 387 if model.config.norm == "pre" else 389
-        table[EOS_ID] = table[like_the_end] * 1.02
+        similar_to_end = 387 if model.config.norm == "pre" else 389
+        table[EOS_ID] = table[similar_to_end] * 1.02
         if has_bias:
             bias = 0.02 * torch.randn(VOCAB_SIZE)
-            bias[EOS_ID] = bias[like_the_end]
+            bias[EOS_ID] = bias[similar_to_end]
             model.embedding.output_bias = torch.nn.Parameter(bias)
             model.config = replace(model.config, output_bias=True)
     runner = load_tiny_runner(
@@ -103,7 +103,7 @@ def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_several_steps_equal_single_steps(
     num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Threads share the products of few rows. Of many rows, each thread decodes its own."""
+    """Threads share the products of few rows. If there are many rows, each thread decodes some of them."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
     runner.encode(sources(), range(NUM_ROWS))
     tokens, scores = single_steps(runner, NUM_ROWS)
@@ -203,18 +203,18 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
     for wants in (False, True):
         all_rows = StepInput(np.full(40, 9, np.int32), positions, 5, wants_distributions=wants)
         output = runner.decode(all_rows)
-        held = np.flatnonzero(np.random.default_rng(3).random(40) < 0.6)
+        occupied = np.flatnonzero(np.random.default_rng(3).random(40) < 0.6)
         assert output.alignment is not None
         expected = [
-            output.ids[held].copy(),
-            output.log_probabilities[held].copy(),
-            output.alignment[held].copy(),
+            output.ids[occupied].copy(),
+            output.log_probabilities[occupied].copy(),
+            output.alignment[occupied].copy(),
         ]
         if output.distributions is not None:
-            expected.append(output.distributions[held].copy())
+            expected.append(output.distributions[occupied].copy())
         before = runner._self_cache.copy()
         ids = np.full(40, FREE_ROW_ID, np.int32)
-        ids[held] = 9
+        ids[occupied] = 9
         output = runner.decode(replace(all_rows, ids=ids))
         found: list[NDArray[Any] | None] = [
             output.ids,
@@ -224,13 +224,13 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
         ]
         for expected_values, values in zip(expected, found, strict=False):
             assert values is not None
-            np.testing.assert_array_equal(values[held], expected_values)
+            np.testing.assert_array_equal(values[occupied], expected_values)
         np.testing.assert_array_equal(runner._self_cache, before)
-    ids[held] = 11
+    ids[occupied] = 11
     runner.decode(StepInput(ids, positions, 1))
-    others = np.setdiff1d(np.arange(40), held)
+    others = np.setdiff1d(np.arange(40), occupied)
     np.testing.assert_array_equal(runner._self_cache[:, others], before[:, others])
-    assert (runner._self_cache[:, held] != before[:, held]).any(axis=(0, 2, 3)).all()
+    assert (runner._self_cache[:, occupied] != before[:, occupied]).any(axis=(0, 2, 3)).all()
 
 
 def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:

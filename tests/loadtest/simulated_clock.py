@@ -23,7 +23,7 @@ from transduce.loadtest.runner import OnProgress, observe
 TURN_S = 1e-4
 
 
-class _HeldSelector(selectors.SelectSelector):
+class _SimulatedSelector(selectors.SelectSelector):
     """Advances the time instead of waiting for it. now_s: the time in seconds."""
 
     now_s = 1000.0
@@ -34,20 +34,20 @@ class _HeldSelector(selectors.SelectSelector):
         return []
 
 
-class HeldLoop(asyncio.SelectorEventLoop):
+class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop with simulated time, whose connections lead to a simulated server."""
 
     def __init__(self, replies: Replies) -> None:
-        self._held = _HeldSelector()
+        self._clock = _SimulatedSelector()
         self._replies = replies
-        super().__init__(self._held)
+        super().__init__(self._clock)
 
     def time(self) -> float:
-        return self._held.now_s
+        return self._clock.now_s
 
     def advance(self, seconds: float) -> None:
         """Advance the time by `seconds`, as if the running callback had taken so long."""
-        self._held.now_s += seconds
+        self._clock.now_s += seconds
 
     async def create_connection(  # type: ignore[override]  # only the tester's call of it
         self, protocol_factory: Callable[[], asyncio.Protocol], *address: Any, ssl: object = None
@@ -61,7 +61,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
 class _Transport(asyncio.Transport):
     """The tester's end of a connection to the simulated server."""
 
-    def __init__(self, loop: HeldLoop, protocol: asyncio.Protocol, replies: Replies) -> None:
+    def __init__(self, loop: SimulatedLoop, protocol: asyncio.Protocol, replies: Replies) -> None:
         super().__init__()
         self._loop = loop
         self._protocol = protocol
@@ -69,7 +69,7 @@ class _Transport(asyncio.Transport):
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        reply = self._replies.to(bytes(data).split(b"\r\n\r\n", 1)[1], self._loop.time())
+        reply = self._replies.reply_to(bytes(data).split(b"\r\n\r\n", 1)[1], self._loop.time())
         if reply.content is not None:
             self._loop.call_at(reply.ready_at, self._receive, reply.content, reply.is_last)
 
@@ -90,18 +90,18 @@ class _Transport(asyncio.Transport):
 
 
 def advance(seconds: float) -> None:
-    """Advance the running HeldLoop's time by `seconds`, as if the running callback or task had taken so long."""
-    cast(HeldLoop, asyncio.get_running_loop()).advance(seconds)
+    """Advance the running SimulatedLoop's time by `seconds`, as if the running callback or task had taken so long."""
+    cast(SimulatedLoop, asyncio.get_running_loop()).advance(seconds)
 
 
-def held_record(plan: RunPlan, replies: Replies, on_progress: OnProgress | None = None) -> RunRecord:
+def simulated_record(plan: RunPlan, replies: Replies, on_progress: OnProgress | None = None) -> RunRecord:
     """Execute a plan against a simulated server, and return its samples."""
-    with asyncio.Runner(loop_factory=functools.partial(HeldLoop, replies)) as runner:
+    with asyncio.Runner(loop_factory=functools.partial(SimulatedLoop, replies)) as runner:
         clock = runner.get_loop().time
         return runner.run(observe(plan, on_progress, clock=clock))
 
 
-def held_run(
+def simulated_run(
     plan: RunPlan,
     on_progress: OnProgress | None = None,
     *,
@@ -112,4 +112,4 @@ def held_run(
 ) -> RunResult:
     """Execute a plan against a simulated server with these replies. expected: ignored."""
     replies = Replies(service_ms / 1e3, stall=stall, kinds=kinds.split(","))
-    return make_result(plan, held_record(plan, replies, on_progress))
+    return make_result(plan, simulated_record(plan, replies, on_progress))
