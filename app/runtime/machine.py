@@ -24,7 +24,5 @@ def has_cuda_provider() -> bool:
     """Whether the installed onnxruntime has a CUDA provider. Does not load it, which takes memory and time."""
     spec = find_spec("onnxruntime")
     return (
-        spec is not None
-        and spec.origin is not None
-        and (Path(spec.origin).parent / CUDA_PROVIDER).exists()
+        spec is not None and spec.origin is not None and (Path(spec.origin).parent / CUDA_PROVIDER).exists()
     )

@@ -135,7 +135,10 @@ def test_each_error_at_the_start_is_one_line(
             "no pair has the domain news",
         ),
         (("--data", data, *run_options, *small, *other), "is of another model: d_ff is 64, the run has 128"),
-        (("--data", data, *run_options, "--domain-temperature", 0.5), "--domain-temperature is 0.5, but it must"),
+        (
+            ("--data", data, *run_options, "--domain-temperature", 0.5),
+            "--domain-temperature is 0.5, but it must",
+        ),
         (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
         (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),
     ):
