@@ -46,6 +46,7 @@ from app.model_host import ModelHost
 from app.model_starter import BundleLoader, ModelLoader
 from app.observability.cgroup_memory import CgroupMemory
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
+from app.observability.loop_lag import LoopLag
 from app.observability.metrics import Metrics
 from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
@@ -75,9 +76,8 @@ class Application:
         """loader: loads the models; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.metrics.track_log(num_dropped_lines)
-        memory = CgroupMemory()
-        self.metrics.track_memory(memory.used_bytes, memory.limit_bytes)
+        self.metrics.readings.track_log(num_dropped_lines)
+        self.metrics.readings.track_gauges(CgroupMemory().gauges())
         self.tracing = tracing(settings)
         self.service = Service(self.metrics, glossaries(settings), self.tracing)
         self.on_failure: Callable[[Exception], None] = lambda _error: None
@@ -147,9 +147,12 @@ class Application:
     async def lifespan(self) -> AsyncIterator[None]:
         """Start loading the model; at shutdown stop the engine and the file workers."""
         loading = asyncio.create_task(self._become_ready())
+        lag = LoopLag(self.metrics.loop_lag_seconds.observe)
+        lag.start()
         try:
             yield
         finally:
+            lag.stop()
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
             if self._document_jobs is not None:

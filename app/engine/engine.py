@@ -234,7 +234,8 @@ class Engine:
 
     def health(self) -> Health:
         """Return the state of the workers without waiting for a step that hangs."""
-        step_age_s = self._pool.step_age_s()
+        workers = self._pool.health(self._limits.num_rows)
+        step_age_s = max((worker.step_age_s for worker in workers), default=0.0)
         return Health(
             is_alive=self._pool.is_running,
             is_stalled=step_age_s > self._settings.stall_limit_s,
@@ -244,6 +245,10 @@ class Engine:
             drain_time_s=self._admission.drain_time_s(),
             has_worker=self._pool.has_worker,
             num_workers=self._pool.placement.num_workers,
+            workers=workers,
+            max_pending_sentences=self._settings.max_pending_sentences,
+            max_pending_tokens=self._settings.max_pending_tokens,
+            stall_limit_s=self._settings.stall_limit_s,
         )
 
     # ---- the pool's events; see `PoolOwner`
