@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.api.admin import add_admin_routes
+from app.api.admin import AdminToken, add_admin_routes
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.http.auth import ApiKeys
 from app.api.http.connections import reserve_open_files
@@ -40,6 +40,7 @@ from app.api.openapi import describe
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
+from app.api.row_trace import add_trace_route
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.model_host import ModelHost
@@ -123,7 +124,9 @@ class Application:
         add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if admin_token is not None:
-            add_admin_routes(app.router, self.host, admin_token)
+            token = AdminToken(admin_token)
+            add_admin_routes(app.router, self.host, token)
+            add_trace_route(app.router, self.service, self.service.rows, token)
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:

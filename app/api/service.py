@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from app.engine.row_recorder import RowRecorder
 from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.observability.tracing import Tracing
@@ -38,6 +39,7 @@ class Service:
         self.metrics = metrics
         self.tracing = tracing
         self.glossaries = glossaries
+        self.rows = RowRecorder()
         self.phase = Phase.LOADING
         self._models: Models | None = None
         self.num_inflight = 0

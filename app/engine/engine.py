@@ -21,6 +21,7 @@ from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.messages import Cancel, Join, Prioritize, Report, Submit
+from app.engine.row_recorder import RowRecorder
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
@@ -69,6 +70,7 @@ class Engine:
         work.
     restarts: how dead workers are replaced; None if they cannot be. They are replaced from `end_warm_up` on.
     first_worker: number of its first worker in the statistics; several engines number their workers one after another.
+    recorder: gets the sentences that have ended, while it is on; None for none.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._emptied = asyncio.Event()
         self._is_accepting = False
+        self.recorder: RowRecorder | None = None
 
     @property
     def limits(self) -> Limits:
@@ -267,6 +270,8 @@ class Engine:
                 pending.future.set_result(sequence.outcome)
             elif sequence.outcome is not None:
                 pending.future.set_exception(sequence.outcome)
+        if self.recorder is not None and self.recorder.is_on:
+            self.recorder.add(number, report.ended)
         self._admission.speed.measure(report)
         for step in report.steps:
             step.worker = number
