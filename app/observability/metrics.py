@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from app.observability.figures import StepFigures, WorkFigures
 from app.observability.lock_free import LockFreeCounter, LockFreeHistogram
@@ -61,6 +62,12 @@ class ModelInfo(NamedTuple):
     name: str
     version: str
     precision: str
+
+
+@dataclass(slots=True)
+class _ModelCounts:
+    num_requests: int = 0
+    num_sentences: int = 0
 
 
 class Metrics:
@@ -148,14 +155,8 @@ class Metrics:
         self.target_tokens = LockFreeCounter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
-        self.model_requests = Counter(
-            "transduce_model_requests", "Requests that a model worked for", ("model",), registry=self.registry
-        )
-        self.model_sentences = Counter(
-            "transduce_model_sentences", "Sentences translated by a model", ("model",), registry=self.registry
-        )
-        # The counters of each model by its name. The library's look-up costs more than counting.
-        self._of_models: dict[str, tuple[Counter, Counter]] = {}
+        self._of_models: dict[str, _ModelCounts] = {}
+        self.readings.track(self._model_families)
 
     def _define_streams(self) -> None:
         self.stream_events = Counter(
@@ -311,7 +312,7 @@ class Metrics:
         self.model_info.clear()
         for model in models:
             self.model_info.labels(*model).set(1)
-            self._counters_of(model.name)
+            self._of_models.setdefault(model.name, _ModelCounts())
 
     def record_work(self, work: WorkFigures) -> None:
         """Count what models did for one request."""
@@ -319,16 +320,21 @@ class Metrics:
         self.source_tokens.inc(work.source_tokens)
         self.target_tokens.inc(work.target_tokens)
         for model, num_sentences in work.sentences_by_model.items():
-            requests, sentences = self._counters_of(model)
-            requests.inc()
-            sentences.inc(num_sentences)
+            counts = self._of_models.setdefault(model, _ModelCounts())
+            counts.num_requests += 1
+            counts.num_sentences += num_sentences
 
-    def _counters_of(self, model: str) -> tuple[Counter, Counter]:
-        found = self._of_models.get(model)
-        if found is None:
-            found = self.model_requests.labels(model), self.model_sentences.labels(model)
-            self._of_models[model] = found
-        return found
+    def _model_families(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "transduce_model_requests", "Requests that a model worked for", labels=["model"]
+        )
+        sentences = CounterMetricFamily(
+            "transduce_model_sentences", "Sentences translated by a model", labels=["model"]
+        )
+        for model, counts in self._of_models.items():
+            requests.add_metric([model], counts.num_requests)
+            sentences.add_metric([model], counts.num_sentences)
+        return requests, sentences
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the client disconnected before the response."""

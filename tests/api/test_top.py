@@ -37,6 +37,13 @@ from transduce.top.scrape import Scrape, Scraper
 BODY = {"text": [GOLDEN, "Peter sees the house."], "source": "en", "target": "de"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STALL_LIMIT_S = 1.0
+# `transduce`, with Ctrl-C as in a terminal, even if the tests run in a background job, which ignores it.
+COMMAND = """
+import signal, sys
+from transduce.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 BOUNDS_S = (*REQUEST_SECONDS, math.inf)
 
 
@@ -188,7 +195,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "transduce", *arguments],
+            [sys.executable, "-c", COMMAND, *arguments],
             cwd=ROOT,
             env=environment | {"TERM": "xterm-256color"},
             stdin=theirs,

@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+from transduce.api_key import find_api_key
 from transduce.arguments import number
 from transduce.client.wire import Endpoint
 from transduce.errors import CommandError, ExitCode
 from transduce.top.frame import Frame, compare
 from transduce.top.scrape import Away, Scrape, Scraper
-from transduce.translate import find_api_key
 
 # Seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
 MIN_INTERVAL_S = 0.1
