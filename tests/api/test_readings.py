@@ -33,6 +33,8 @@ def server(echo_command: list[str], hang: Path) -> Iterator[ServerProcess]:
         "max_connections": 9,
         "max_connections_per_address": 9,
         "max_pending_sentences": 1500,
+        "default_timeout_s": HANG_TIMEOUT_S,
+        "max_timeout_s": HANG_TIMEOUT_S,
     }
     command = [*echo_command, "pairs=de>en;en>fr;fr>en", f"hang_file={hang}"]
     with ServerProcess(command, settings) as process:
@@ -64,6 +66,7 @@ def test_each_model_counts_its_own_sentences(server: ServerProcess) -> None:
 
 def test_limits_and_build_are_shown(server: ServerProcess) -> None:
     assert server.metric("transduce_queue_depth_limit") == 3 * 1500
+    assert server.metric("transduce_queue_tokens_limit") == 3 * 65_536
     assert server.metric("transduce_step_age_limit_seconds") == STALL_LIMIT_S
     assert server.metric("transduce_http_connections_limit") == 9
     with server.client() as client:

@@ -46,7 +46,8 @@ class Frame:
     """One view. Rates, percentiles and utilisation are of the last interval_s seconds, and NaN in the first frame.
 
     p50_ms, p99_ms: of POST requests that are neither streams nor files. utilisation: share of time that the workers
-    compute, 0 to 1. statuses: answers a second by status, without probes. drain_s: seconds until the queue is done.
+    compute, 0 to 1. statuses: answers a second by status, without probes. rejected: requests without a translation a
+    second, by reason. drain_s: seconds until the queue is done.
     """
 
     interval_s: float
@@ -74,6 +75,7 @@ class Frame:
     memory_bytes: float
     max_memory_bytes: float
     statuses: dict[str, float]
+    rejected: dict[str, float]
     workers: tuple[WorkerState, ...]
     models: tuple[ModelState, ...]
 
@@ -112,6 +114,7 @@ def compare(before: Scrape | None, now: Scrape) -> Frame:
         memory_bytes=now.total("memory_bytes"),
         max_memory_bytes=now.total("memory_limit_bytes"),
         statuses=statuses,
+        rejected=change.rates("reason", "rejected_total"),
         workers=_workers(now),
         models=_models(now, change),
     )

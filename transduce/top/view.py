@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -50,7 +50,8 @@ def _facts(frame: Frame) -> Table:
         ),
         ("sentences", f"{_number(frame.sentences_per_s, 1)}/s", ""),
         ("latency", f"p50 {_number(frame.p50_ms)} ms", f"p99 {_number(frame.p99_ms)} ms"),
-        ("answers", ", ".join(f"{code}: {rate:.1f}/s" for code, rate in frame.statuses.items()) or "-", ""),
+        ("answers", _rates(frame.statuses), ""),
+        ("refused", _rates(frame.rejected), ""),
         ("workers busy", _bar(frame.utilisation, 1.0), f"{_number(100 * frame.utilisation)} %"),
         ("rows", _bar(frame.rows, frame.max_rows), _of(frame.rows, frame.max_rows)),
         (
@@ -78,6 +79,10 @@ def _facts(frame: Frame) -> Table:
     for fact in facts:
         table.add_row(*fact)
     return table
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}: {rate:.1f}/s" for name, rate in rates.items() if rate) or "-"
 
 
 def _workers(frame: Frame) -> Table:
