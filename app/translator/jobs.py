@@ -41,13 +41,23 @@ class Phases(NamedTuple):
         """Return the longest time of each phase, and the most steps."""
         if len(phases) == 1:
             return phases[0]
-        return cls(*map(max, zip(*phases, strict=True))) if phases else cls()
+        return cls(
+            max((each.queue for each in phases), default=0.0),
+            max((each.encode for each in phases), default=0.0),
+            max((each.decode for each in phases), default=0.0),
+            max((each.num_steps for each in phases), default=0),
+        )
 
     def followed_by(self, later: Phases) -> Phases:
         """Return the sum of these figures and those of a later decoding of the same segment."""
         if self == NO_PHASES:
             return later
-        return Phases(*map(sum, zip(self, later, strict=True)))
+        return Phases(
+            self.queue + later.queue,
+            self.encode + later.encode,
+            self.decode + later.decode,
+            self.num_steps + later.num_steps,
+        )
 
 
 NO_PHASES = Phases()

@@ -9,10 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from app.api.row_trace import trace_events
-from app.engine.row_recorder import MAX_SPANS, RowRecorder, RowSpan
+from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.row_recorder import RowRecorder, RowSpan
+from app.engine.sequence import Sequence, SequenceResult
+from app.errors import EngineFailure
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
@@ -129,11 +134,42 @@ def test_a_sentence_is_on_the_lowest_free_rows_of_its_worker() -> None:
 
 
 def test_a_recorder_is_on_while_anyone_records() -> None:
+    recorder, states = RowRecorder(), []
+    with recorder.recording():
+        with recorder.recording():
+            states.append(recorder.is_on)
+        states.append(recorder.is_on)
+    states.append(recorder.is_on)
+    assert states == [True, True, False]
+
+
+def test_a_recording_has_the_first_sentences_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.engine.row_recorder.MAX_SPANS", 3)
+    monkeypatch.setattr("app.api.row_trace.MAX_SPANS", 3)
     recorder = RowRecorder()
-    with recorder.recording() as first:
-        with recorder.recording() as second:
-            assert recorder.is_on
-        assert recorder.is_on
-        assert first is not second
-    assert not recorder.is_on
-    assert MAX_SPANS >= 10_000, "a minute of a busy server"
+    ended = [ended_sequence(f"request-{number}") for number in range(5)]
+    with recorder.recording() as spans:
+        recorder.add(0, ended[:2])
+        assert trace_events(spans, {}, began_at=0.0)["otherData"] == {"sentences": 2, "is_complete": True}
+        recorder.add(0, ended[2:])
+    recorder.add(0, ended)
+    assert [span.request_id for span in spans] == ["request-0", "request-1", "request-2"]
+    assert trace_events(spans, {}, began_at=0.0)["otherData"] == {"sentences": 3, "is_complete": False}
+
+
+def ended_sequence(request_id: str) -> Sequence:
+    """A sentence of two subwords whose beam of 2 was decoded from 7.25 s to 9 s."""
+    options = DecodingOptions(beam_size=2, max_target_length=4)
+    search = new_search(options, bos_id=1, eos_id=2, source_ids=[5, 2])
+    ids = np.array([5, 2], dtype=np.int32)
+    result = SequenceResult([], queue_time_s=0.25, encode_time_s=0.5, decode_time_s=1.25, num_steps=3)
+    return Sequence(ids, options, request_id, "", 99.0, 7.0, search, outcome=result)
+
+
+def test_the_times_of_rows_are_those_of_the_result() -> None:
+    recorder = RowRecorder()
+    failed = ended_sequence("failed")
+    failed.outcome = EngineFailure("the forward failed")
+    with recorder.recording() as spans:
+        recorder.add(4, [ended_sequence("a"), failed])
+    assert spans == [RowSpan(4, "a", 7.25, 9.0, 2, 3, 2, 0.25, 0.5)]
