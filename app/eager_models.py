@@ -85,4 +85,4 @@ class EagerModels:
     ) -> ServedModel:
         cache_bytes = self._settings.sentence_cache_bytes // num_models
         translator = await self._starter.start(model, detector, cache_bytes=cache_bytes)
-        return ServedModel(translator, model.precision, model.path)
+        return ServedModel(translator, model.precision, model.path, model.kernels, model.provider)

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.api.admin import add_admin_routes
+from app.api.admin import AdminToken, add_admin_routes
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.http.auth import ApiKeys
 from app.api.http.connections import reserve_open_files
@@ -40,12 +40,14 @@ from app.api.openapi import describe
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
+from app.api.row_trace import add_trace_route
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.model_host import ModelHost
 from app.model_starter import BundleLoader, ModelLoader
 from app.observability.cgroup_memory import CgroupMemory
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
+from app.observability.loop_lag import LoopLag
 from app.observability.metrics import Metrics
 from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
@@ -75,9 +77,8 @@ class Application:
         """loader: loads the models; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.metrics.track_log(num_dropped_lines)
-        memory = CgroupMemory()
-        self.metrics.track_memory(memory.used_bytes, memory.limit_bytes)
+        self.metrics.readings.track_log(num_dropped_lines)
+        self.metrics.readings.track_gauges(CgroupMemory().gauges())
         self.tracing = tracing(settings)
         self.service = Service(self.metrics, glossaries(settings), self.tracing)
         self.on_failure: Callable[[Exception], None] = lambda _error: None
@@ -123,7 +124,9 @@ class Application:
         add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if admin_token is not None:
-            add_admin_routes(app.router, self.host, admin_token)
+            token = AdminToken(admin_token)
+            add_admin_routes(app.router, self.host, token)
+            add_trace_route(app.router, self.service, self.service.rows, token)
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
@@ -147,9 +150,12 @@ class Application:
     async def lifespan(self) -> AsyncIterator[None]:
         """Start loading the model; at shutdown stop the engine and the file workers."""
         loading = asyncio.create_task(self._become_ready())
+        lag = LoopLag(self.metrics.loop_lag_seconds.observe)
+        lag.start()
         try:
             yield
         finally:
+            lag.stop()
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
             if self._document_jobs is not None:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Executor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,16 +17,17 @@ from app.bundle_folders import find_bundles
 from app.bundle_watch import BundleWatch
 from app.eager_models import EagerModels
 from app.engine.engine import Engine
-from app.engine.stats import Health
+from app.engine.stats import Health, WorkerHealth
 from app.errors import ModelRefused, ServiceError, UnknownModel
 from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
+from app.observability.metrics import Build, ModelInfo
 from app.pooled_models import PooledModels
 from app.settings import Settings
 from app.translator import Models, ServedModel, Translator
 
 logger = logging.getLogger("app.main")
-Build = Callable[[], Awaitable[Models]]
+BuildModels = Callable[[], Awaitable[Models]]
 
 
 class ModelSource(Protocol):
@@ -109,14 +111,31 @@ class ModelHost:
         self._models = await self._source.load_all(None)
         if watch is not None:
             self._spawn(watch.run(self._manifests, reload_model=self._reload_changed, reload_all=self.reload))
-        self._metrics.track_cache(self._starter.cache_stats)
-        self._metrics.track_queue(self._health)
-        self._metrics.track_models(
-            lambda: sum(model.translator.is_loaded for model in self.models), lambda: self._source.num_bytes
+        self._track()
+
+    def _track(self) -> None:
+        readings = self._metrics.readings
+        readings.track_cache(self._starter.cache_stats)
+        readings.track_queue(self._health)
+        readings.track_workers(self._workers, self._metrics.rows_in_use)
+        readings.track_gauges(
+            {
+                "models_loaded": (
+                    "Models in memory",
+                    lambda: sum(model.translator.is_loaded for model in self.models),
+                ),
+                "model_memory_bytes": (
+                    "Estimated bytes of the models in memory; 0 without a budget",
+                    lambda: self._source.num_bytes,
+                ),
+            }
         )
 
     def _health(self) -> Health:
         return self.models.health()
+
+    def _workers(self) -> list[tuple[str, WorkerHealth]]:
+        return self.models.workers()
 
     def _manifests(self) -> dict[Path, Manifest]:
         """The manifests of the served models, by the folders of their bundles."""
@@ -194,7 +213,9 @@ class ModelHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _replace(self, build: Build, fields: dict[str, str], replaced: asyncio.Future[None]) -> None:
+    async def _replace(
+        self, build: BuildModels, fields: dict[str, str], replaced: asyncio.Future[None]
+    ) -> None:
         """Replace the models by those that `build` returns. End the old ones after the last request that uses them.
 
         fields: for the log. replaced: gets its result when the new models serve, or the error of `build`.
@@ -228,9 +249,14 @@ class ModelHost:
 
     def report(self, event: str, started: float) -> None:
         """Add the models to the metrics and the log. started: when loading began, of time.monotonic."""
-        self._metrics.model_info.clear()
-        for model in self.models:
-            self._metrics.model_info.labels(*model.translator.version, model.precision).set(1)
+        self._metrics.describe(
+            Build(
+                installed_version(),
+                kernels=",".join(sorted({model.kernels for model in self.models})),
+                providers=",".join(sorted({model.provider for model in self.models})),
+            ),
+            [ModelInfo(*model.translator.version, model.precision) for model in self.models],
+        )
         fields = {
             "model": ", ".join(model.name for model in self.models),
             "version": ", ".join(model.translator.version.version for model in self.models),
@@ -241,6 +267,14 @@ class ModelHost:
             pivoted = [(pair.pair, pair.pivot) for pair in self.models.pivoted.values()]
             fields["pivoted"] = ", ".join(f"{pair.source}-{pivot}-{pair.target}" for pair, pivot in pivoted)
         log_event(logger, logging.INFO, event, fields=dict(fields))
+
+
+def installed_version() -> str:
+    """The version of the installed distribution, or `unknown` in a source tree that is not installed."""
+    try:
+        return version("transduce")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _refusal(error: Exception) -> ServiceError:

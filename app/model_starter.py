@@ -83,6 +83,7 @@ class ModelStarter:
             restarts=self._restarts(model),
             first_worker=self._num_workers,
         )
+        engine.recorder = self._service.rows
         self._engines[engine] = range(self._num_workers, self._num_workers + len(model.workers))
         self._num_workers += len(model.workers)
         engine.start()

@@ -149,7 +149,8 @@ class PooledModels:
             pool=self._pool,
             model=model,
         )
-        return ServedModel(translator, known.spec.precision, known.path)
+        spec = known.spec
+        return ServedModel(translator, spec.precision, known.path, spec.used_kernels, spec.provider)
 
     async def _load(
         self, known: KnownModel, detector: LazyDetector, *, cache_bytes: int, is_checked: bool

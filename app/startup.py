@@ -53,6 +53,7 @@ class LoadedModel:
 
     name: the bundle folder's name. path: the folder; None if no bundle holds the model.
     start_worker: starts a worker in place of one that has died, as `start_again` does; None if the worker is a thread.
+    kernels, provider: what computes it, as in `ModelSpec`; empty if no bundle holds the model.
     """
 
     name: str
@@ -64,6 +65,8 @@ class LoadedModel:
     workers: Sequence[Worker]
     path: Path | None = None
     start_worker: Callable[[Worker], Worker] | None = None
+    kernels: str = ""
+    provider: str = ""
 
     @property
     def limits(self) -> Limits:
@@ -146,6 +149,8 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
         workers,
         path,
         partial(start_again, spec, bundle.manifest) if processes else None,
+        spec.used_kernels,
+        spec.provider,
     )
 
 

@@ -51,6 +51,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "loadtest": Subcommand(
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
+    "top": Subcommand("watch a running server in the terminal", "transduce.top.command", "top", "top"),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "prepare": Subcommand("clean, filter and sample parallel text", "model.prepare_cli", "prepare", "train"),
     "lexicon": Subcommand("learn word translations from parallel text", "model.cli", "lexicon", "train"),

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from model.data_arguments import DATA_HELP, files_of
+from transduce.api_key import find_api_key
 from transduce.arguments import number, positive
 from transduce.client import Client, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
 from transduce.teacher import RequestParams, Teacher
-from transduce.translate import MAX_RETRIES, batch_size, find_api_key
+from transduce.translate import MAX_RETRIES, batch_size
 from transduce.translate_batch import error_line
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
+from transduce.api_key import find_api_key
 from transduce.arguments import add_decoding_arguments, decoding_options, positive
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
@@ -151,22 +152,6 @@ def progress_bar(file: Path | None) -> tqdm[NoReturn]:
     return tqdm(
         total=total, unit="B", unit_scale=True, disable=is_hidden, desc="translating", file=sys.stderr
     )
-
-
-def find_api_key(path: Path | None) -> str | None:
-    """The API key in the file at `path`, else in TRANSDUCE_API_KEY, else None; white space around it is removed.
-
-    Raises:
-        CommandError: the key is empty or holds characters that a header cannot carry.
-        OSError: the file cannot be read.
-    """
-    text = path.read_text("utf-8") if path else os.environ.get("TRANSDUCE_API_KEY")
-    if text is None:
-        return None
-    key = text.strip()
-    if not key or not key.isascii() or not key.isprintable():
-        raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} does not hold an API key of printable ASCII")
-    return key
 
 
 def batch_size(text: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from app.engine.row_recorder import RowRecorder
 from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.observability.tracing import Tracing
@@ -38,10 +39,16 @@ class Service:
         self.metrics = metrics
         self.tracing = tracing
         self.glossaries = glossaries
+        self.rows = RowRecorder()
         self.phase = Phase.LOADING
         self._models: Models | None = None
         self.num_inflight = 0
-        metrics.inflight.set_function(lambda: self.num_inflight)
+        metrics.readings.track_gauges(
+            {
+                "ready": ("1 while /readyz answers 200", lambda: self.why_not_ready() is None),
+                "inflight_requests": ("Translation requests in progress", lambda: self.num_inflight),
+            }
+        )
         self._accepts_work = True
         self._collection: asyncio.TimerHandle | None = None
         self._no_inflight = asyncio.Event()
@@ -57,7 +64,6 @@ class Service:
         self._models = models
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
-            self.metrics.ready.set(1)
 
     def replace_models(self, models: Models) -> None:
         """Serve other models to all requests from now on."""
@@ -71,7 +77,6 @@ class Service:
         """End readiness at once. accepts_work: whether new requests are still accepted."""
         self.phase = Phase.DRAINING
         self._accepts_work = accepts_work
-        self.metrics.ready.set(0)
         if not accepts_work:
             for close in list(self._on_close):
                 close()

@@ -207,6 +207,7 @@ class EngineCore:
     def _close_step(self, started_at: float, rows: Mapping[str, int], stats: StepStats) -> None:
         """Report the step, and count its time for the callers whose rows were decoded."""
         stats.num_waiting = self.scheduler.num_waiting
+        stats.num_rows_in_use = self.scheduler.slots.num_reserved
         now = self._clock()
         stats.step_time_s = now - started_at
         self._reporter.add_step(stats, self._tokens.take_deltas(), is_last=not self.scheduler.has_work)

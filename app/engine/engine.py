@@ -21,6 +21,7 @@ from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.messages import Cancel, Join, Prioritize, Report, Submit
+from app.engine.row_recorder import RowRecorder
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
@@ -70,6 +71,7 @@ class Engine:
         work.
     restarts: how dead workers are replaced; None if they cannot be. They are replaced from `end_warm_up` on.
     first_worker: number of its first worker in the statistics; several engines number their workers one after another.
+    recorder: gets the sentences that have ended, while it is on; None for none.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._emptied = asyncio.Event()
         self._is_accepting = False
+        self.recorder: RowRecorder | None = None
 
     @property
     def limits(self) -> Limits:
@@ -235,7 +238,8 @@ class Engine:
 
     def health(self) -> Health:
         """Return the state of the workers without waiting for a step that hangs."""
-        step_age_s = self._pool.step_age_s()
+        workers = self._pool.health(self._limits.num_rows)
+        step_age_s = max((worker.step_age_s for worker in workers), default=0.0)
         return Health(
             is_alive=self._pool.is_running,
             is_stalled=step_age_s > self._settings.stall_limit_s,
@@ -245,6 +249,10 @@ class Engine:
             drain_time_s=self._admission.drain_time_s(),
             has_worker=self._pool.has_worker,
             num_workers=self._pool.placement.num_workers,
+            workers=workers,
+            max_pending_sentences=self._settings.max_pending_sentences,
+            max_pending_tokens=self._settings.max_pending_tokens,
+            stall_limit_s=self._settings.stall_limit_s,
         )
 
     # ---- the pool's events; see `PoolOwner`
@@ -263,6 +271,8 @@ class Engine:
                 pending.future.set_result(sequence.outcome)
             elif sequence.outcome is not None:
                 pending.future.set_exception(sequence.outcome)
+        if self.recorder is not None and self.recorder.is_on:
+            self.recorder.add(number, report.ended)
         self._admission.speed.measure(report)
         for step in report.steps:
             step.worker = number

@@ -15,7 +15,7 @@ class StepStats:
         beam's further rows in its first step.
     num_idle_rows: rows reserved for beams that have not spread yet, so not decoded.
     num_wasted_rows: rows decoded without use: holes kept for a new beam, and rows of sequences cancelled meanwhile.
-    num_waiting: sequences that wait after the step.
+    num_waiting: sequences that wait after the step. num_rows_in_use: rows reserved by running sequences after it.
     num_paused: sequences that hold rows and were not decoded, because another caller's were decoded alone.
     num_admitted: sequences encoded, of num_encode_tokens subwords; no padding is computed.
     num_finished, num_failed, num_expired: sequences that ended in this step.
@@ -31,6 +31,7 @@ class StepStats:
     num_idle_rows: int = 0
     num_wasted_rows: int = 0
     num_waiting: int = 0
+    num_rows_in_use: int = 0
     num_paused: int = 0
     num_admitted: int = 0
     num_encode_tokens: int = 0
@@ -51,6 +52,18 @@ class StepStats:
 
 
 @dataclass(frozen=True)
+class WorkerHealth:
+    """A worker that runs. number: in the statistics. max_rows: its rows.
+
+    step_age_s: seconds since its current step began; 0 when idle.
+    """
+
+    number: int
+    step_age_s: float
+    max_rows: int
+
+
+@dataclass(frozen=True)
 class Health:
     """Whether the engine can take work.
 
@@ -60,7 +73,9 @@ class Health:
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
     has_worker: a worker of the engine runs. Otherwise sentences wait for one that is being started.
-    num_workers: workers of the engine.
+    num_workers: workers of the engine. workers: those that run.
+    max_pending_sentences, max_pending_tokens: the limits of what is accepted and not yet answered.
+    stall_limit_s: seconds after which a step counts as stalled.
     """
 
     is_alive: bool
@@ -71,6 +86,10 @@ class Health:
     drain_time_s: float | None = None
     has_worker: bool = True
     num_workers: int = 0
+    workers: tuple[WorkerHealth, ...] = ()
+    max_pending_sentences: int = 0
+    max_pending_tokens: int = 0
+    stall_limit_s: float = 0.0
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
@@ -85,6 +104,10 @@ class Health:
             drain_time_s=max(waits, default=0.0) if len(waits) == len(parts) else None,
             has_worker=all(part.has_worker for part in parts),
             num_workers=sum(part.num_workers for part in parts),
+            workers=tuple(worker for part in parts for worker in part.workers),
+            max_pending_sentences=sum(part.max_pending_sentences for part in parts),
+            max_pending_tokens=sum(part.max_pending_tokens for part in parts),
+            stall_limit_s=max((part.stall_limit_s for part in parts), default=0.0),
         )
 
     @property

@@ -13,6 +13,7 @@ from typing import Protocol
 from app.engine.limits import EngineLimits
 from app.engine.messages import Report, Stop
 from app.engine.placement import Placement
+from app.engine.stats import WorkerHealth
 from app.engine.supervisor import Supervisor, WorkerRestarts
 from app.engine.worker import Worker, WorkerExit, WorkerListener
 from app.observability.logging import Field, log_event
@@ -70,11 +71,15 @@ class WorkerPool:
         """Whether a worker runs."""
         return any(worker.is_alive for worker in self._workers.values())
 
-    def step_age_s(self) -> float:
-        """Return the seconds since the oldest current step began; 0 when idle."""
-        began_at = [worker.step_started_at for worker in self._workers.values()]
+    def health(self, max_rows: int) -> tuple[WorkerHealth, ...]:
+        """Return the state of each worker that is not being replaced. max_rows: rows of a worker."""
         now = time.monotonic()
-        return max((now - at for at in began_at if at is not None and at < now), default=0.0)
+        found = []
+        for number, worker in self._workers.items():
+            began_at = worker.step_started_at
+            step_age_s = 0.0 if began_at is None else max(0.0, now - began_at)
+            found.append(WorkerHealth(self._first_worker + number, step_age_s, max_rows))
+        return tuple(found)
 
     def start(self) -> None:
         """Start the workers. Called once, inside the running event loop."""

@@ -7,6 +7,7 @@ limit the kernel kills processes of the group.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -19,6 +20,19 @@ class CgroupMemory:
     def __init__(self, root: Path = ROOT, own_group: Path = OWN_GROUP) -> None:
         """root: where the groups are mounted. own_group: the file that names the group of this process."""
         self._folder = root / _group_of(own_group)
+
+    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        """The gauges of both figures, as in `Readings.track_gauges`."""
+        return {
+            "memory_bytes": (
+                "Memory of the server and its processes by their control group; NaN if unknown",
+                self.used_bytes,
+            ),
+            "memory_limit_bytes": (
+                "The control group's limit; +Inf without one, NaN if unknown",
+                self.limit_bytes,
+            ),
+        }
 
     def used_bytes(self) -> float:
         """Bytes that the kernel cannot free by dropping unused pages of files: the working set. NaN if unknown."""

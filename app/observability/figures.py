@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -20,6 +21,8 @@ class StepFigures(Protocol):
     def num_wasted_rows(self) -> int: ...  # noqa: D102
     @property
     def num_waiting(self) -> int: ...  # noqa: D102
+    @property
+    def num_rows_in_use(self) -> int: ...  # noqa: D102
     @property
     def worker(self) -> int: ...  # noqa: D102
     @property
@@ -55,6 +58,49 @@ class QueueFigures(Protocol):
     def step_age_s(self) -> float: ...  # noqa: D102
     @property
     def num_workers(self) -> int: ...  # noqa: D102
+    @property
+    def max_pending_sentences(self) -> int: ...  # noqa: D102
+    @property
+    def max_pending_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def stall_limit_s(self) -> float: ...  # noqa: D102
+
+
+class WorkerFigures(Protocol):
+    """The engine's figures of one worker; `app.engine.stats.WorkerHealth` describes the fields."""
+
+    @property
+    def number(self) -> int: ...  # noqa: D102
+    @property
+    def step_age_s(self) -> float: ...  # noqa: D102
+    @property
+    def max_rows(self) -> int: ...  # noqa: D102
+
+
+class ConnectionFigures(Protocol):
+    """The figures of the open connections; `app.api.http.connections.ConnectionCounts` describes the fields."""
+
+    @property
+    def num_active(self) -> int: ...  # noqa: D102
+    @property
+    def num_idle(self) -> int: ...  # noqa: D102
+    @property
+    def num_reserve(self) -> int: ...  # noqa: D102
+    @property
+    def max_connections(self) -> int: ...  # noqa: D102
+
+
+class WorkFigures(Protocol):
+    """The figures of a request's work; `app.translator.request.Usage` describes the fields."""
+
+    @property
+    def num_sentences(self) -> int: ...  # noqa: D102
+    @property
+    def source_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def target_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def sentences_by_model(self) -> Mapping[str, int]: ...  # noqa: D102
 
 
 class CacheFigures(Protocol):

@@ -1,4 +1,6 @@
-"""All metrics of the server and their buckets. Other modules report figures; only this one counts them.
+"""The metrics that the server counts, and their buckets. Other modules report figures; only this one counts them.
+
+`readings` has the metrics that are read at each scrape.
 
 Names begin with `transduce_`, units are base units, and events are counted when they end. A caller cannot choose a
 label value: routes are templates, methods and reasons are fixed words.
@@ -6,10 +8,11 @@ label value: routes are templates, methods and reasons are fixed words.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -22,14 +25,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import CounterMetricFamily, Metric
 
-from app.observability.figures import CacheFigures, QueueFigures, StepFigures
+from app.observability.figures import StepFigures, WorkFigures
 from app.observability.lock_free import LockFreeCounter, LockFreeHistogram
+from app.observability.readings import Readings
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LAG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Steps that are collected before they are counted. If larger, the next scrape is slower.
@@ -44,60 +48,26 @@ STREAM_EVENTS = ("start", "delta", "replace", "segment", "done", "error")
 OUTCOMES = ("done", "failed")
 
 
-class CacheCollector(Collector):
-    """Reads the sentence cache's counts at each scrape."""
+class Build(NamedTuple):
+    """Labels of the server. kernels, providers: those of its models, separated by commas."""
 
-    def __init__(self, read: Callable[[], CacheFigures]) -> None:
-        """read: returns the current counts."""
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample per count."""
-        figures = self._read()
-        name = "transduce_sentence_cache"
-        lookups = CounterMetricFamily(
-            f"{name}_lookups", "Sentences looked up in the cache", labels=["result"]
-        )
-        lookups.add_metric(["hit"], figures.num_hits)
-        lookups.add_metric(["miss"], figures.num_misses)
-        yield lookups
-        yield CounterMetricFamily(
-            f"{name}_evictions", "Sentences evicted from the cache", value=figures.num_evicted
-        )
-        yield GaugeMetricFamily(
-            f"{name}_bytes", "Bytes of the sentences in the cache", value=figures.num_bytes
-        )
-        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=figures.num_entries)
-        yield CounterMetricFamily(
-            "transduce_coalesced_sentences",
-            "Sentences that shared the decoding of an equal sentence",
-            value=figures.num_coalesced,
-        )
+    version: str
+    kernels: str
+    providers: str
 
 
-class _DroppedLines(Collector):
-    """Reads the log's count of dropped lines at each scrape."""
+class ModelInfo(NamedTuple):
+    """Labels of a served model."""
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count = count
-
-    def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily(
-            "transduce_log_lines_dropped",
-            "Log lines dropped because they were not read in time",
-            value=self._count(),
-        )
+    name: str
+    version: str
+    precision: str
 
 
-class _BeforeScrape(Collector):
-    """Calls a function at each scrape. Has no samples."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-
-    def collect(self) -> Iterable[Metric]:
-        self._act()
-        return ()
+@dataclass(slots=True)
+class _ModelCounts:
+    num_requests: int = 0
+    num_sentences: int = 0
 
 
 class Metrics:
@@ -107,10 +77,13 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # would add a second series per counter
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFigures] = []
-        self._num_waiting: dict[int, int] = {}  # by worker, after its last step
+        # By worker, after its last step: sentences that wait, and rows in use.
+        self._num_waiting: dict[int, int] = {}
+        self.rows_in_use: dict[int, int] = {}
         self._last_step_at = 0.0  # seconds since 1970
+        self.readings = Readings(self.registry)
         # Registered first, so that the collectors after it see the counted steps.
-        self.registry.register(_BeforeScrape(self.count_steps))
+        self.readings.track(self._count_before_scrape)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -137,9 +110,12 @@ class Metrics:
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
-        self.inflight = Gauge(
-            "transduce_inflight_requests", "Translation requests in progress", registry=self.registry
-        )
+        self.loop_lag_seconds = LockFreeHistogram(
+            "transduce_event_loop_lag_seconds",
+            "How late the event loop calls a timer",
+            buckets=LAG_SECONDS,
+            registry=self.registry,
+        ).labels()
         self.read_timeouts = Counter(
             "transduce_http_request_read_timeouts",
             "Connections closed because a request did not arrive in time",
@@ -179,6 +155,8 @@ class Metrics:
         self.target_tokens = LockFreeCounter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
+        self._of_models: dict[str, _ModelCounts] = {}
+        self.readings.track(self._model_families)
 
     def _define_streams(self) -> None:
         self.stream_events = Counter(
@@ -207,7 +185,12 @@ class Metrics:
         self.model_load_seconds = Gauge(
             "transduce_model_load_seconds", "Seconds from the start until ready", registry=registry
         )
-        self.ready = Gauge("transduce_ready", "1 while requests are accepted", registry=registry)
+        self.build_info = Gauge(
+            "transduce_build_info",
+            "1 for the server's version, and the kernels and ONNX Runtime's providers of its models",
+            ("version", "kernels", "providers"),
+            registry=registry,
+        )
         self.reloads = Counter(
             "transduce_reloads", "Reloads of the bundles, by outcome", ("outcome",), registry=registry
         )
@@ -286,6 +269,11 @@ class Metrics:
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
+    def _count_before_scrape(self) -> Iterable[Metric]:
+        """Count the collected steps. Returns no samples."""
+        self.count_steps()
+        return ()
+
     def count_steps(self) -> None:
         """Count the collected steps."""
         steps, self._uncounted = self._uncounted, []
@@ -306,6 +294,7 @@ class Metrics:
             if count:
                 counter.inc(count)
         self._num_waiting |= {step.worker: step.num_waiting for step in steps}
+        self.rows_in_use |= {step.worker: step.num_rows_in_use for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
 
     def forget_workers(self, numbers: Iterable[int]) -> None:
@@ -313,66 +302,39 @@ class Metrics:
         self.count_steps()
         for number in numbers:
             self._num_waiting.pop(number, None)
+            self.rows_in_use.pop(number, None)
         self.waiting.set(sum(self._num_waiting.values()))
 
-    def track_models(self, num_loaded: Callable[[], int], num_bytes: Callable[[], int]) -> None:
-        """Read the number of loaded models, and the estimate of their memory, at each scrape. Call once."""
-        loaded = Gauge("transduce_models_loaded", "Models in memory", registry=self.registry)
-        loaded.set_function(num_loaded)
-        memory = Gauge(
-            "transduce_model_memory_bytes",
-            "Estimated bytes of the models in memory; 0 without a budget",
-            registry=self.registry,
-        )
-        memory.set_function(num_bytes)
+    def describe(self, build: Build, models: Iterable[ModelInfo]) -> None:
+        """Set what the server is and which models it serves. The counters of these models begin at 0."""
+        self.build_info.clear()
+        self.build_info.labels(*build).set(1)
+        self.model_info.clear()
+        for model in models:
+            self.model_info.labels(*model).set(1)
+            self._of_models.setdefault(model.name, _ModelCounts())
 
-    def track_queue(self, health: Callable[[], QueueFigures]) -> None:
-        """Read the queue's depth and the state of the workers at each scrape. Call once."""
-        depth = Gauge(
-            "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
-        )
-        depth.set_function(lambda: health().num_pending_sentences)
-        tokens = Gauge(
-            "transduce_queue_tokens", "Source subwords accepted and not yet answered", registry=self.registry
-        )
-        tokens.set_function(lambda: health().num_pending_tokens)
-        wait = Gauge(
-            "transduce_queue_drain_seconds",
-            "Estimated seconds until the queue is empty; NaN without a measured speed",
-            registry=self.registry,
-        )
-        wait.set_function(lambda: _known(health().drain_time_s))
-        workers = Gauge("transduce_workers", "Engine workers of the loaded models", registry=self.registry)
-        workers.set_function(lambda: health().num_workers)
-        age = Gauge(
-            "transduce_step_age_seconds",
-            "Seconds since the oldest current step began; 0 while no step runs",
-            registry=self.registry,
-        )
-        age.set_function(lambda: health().step_age_s)
+    def record_work(self, work: WorkFigures) -> None:
+        """Count what models did for one request."""
+        self.sentences.inc(work.num_sentences)
+        self.source_tokens.inc(work.source_tokens)
+        self.target_tokens.inc(work.target_tokens)
+        for model, num_sentences in work.sentences_by_model.items():
+            counts = self._of_models.setdefault(model, _ModelCounts())
+            counts.num_requests += 1
+            counts.num_sentences += num_sentences
 
-    def track_memory(self, num_used: Callable[[], float], limit: Callable[[], float]) -> None:
-        """Read the bytes in use and their limit at each scrape. Call once."""
-        used = Gauge(
-            "transduce_memory_bytes",
-            "Memory of the server and its processes by their control group; NaN if unknown",
-            registry=self.registry,
+    def _model_families(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "transduce_model_requests", "Requests that a model worked for", labels=["model"]
         )
-        used.set_function(num_used)
-        most = Gauge(
-            "transduce_memory_limit_bytes",
-            "The control group's limit; +Inf without one, NaN if unknown",
-            registry=self.registry,
+        sentences = CounterMetricFamily(
+            "transduce_model_sentences", "Sentences translated by a model", labels=["model"]
         )
-        most.set_function(limit)
-
-    def track_cache(self, read: Callable[[], CacheFigures]) -> None:
-        """Read the sentence cache's counts at each scrape. Call once."""
-        self.registry.register(CacheCollector(read))
-
-    def track_log(self, num_dropped: Callable[[], int]) -> None:
-        """Read the number of dropped log lines at each scrape. Call once."""
-        self.registry.register(_DroppedLines(num_dropped))
+        for model, counts in self._of_models.items():
+            requests.add_metric([model], counts.num_requests)
+            sentences.add_metric([model], counts.num_sentences)
+        return requests, sentences
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the client disconnected before the response."""
@@ -392,7 +354,3 @@ class Metrics:
 def _show_zeros(counter: Counter, values: Iterable[str]) -> None:
     for value in values:
         counter.labels(value)
-
-
-def _known(seconds: float | None) -> float:
-    return math.nan if seconds is None else seconds

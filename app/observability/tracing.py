@@ -73,9 +73,16 @@ class Tracing:
             return False
         return random.random() >= self._share
 
-    def add_work(self, phases: Mapping[str, float], attributes: Mapping[str, str | int]) -> None:
+    def add_work(
+        self,
+        phases: Mapping[str, float],
+        attributes: Mapping[str, str | int],
+        *,
+        decoding: Mapping[str, int],
+    ) -> None:
         """Add attributes to the current request's span, and a child span for each phase, which ended now.
 
+        decoding: attributes of the span of the phase `decode`.
         phases: milliseconds by name, in order. What precedes the first phase is the span `admission`. For sentences
         that were decoded in parallel each phase has the slowest one's time, so phases may begin before the request
         does; they are cut there.
@@ -92,7 +99,8 @@ class Tracing:
         bounds.append(span.start_time)
         bounds.reverse()
         for name, (start, end) in zip(("admission", *phases), itertools.pairwise(bounds), strict=True):
-            self._tracer.start_span(name, start_time=start).end(end)
+            found = decoding if name == "decode" else None
+            self._tracer.start_span(name, start_time=start, attributes=found).end(end)
 
     def trace_id(self) -> str | None:
         """The current request's trace in hexadecimal, if it is exported."""

@@ -17,9 +17,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.graphs import GraphSpec, TensorSpec
-from app.runtime.device import NO_PROVIDER, Device, log_device
+from app.runtime.device import NO_PROVIDER, PROVIDERS, Device, log_device
 
-PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # An environment variable that ONNX Runtime reads when a session is made. With 1, attention is not fused. For the small
 # model both kernels are equally fast. For the base size, a step of 32 or 64 rows takes 7 % less time without fusion
 # (benchmarks/results/step.json, step_base.json).

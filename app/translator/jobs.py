@@ -19,31 +19,45 @@ from app.translator.samples import samples_of
 
 
 class Phases(NamedTuple):
-    """Seconds in each phase of the engine."""
+    """Seconds in each phase of the engine, and decoder steps."""
 
     queue: float = 0.0
     encode: float = 0.0
     decode: float = 0.0
+    num_steps: int = 0
 
     @classmethod
     def of(cls, results: Sequence[SequenceResult]) -> Phases:
-        """Return the longest time of each phase among sentences that were decoded in parallel."""
+        """Return the longest time of each phase, and the most steps, of sentences that were decoded in parallel."""
         return cls.slowest(
-            [cls(each.queue_time_s, each.encode_time_s, each.decode_time_s) for each in results]
+            [
+                cls(each.queue_time_s, each.encode_time_s, each.decode_time_s, each.num_steps)
+                for each in results
+            ]
         )
 
     @classmethod
     def slowest(cls, phases: Sequence[Phases]) -> Phases:
-        """Return the longest time of each phase."""
+        """Return the longest time of each phase, and the most steps."""
         if len(phases) == 1:
             return phases[0]
-        return cls(*map(max, zip(*phases, strict=True))) if phases else cls()
+        return cls(
+            max((each.queue for each in phases), default=0.0),
+            max((each.encode for each in phases), default=0.0),
+            max((each.decode for each in phases), default=0.0),
+            max((each.num_steps for each in phases), default=0),
+        )
 
     def followed_by(self, later: Phases) -> Phases:
-        """Return the sum of these times and those of a later decoding of the same segment."""
+        """Return the sum of these figures and those of a later decoding of the same segment."""
         if self == NO_PHASES:
             return later
-        return Phases(*map(sum, zip(self, later, strict=True)))
+        return Phases(
+            self.queue + later.queue,
+            self.encode + later.encode,
+            self.decode + later.decode,
+            self.num_steps + later.num_steps,
+        )
 
 
 NO_PHASES = Phases()
@@ -68,6 +82,11 @@ class Part:
     def is_cached(self) -> bool:
         """Whether the result is from an earlier request."""
         return self.result is not None and self.result.is_cached
+
+    @property
+    def num_rows(self) -> int:
+        """Cache rows of its decoding; 0 if the result is from an earlier request."""
+        return 0 if self.is_cached else sum(options.beam_size for options in samples_of(self.options))
 
     @property
     def hypotheses(self) -> Sequence[Hypothesis]:

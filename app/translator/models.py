@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.engine.stats import Health
+from app.engine.stats import Health, WorkerHealth
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked
 from app.translator.languages import Languages, ResolvedLanguage
@@ -35,11 +36,16 @@ from app.translator.translator import all_of
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that takes requests. precision: of the served variant. path: the folder of its bundle, if any."""
+    """A model that takes requests. precision: of the served variant. path: the folder of its bundle, if any.
+
+    kernels, provider: what computes it, as in `app.workers.model_spec.ModelSpec`; empty if unknown.
+    """
 
     translator: ModelTranslator
     precision: str
     path: Path | None = None
+    kernels: str = ""
+    provider: str = ""
 
     @property
     def name(self) -> str:
@@ -103,6 +109,11 @@ class Models:
     def health(self) -> Health:
         """Return the joint health of the engines of all loaded models."""
         return Health.joint([health for model in self if (health := model.translator.health()) is not None])
+
+    def workers(self) -> list[tuple[str, WorkerHealth]]:
+        """Return each worker of the loaded models with its model's name."""
+        healths = ((model.name, model.translator.health()) for model in self)
+        return [(name, worker) for name, health in healths if health is not None for worker in health.workers]
 
     def named(self, name: str) -> ServedModel | None:
         """Return the model of this name, or None."""
@@ -267,8 +278,18 @@ def _joined(
         num_cached=sum(result.num_cached for result in results),
         model=results[0].model,
         models=_models_of(results),
+        num_rows=sum(result.num_rows for result in results),
+        num_steps=max(result.num_steps for result in results),
+        shares=_summed(result.sentences_by_model for result in results),
         translations=tuple(translations),
     )
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)
+    return total
 
 
 def _models_of(results: Sequence[TranslationResult]) -> tuple[ModelVersion, ...]:

@@ -272,13 +272,16 @@ class PivotTranslator:
         self, plan: PivotPlan, translations: tuple[Translation, ...], tokenise_s: float, text_s: float
     ) -> TranslationResult:
         jobs = plan.jobs
+        phases = Phases.slowest([job.phases for job in jobs])
         return TranslationResult(
             source_tokens=sum(len(part.encoded.ids) for job in jobs for part in job.first.parts),
             target_tokens=sum(job.halves[1].num_target_tokens for job in jobs),
             num_sentences=len(jobs),
             num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
-            timings=timings_of(Phases.slowest([job.phases for job in jobs]), tokenise_s, text_s),
+            timings=timings_of(phases, tokenise_s, text_s),
             model=self._last.version,
+            num_rows=sum(part.num_rows for job in jobs for part in job.parts),
+            num_steps=phases.num_steps,
             translations=translations,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -230,6 +231,8 @@ class Usage:
 
     num_cached: sentences, or parts of sentences, that were decoded for an earlier request. model: the model that did
     the work; if there are several, the model of the first text.
+    num_rows: cache rows of the decodings that gave the results, together. num_steps: decoder steps of the sentence that
+    took most.
     """
 
     source_tokens: int
@@ -238,6 +241,13 @@ class Usage:
     timings: Timings
     num_cached: int = field(default=0, kw_only=True)
     model: ModelVersion = field(kw_only=True)
+    num_rows: int = field(default=0, kw_only=True)
+    num_steps: int = field(default=0, kw_only=True)
+
+    @property
+    def sentences_by_model(self) -> Mapping[str, int]:
+        """The sentences that each model worked on, by the model's name."""
+        return {self.model.name: self.num_sentences}
 
 
 @dataclass(frozen=True)
@@ -245,10 +255,18 @@ class TranslationResult(Usage):
     """One translation a text, in order.
 
     models: with a pivot, all models that translated a text; else empty.
+    shares: `sentences_by_model` of a request whose texts needed several models; else empty.
     """
 
     translations: tuple[Translation, ...] = field(kw_only=True)
     models: tuple[ModelVersion, ...] = field(default=(), kw_only=True)
+    shares: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def sentences_by_model(self) -> Mapping[str, int]:
+        """As `Usage.sentences_by_model`. With a pivot, both models work on a sentence."""
+        models = self.models or (self.model,)
+        return self.shares or {model.name: self.num_sentences for model in models}
 
 
 @dataclass(frozen=True)

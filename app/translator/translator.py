@@ -171,6 +171,8 @@ class Translator(ModelTranslator):
             num_cached=sum(part.is_cached for job in plan.jobs for part in job.parts),
             timings=timings_of(phases, tokenise_s, detokenise_s),
             model=self.version,
+            num_rows=sum(part.num_rows for job in plan.jobs for part in job.parts),
+            num_steps=phases.num_steps,
             translations=translations,
         )
 
@@ -197,13 +199,16 @@ class Translator(ModelTranslator):
             decoded = time.monotonic()
             scores = await self.off_loop(lambda: self.detokeniser.scores(request, pair, pieces, results))
             detokenise_s = time.monotonic() - decoded
+        phases = Phases.of(results)
         return ScoreResult(
             source_tokens=sum(len(part.encoded.ids) for part in parts),
             target_tokens=sum(part.num_target_tokens for part in parts),
             num_sentences=len(pieces),
             num_cached=sum(part.is_cached for part in parts),
-            timings=timings_of(Phases.of(results), tokenise_s, detokenise_s),
+            timings=timings_of(phases, tokenise_s, detokenise_s),
             model=self.version,
+            num_rows=sum(part.num_rows for part in parts),
+            num_steps=phases.num_steps,
             scores=scores,
         )
 

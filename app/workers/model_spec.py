@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.graphs import KernelChoice, Precision, Variant
-from app.runtime.device import Device
+from app.runtime.device import PROVIDERS, Device
 from app.runtime.interface import Limits, Runner
 from app.runtime.kernels import usable_kernels
+from app.runtime.native import usable_targets
+from app.runtime.native.cpu import TARGETS
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class ModelSpec:
         """Whether the native kernels run the variant. Then the process can load it first, fork, and start threads."""
         is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
         return is_usable and self.kernels != "standard"
+
+    @property
+    def used_kernels(self) -> str:
+        """The target of the native kernels that run the variant; `standard` for ONNX Runtime's operators."""
+        if not self.is_native:
+            return "standard"
+        return self.kernels if self.kernels in TARGETS else usable_targets()[0]
+
+    @property
+    def provider(self) -> str:
+        """ONNX Runtime's execution provider."""
+        return PROVIDERS[self.device]
 
     def load(self, *, starts_threads: bool = True) -> Runner:
         """Load the model. starts_threads: as in `RunnerConfig`. Raises BundleError and SettingsError."""

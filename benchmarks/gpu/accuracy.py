@@ -12,8 +12,9 @@ import onnxruntime
 
 from app.bundle import Bundle
 from app.graphs import GraphSpec
+from app.runtime.device import PROVIDERS
 from app.runtime.interface import Floats, Runner, StepInput
-from app.runtime.session import PROVIDERS, choose_device
+from app.runtime.session import choose_device
 from benchmarks.gpu.subject import (
     GpuBenchmarkOptions,
     SkipError,

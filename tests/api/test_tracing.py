@@ -102,6 +102,21 @@ def test_a_translation_is_a_span_with_its_phases(echo_command: list[str], receiv
     assert line["trace_id"] == TRACE
 
 
+def test_the_decode_span_has_rows_and_steps(echo_command: list[str], receiver: Receiver) -> None:
+    texts = [GOLDEN, "Peter sees the house."]
+    bodies = (BODY | {"text": texts, "beam_size": 3}, BODY | {"beam_size": 1}, BODY | {"beam_size": 1})
+    with traced_server(echo_command, receiver, 1.0) as server, server.client() as client:
+        answers = [client.post("/v1/translate", json=body).json() for body in bodies]
+    decoded = [attributes_of(span) for span in receiver.spans if span.name == "decode"]
+    assert [found["transduce.rows"] for found in decoded] == [2 * 3, 1, 0], "the last one is cached"
+    beam, greedy, cached = (found["transduce.steps"] for found in decoded)
+    assert greedy == answers[1]["usage"]["target_tokens"], "a greedy search takes a step for each subword"
+    assert beam >= greedy
+    assert cached == 0
+    others = [attributes_of(span) for span in receiver.spans if span.name in PHASES and span.name != "decode"]
+    assert not any(others)
+
+
 def test_no_span_holds_a_text_a_path_or_a_query(echo_command: list[str], receiver: Receiver) -> None:
     with traced_server(echo_command, receiver, 1.0) as server, server.client() as client:
         assert client.post("/v1/translate/stream?hello", json=BODY | {"beam_size": 1}).status_code == 200

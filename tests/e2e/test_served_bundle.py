@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from app.bundle import load_bundle
+from app.model_host import installed_version
+from app.runtime.native import used_target
 from app.text.tokenizer import Tokenizer
 from export.verify import MAX_NATIVE_DIFFERENT
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
@@ -52,6 +54,14 @@ def test_golden_sentences_over_http(
     assert checked
     is_standard = "standard" in request.node.name
     assert different <= (0 if is_standard else max(1, MAX_NATIVE_DIFFERENT * checked))
+
+
+def test_the_metrics_name_the_kernels_that_compute(
+    server: ServerProcess, request: pytest.FixtureRequest
+) -> None:
+    kernels = "standard" if "standard" in request.node.name else used_target() or "standard"
+    labels = f'kernels="{kernels}",providers="CPUExecutionProvider",version="{installed_version()}"'
+    assert server.metric(f"transduce_build_info{{{labels}}}") == 1
 
 
 def test_concurrent_requests_give_the_same_translations_as_single_ones(server: ServerProcess) -> None:

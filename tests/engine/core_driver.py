@@ -28,6 +28,7 @@ class CoreDriver:
         self.runner = runner
         self.now = 0.0
         self.reports: list[Report] = []
+        self.rows_in_use: list[int] = []  # after each step
         self.core = EngineCore(runner, settings, report=self.reports.append, clock=lambda: self.now)
 
     def submit(
@@ -58,6 +59,7 @@ class CoreDriver:
         assert all(row < slots.end for row in held)
         assert slots.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
         assert slots.num_reserved <= slots.num_rows
+        self.rows_in_use.append(slots.num_reserved)
 
     def run(self) -> int:
         """Step until there is no work left. Returns the number of steps."""

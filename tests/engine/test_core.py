@@ -57,7 +57,9 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
             assert_same(hypotheses_of(sequence), expected(source, options, runner))
     assert set(driver.ended) == {sequence for sequence, _, _ in jobs} - cancelled
     assert driver.core.scheduler.slots.num_reserved == 0
-    assert sum(step.num_finished for report in driver.reports for step in report.steps) == len(driver.ended)
+    steps = [step for report in driver.reports for step in report.steps]
+    assert sum(step.num_finished for step in steps) == len(driver.ended)
+    assert [step.num_rows_in_use for step in steps] == driver.rows_in_use
 
 
 def test_scores_alone_and_in_a_batch_are_identical() -> None:

@@ -14,7 +14,7 @@ from packaging.version import Version
 from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
-OTHERS = ("train", "export", "bench", "loadtest", "dev")
+OTHERS = ("train", "export", "bench", "loadtest", "top", "dev")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
@@ -116,7 +116,7 @@ def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench", "loadtest"])
+@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench", "loadtest", "top"])
 def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
     reference = pins("dev", python)
     found = pins(name, python)

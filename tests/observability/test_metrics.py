@@ -7,10 +7,15 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.api.http.connections import ConnectionTable
 from app.api.http.error_table import ANSWERS, UNEXPECTED, WOULD_BE_LATE, WRONG_KEY
-from app.engine.stats import Health, StepStats
-from app.observability.metrics import REASONS, Metrics
+from app.api.service import Service
+from app.engine.stats import Health, StepStats, WorkerHealth
+from app.observability.cgroup_memory import CgroupMemory
+from app.observability.metrics import REASONS, Build, Metrics, ModelInfo
+from app.stores.glossaries import GlossaryStore
 from app.translator.caching_submitter import SubmitterStats
+from app.translator.request import ModelVersion, Timings, Usage
 from tests.house_rules.project import ROOT
 
 STEP = StepStats(
@@ -18,6 +23,7 @@ STEP = StepStats(
     num_idle_rows=3,
     num_wasted_rows=1,
     num_waiting=5,
+    num_rows_in_use=11,
     num_admitted=2,
     num_encode_tokens=20,
     num_finished=2,
@@ -66,7 +72,7 @@ def test_requests_are_counted_and_unknown_methods_share_a_label() -> None:
 def test_the_queue_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     pending = [3]
-    metrics.track_queue(
+    metrics.readings.track_queue(
         lambda: Health(
             is_alive=True,
             is_stalled=False,
@@ -74,6 +80,9 @@ def test_the_queue_is_read_at_each_scrape() -> None:
             num_pending_sentences=pending[0],
             num_pending_tokens=40,
             num_workers=2,
+            max_pending_sentences=50,
+            max_pending_tokens=600,
+            stall_limit_s=10.0,
         )
     )
     assert value(metrics, "transduce_queue_depth") == 3
@@ -82,6 +91,54 @@ def test_the_queue_is_read_at_each_scrape() -> None:
     assert value(metrics, "transduce_queue_tokens") == 40
     assert value(metrics, "transduce_workers") == 2
     assert value(metrics, "transduce_step_age_seconds") == 1.5
+    assert value(metrics, "transduce_queue_depth_limit") == 50
+    assert value(metrics, "transduce_queue_tokens_limit") == 600
+    assert value(metrics, "transduce_step_age_limit_seconds") == 10
+
+
+def test_each_worker_has_its_rows_and_its_step() -> None:
+    metrics = Metrics()
+    workers = [("a", WorkerHealth(3, 0.0, 80)), ("b", WorkerHealth(4, 1.5, 80))]
+    metrics.readings.track_workers(lambda: workers, metrics.rows_in_use)
+    metrics.record_steps([replace(STEP, worker=4), replace(STEP, worker=4, num_rows_in_use=9)])
+    first, second = {"model": "a", "worker": "3"}, {"model": "b", "worker": "4"}
+    metrics.render()  # counts the steps
+    assert [value(metrics, "transduce_worker_rows", **labels) for labels in (first, second)] == [0, 9]
+    assert value(metrics, "transduce_worker_rows_limit", **second) == 80
+    assert [value(metrics, "transduce_worker_step_age_seconds", **labels) for labels in (first, second)] == [
+        0.0,
+        1.5,
+    ]
+    metrics.forget_workers([4])
+    assert value(metrics, "transduce_worker_rows", **second) == 0
+
+
+def usage(model: str, num_sentences: int) -> Usage:
+    return Usage(7, 8, num_sentences, Timings(0, 0, 0, 0, 0), model=ModelVersion(model, "1"))
+
+
+def test_work_is_counted_for_its_model_from_0() -> None:
+    metrics = Metrics()
+    models = [ModelInfo("a", "1", "int8"), ModelInfo("b", "2", "fp32")]
+    metrics.describe(Build("0.1.0", "avx2", "CPUExecutionProvider"), models)
+    assert value(metrics, "transduce_model_requests_total", model="b") == 0
+    metrics.record_work(usage("b", 3))
+    metrics.record_work(usage("b", 2))
+    assert value(metrics, "transduce_model_requests_total", model="b") == 2
+    assert value(metrics, "transduce_model_sentences_total", model="b") == 5
+    assert value(metrics, "transduce_model_sentences_total", model="a") == 0
+    assert value(metrics, "transduce_sentences_total") == 5
+    assert value(metrics, "transduce_source_tokens_total") == 14
+
+
+def test_a_reload_replaces_the_build_and_the_models() -> None:
+    metrics = Metrics()
+    for kernels, version in (("avx2", "1"), ("standard", "2")):
+        metrics.describe(Build("0.1.0", kernels, "CPUExecutionProvider"), [ModelInfo("a", version, "int8")])
+    labels = {"version": "0.1.0", "kernels": "standard", "providers": "CPUExecutionProvider"}
+    assert value(metrics, "transduce_build_info", **labels) == 1
+    assert value(metrics, "transduce_build_info", **{**labels, "kernels": "avx2"}) is None
+    assert value(metrics, "transduce_model_info", model="a", version="1", precision="int8") is None
 
 
 def test_the_sentence_cache_is_read_at_each_scrape() -> None:
@@ -89,7 +146,7 @@ def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     facts = [
         SubmitterStats(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
     ]
-    metrics.track_cache(lambda: facts[0])
+    metrics.readings.track_cache(lambda: facts[0])
     lookups = "transduce_sentence_cache_lookups_total"
     assert [value(metrics, lookups, result=result) for result in ("hit", "miss")] == [2, 5]
     assert value(metrics, "transduce_sentence_cache_bytes") == 900
@@ -103,7 +160,7 @@ def test_the_sentence_cache_is_read_at_each_scrape() -> None:
 def test_an_unknown_time_is_nan() -> None:
     metrics = Metrics()
     health = [Health(True, False, 0.0, 0, 0), Health(True, False, 0.0, 9, 90, drain_time_s=1.5)]
-    metrics.track_queue(lambda: health[0])
+    metrics.readings.track_queue(lambda: health[0])
     assert math.isnan(value(metrics, "transduce_queue_drain_seconds") or 0.0)
     del health[0]
     assert value(metrics, "transduce_queue_drain_seconds") == 1.5
@@ -115,10 +172,14 @@ def test_every_metric_is_documented_and_well_named() -> None:
     metrics.record_request(route="/livez", method="GET", code=200, seconds=0.1)
     metrics.rejected.labels("queue_full").inc()
     metrics.phase_seconds.labels("decode").observe(1)
-    metrics.model_info.labels("a", "1", "fp32").set(1)
-    metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
-    metrics.track_cache(SubmitterStats)
-    metrics.track_memory(lambda: 1, lambda: math.inf)
+    metrics.describe(Build("1", "avx2", "CPUExecutionProvider"), [ModelInfo("a", "1", "fp32")])
+    metrics.readings.track_workers(lambda: [("a", WorkerHealth(0, 0.0, 80))], metrics.rows_in_use)
+    metrics.readings.track_connections(ConnectionTable(10, 10).counts)
+    metrics.readings.track_log(int)
+    Service(metrics, GlossaryStore(None))
+    metrics.readings.track_queue(lambda: Health(True, False, 0.0, 0, 0))
+    metrics.readings.track_cache(SubmitterStats)
+    metrics.readings.track_gauges(CgroupMemory().gauges())
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]

@@ -64,6 +64,20 @@ class Group:
         return len(self.members) >= self.max_members
 
 
+@dataclass(frozen=True)
+class ConnectionCounts:
+    """The open connections of one port.
+
+    num_active, num_idle: served ones with and without a request, together at most max_connections.
+    num_reserve: those in the reserve, which get only probes answered.
+    """
+
+    num_active: int
+    num_idle: int
+    num_reserve: int
+    max_connections: int
+
+
 class ConnectionTable:
     """The open connections of one port. Every method is called on the event loop."""
 
@@ -87,6 +101,13 @@ class ConnectionTable:
         self._max_per_address = max_per_address
         self._proxies = tuple(ipaddress.ip_network(proxy) for proxy in proxies)
         self._num_by_address: Counter[str] = Counter()
+
+    def counts(self) -> ConnectionCounts:
+        """The number of connections by their state."""
+        served, num_idle = self._served, len(self._served.idle)
+        return ConnectionCounts(
+            len(served.members) - num_idle, num_idle, len(self._reserve.members), served.max_members
+        )
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
         """Add a new connection. Returns what it may do, and the idle connections of its group, which include it.

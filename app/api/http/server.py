@@ -107,6 +107,7 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         )
         super().__init__(config)
+        service.metrics.readings.track_connections(options.table.counts)
         self.exit_code = 0
         self.probe_listener: socket.socket | None = None
         self._service = service

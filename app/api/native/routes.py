@@ -204,13 +204,12 @@ def _response(request: Request, service: Service, usage: Usage, answer: object) 
 def record_usage(service: Service, result: Usage) -> None:
     """Add the work to the metrics, and to the request's trace if it has one."""
     metrics = service.metrics
-    metrics.sentences.inc(result.num_sentences)
-    metrics.source_tokens.inc(result.source_tokens)
-    metrics.target_tokens.inc(result.target_tokens)
+    metrics.record_work(result)
     for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)
     if service.tracing is not None:
-        service.tracing.add_work(result.timings.phases(), _attributes(result))
+        decoding = {"transduce.rows": result.num_rows, "transduce.steps": result.num_steps}
+        service.tracing.add_work(result.timings.phases(), _attributes(result), decoding=decoding)
 
 
 def _attributes(usage: Usage) -> dict[str, str | int]:

@@ -1,0 +1,278 @@
+"""`transduce top` on real servers: its figures, its text and JSON, and the live view in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.observability.metrics import REQUEST_SECONDS
+from tests.api.echo import GOLDEN
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
+from transduce.cli import main
+from transduce.client.wire import Endpoint
+from transduce.errors import ExitCode
+from transduce.top.frame import Frame, compare, quantile
+from transduce.top.scrape import Scrape, Scraper
+
+BODY = {"text": [GOLDEN, "Peter sees the house."], "source": "en", "target": "de"}
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+STALL_LIMIT_S = 1.0
+# `transduce`, with Ctrl-C as in a terminal, even if the tests run in a background job, which ignores it.
+COMMAND = """
+import signal, sys
+from transduce.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+BOUNDS_S = (*REQUEST_SECONDS, math.inf)
+
+
+@pytest.fixture(scope="module")
+def hang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hang") / "hang"
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str], hang: Path) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {"stall_limit_s": STALL_LIMIT_S, "sentence_cache_bytes": 0}
+    with ServerProcess([*echo_command, "pairs=en>de;de>en", f"hang_file={hang}"], settings) as process:
+        yield process.ready()
+
+
+def scraper_of(server: ServerProcess) -> Scraper:
+    return Scraper(Endpoint.of(server.url, None, HANG_TIMEOUT_S))
+
+
+def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) -> None:
+    with scraper_of(server) as scraper, server.client() as client:
+        client.post("/v1/translate", json=BODY)
+        before = scraper.scrape()
+        statuses, durations = Counter[str](), []
+        while statuses["200"] < 7 or not statuses["422"]:
+            started = time.monotonic()
+            answer = client.post("/v1/translate", json=BODY if statuses["200"] < 7 else {})
+            statuses[str(answer.status_code)] += 1
+            durations.append(time.monotonic() - started)
+        client.get("/readyz")
+        frame = compare(before, scraper.scrape())
+    del statuses["503"]  # a request that a busy machine leaves unread is refused before it is a request
+    seconds = frame.interval_s
+    assert frame.ready
+    assert statuses == {"200": 7, "422": 1}
+    assert {code: round(rate * seconds) for code, rate in frame.statuses.items()} == statuses
+    assert frame.requests_per_s * seconds == pytest.approx(8)
+    assert frame.sentences_per_s * seconds == pytest.approx(14)
+    assert round(frame.rejected["invalid"] * seconds) == 1
+    assert [(model.name, round(model.requests_per_s * seconds)) for model in frame.models] == [
+        ("echo", 7),
+        ("echo-2", 0),
+    ]
+    assert 0 < frame.p50_ms <= frame.p99_ms
+    assert frame.p99_ms / 1000 <= min(bound for bound in BOUNDS_S if bound >= max(durations))
+    assert (frame.queue_sentences, frame.max_queue_sentences) == (0, 2 * 2048)
+    assert 0 < frame.utilisation < 1
+    assert [(worker.model, worker.state) for worker in frame.workers] == [
+        ("echo", "idle"),
+        ("echo-2", "idle"),
+    ]
+
+
+def test_a_stalled_worker_and_its_queue_are_seen(server: ServerProcess, hang: Path) -> None:
+    with scraper_of(server) as scraper, server.client() as client, ThreadPoolExecutor(1) as pool:
+        hang.touch()
+        try:
+            running = pool.submit(client.post, "/v1/translate", json=BODY)
+            until = time.monotonic() + HANG_TIMEOUT_S
+            while (frame := compare(None, scraper.scrape())).ready:
+                assert time.monotonic() < until
+        finally:
+            hang.unlink()
+        assert running.result(HANG_TIMEOUT_S).status_code == 200
+    assert frame.why_not_ready == "the engine has stalled"
+    assert frame.queue_sentences == 2
+    assert frame.num_inflight == 1
+    assert [worker.state for worker in frame.workers] == ["stalled", "idle"]
+    assert frame.workers[0].step_age_s > STALL_LIMIT_S
+
+
+def test_one_view_as_json(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", server.url, "--json", "--interval", "0.2"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert found.keys() == {field.name for field in dataclasses.fields(Frame)}
+    assert found["p50_ms"] is None, "there were no requests"
+    assert found["requests_per_s"] == 0
+    assert found["interval_s"] >= 0.2
+    assert [worker["state"] for worker in found["workers"]] == ["idle", "idle"]
+
+
+def test_one_view_as_text(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", server.url, "--once", "--interval", "0.2"]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[0][:2] == [server.url, "ready"]
+    assert ["requests", "0.0/s", "0", "in", "progress"] in lines
+    assert ["rows", "." * 20, "0", "of", "128"] in lines
+    assert ["1", "echo-2", "idle", "0", "of", "64", "-"] in lines
+    assert ["echo-2", "1", "fp32", "0.0", "0.0"] in lines
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize("form", ["--once", "--json"])
+def test_a_server_that_is_away_is_an_error_of_a_single_view(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["top", f"http://127.0.0.1:{free_port()}", form]) == ExitCode.FAILURE
+    printed = capsys.readouterr()
+    assert printed.err.startswith("transduce top: no server answers at http://127.0.0.1:")
+    assert printed.out == ""
+
+
+def test_without_a_terminal_a_form_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top"]) == ExitCode.USAGE
+    assert "add --once or --json" in capsys.readouterr().err
+
+
+def test_a_short_interval_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["top", "--interval", "0.05"])
+    assert "0.05 is less than 0.1" in capsys.readouterr().err
+
+
+def scrape_at(at: float, start: float, sentences: float) -> Scrape:
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {
+        "process_start_time_seconds": [({}, start)],
+        "sentences_total": [({}, sentences)],
+    }
+    return Scrape(at, samples)
+
+
+def test_a_restart_gives_no_rates_rather_than_negative_ones() -> None:
+    same = compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 100.0, 60))
+    assert (same.interval_s, same.sentences_per_s) == (2.0, 5.0)
+    anew = compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 102.0, 4))
+    assert math.isnan(anew.sentences_per_s)
+
+
+def test_quantiles_are_interpolated_within_their_bucket() -> None:
+    counts = {0.1: 10.0, 0.2: 30.0, 0.5: 40.0, math.inf: 40.0}
+    assert quantile(0.5, counts) == pytest.approx(0.15)
+    assert quantile(0.25, counts) == pytest.approx(0.1)
+    assert quantile(1.0, counts) == pytest.approx(0.5)
+    assert quantile(0.99, {0.1: 1.0, math.inf: 9.0}) == 0.1, "values above the last bound"
+    assert math.isnan(quantile(0.5, {0.1: 0.0, math.inf: 0.0}))
+    assert math.isnan(quantile(0.5, {}))
+
+
+class Terminal:
+    """A process in a pseudo-terminal of 120 columns and 40 lines. The whole output is kept."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments],
+            cwd=ROOT,
+            env=environment | {"TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.raw = ""
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the text that is written from now on matches."""
+        start, until = len(self.raw), time.monotonic() + HANG_TIMEOUT_S
+        while (found := re.search(pattern, ESCAPES.sub("", self.raw[start:]))) is None:
+            assert time.monotonic() < until, self.raw[start:]
+            if select.select([self._ours], [], [], 0.2)[0]:
+                self.raw += os.read(self._ours, 65536).decode("utf-8", "replace")
+        return found
+
+    def interrupt(self) -> int:
+        """Send the signal of Ctrl-C. Returns the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(HANG_TIMEOUT_S)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@contextmanager
+def under_load(server: ServerProcess) -> Iterator[None]:
+    """A client that sends one request after another."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        with server.client() as client:
+            while not is_over.is_set():
+                client.post("/v1/translate", json=BODY)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_the_live_view_goes_on_when_the_server_comes_and_leaves(echo_command: list[str]) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    terminal = Terminal("top", url, "--interval", "0.3")
+    try:
+        terminal.wait_for(f"away: no server answers at {url}")
+        with ServerProcess(echo_command, {"port": port, "sentence_cache_bytes": 0}) as server:
+            terminal.wait_for(f"{url}  ready")
+            server.listening()
+            with under_load(server):
+                rate = terminal.wait_for(r"requests +([\d.]*[1-9][\d.]*)/s")
+                assert float(rate[1]) > 0
+                terminal.wait_for(r"200: [\d.]+/s")
+                terminal.wait_for(r"0 +echo +(?:idle|busy) +\d+ of 64")
+        terminal.wait_for(f"away: no server answers at {url}")
+        assert terminal.interrupt() == 0
+    finally:
+        terminal.close()
+    assert "Traceback" not in terminal.raw
+
+
+def test_a_server_that_needs_a_key_says_so(
+    echo_command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ServerProcess(echo_command, {"api_keys": "0" * 64}) as server:
+        server.ready()
+        assert main(["top", server.url, "--json"]) == ExitCode.FAILURE
+        assert "/metrics answers 401 (set TRANSDUCE_API_KEY)" in capsys.readouterr().err
