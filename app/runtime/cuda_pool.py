@@ -12,7 +12,7 @@ import numpy as np
 
 from app.runtime.cuda_copies import Copier, DeviceBlock
 from app.runtime.cuda_memory import Cuda
-from app.runtime.interface import Int32s
+from app.runtime.interface import Int32s, Int64s
 from app.runtime.kv_cache import PoolShape
 
 
@@ -44,11 +44,11 @@ class CudaPool:
         binding.bind_input(name, *place)
         binding.bind_output(f"present_{name}", *place)
 
-    def write(self, values: Any, rows: list[int]) -> None:
+    def write(self, values: Any, rows: list[int], lengths: Int64s) -> None:
         """As `Pool.write`. `values` is on the same device and computed on the same stream."""
-        _, num_sentences, _, length, _ = values.shape()
-        block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=length)
-        self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, length))
+        _, num_sentences, _, longest, _ = values.shape()
+        block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=longest)
+        self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, lengths))
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Pool.copy`. If a target is also a source, copies go through a second pool, allocated on first use."""
@@ -64,7 +64,7 @@ class CudaPool:
 
 
 def _moves(sources: Any, targets: Any, lengths: Any) -> Int32s:
-    """Three columns as an array (n, 3). A single number fills its column."""
+    """Three columns as an array (n, 3)."""
     moves: Int32s = np.empty((len(sources), 3), np.int32)
     moves[:, 0], moves[:, 1], moves[:, 2] = sources, targets, lengths
     return moves

@@ -84,4 +84,15 @@ def test_sentences_of_one_length_are_encoded_in_one_call(trace: Trace) -> None:
     assert found["flash"] == NUM_LAYERS
     assert found["product"] == 4 * NUM_LAYERS + 1
     assert found["copy of cache rows"] == 1
-    assert sum(found.values()) == 11 * NUM_LAYERS + 8
+    assert sum(found.values()) == 12 * NUM_LAYERS + 8
+
+
+def test_sentences_of_different_lengths_are_encoded_in_one_call(trace: Trace) -> None:
+    assert sum(launches(trace.section("encode all lengths")).values()) == 12 * NUM_LAYERS + 8
+
+
+def test_short_sentences_are_not_padded_to_a_much_longer_one(trace: Trace) -> None:
+    """They take a second call."""
+    found = launches(trace.section("encode far lengths"))
+    assert found["flash"] == 2 * NUM_LAYERS
+    assert sum(found.values()) == 2 * (12 * NUM_LAYERS + 8)
