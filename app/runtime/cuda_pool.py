@@ -19,8 +19,11 @@ from app.runtime.kv_cache import PoolShape
 class CudaPool:
     """A `Pool` on GPU 0. Copies are enqueued on the stream that also runs ONNX Runtime's graphs."""
 
-    def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier) -> None:
-        """Allocate the memory. Raises EngineFailure."""
+    def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier, *, staging: int) -> None:
+        """Allocate the pool's memory. Raises EngineFailure.
+
+        staging: address of as much memory, for rows on their way from one row to another. Pools may share it.
+        """
         self._shape = shape
         self._cuda = cuda
         self._copier = copier
@@ -33,7 +36,7 @@ class CudaPool:
             capacity=shape.capacity,
             column_bytes=shape.head_dim * self._dtype.itemsize,
         )
-        self._staging: DeviceBlock | None = None
+        self._staging = replace(self.block, address=staging)
 
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """As `Pool.bind`."""
@@ -51,13 +54,11 @@ class CudaPool:
         self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, lengths))
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. If a target is also a source, copies go through a second pool, allocated on first use."""
+        """As `Pool.copy`. If a target is also a source, copies go through the staging memory."""
         if set(sources.tolist()).isdisjoint(targets.tolist()):
             self._copier.copy(self.block, self.block, _moves(sources, targets, lengths))
             return
-        if self._staging is None:
-            self._staging = replace(self.block, address=self._cuda.allocate(self._shape.num_bytes))
-        # Rows of the second pool. There are enough, because each target occurs once.
+        # Rows of the staging memory. There are enough, because each target occurs once.
         staged = np.arange(len(sources))
         self._copier.copy(self.block, self._staging, _moves(sources, staged, lengths))
         self._copier.copy(self._staging, self.block, _moves(staged, targets, lengths))

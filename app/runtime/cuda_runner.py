@@ -120,7 +120,7 @@ class _Step:
 class CudaRunner:
     """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it.
 
-    cache_bytes: size of both caches.
+    cache_bytes: size of both caches, and of the memory that rows pass through when they change places.
     """
 
     def __init__(
@@ -136,10 +136,14 @@ class CudaRunner:
             pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
             for name in ("self_key_0", "cross_key_0")
         ]
-        self.cache_bytes = sum(shape.num_bytes for shape in shapes)
+        num_staging_bytes = max(shape.num_bytes for shape in shapes)
+        self.cache_bytes = sum(shape.num_bytes for shape in shapes) + num_staging_bytes
         itemsize = np.dtype(shapes[0].dtype).itemsize
         copier = make_copier(cuda, shapes[0].head_dim * itemsize)
-        self._self_pool, self._cross_pool = (CudaPool(shape, cuda, copier) for shape in shapes)
+        staging = cuda.allocate(num_staging_bytes)
+        self._self_pool, self._cross_pool = (
+            CudaPool(shape, cuda, copier, staging=staging) for shape in shapes
+        )
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         # ids, positions and last_source_positions share one allocation, which is copied once for each step. Each begins
         # at an aligned address.

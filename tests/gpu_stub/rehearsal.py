@@ -50,8 +50,9 @@ def main(folder: Path) -> None:
                 with section(f"step {num_rows} {num_candidates}"):
                     runner.decode(step)
     columns = np.full(2, POSITION, np.int32)
-    with section("reorder"):
-        runner.reorder(np.array([0, 1], np.int32), np.array([2, 3], np.int32), columns, 0 * columns)
+    for name, targets in (("reorder", [2, 3]), ("swap", [1, 0])):
+        with section(name):
+            runner.reorder(np.array([0, 1], np.int32), np.array(targets, np.int32), columns, 0 * columns)
 
 
 @contextmanager

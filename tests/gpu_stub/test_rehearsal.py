@@ -79,6 +79,12 @@ def test_cache_rows_are_copied_by_one_kernel(trace: Trace) -> None:
     assert launches(trace.section("reorder")) == {"copy in": 1, "copy of cache rows": 1}
 
 
+def test_rows_change_places_in_memory_that_is_allocated_at_the_start(trace: Trace) -> None:
+    events = trace.section("swap")
+    assert launches(events) == {"copy in": 2, "copy of cache rows": 2}
+    assert kinds(events)["allocate"] == 0
+
+
 def test_sentences_of_one_length_are_encoded_in_one_call(trace: Trace) -> None:
     found = launches(trace.section("encode one length"))
     assert found["flash"] == NUM_LAYERS

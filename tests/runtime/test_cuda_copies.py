@@ -104,7 +104,7 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
 def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
     """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = host_cuda(driver._cuda)
-    pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver))
+    pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver), staging=cuda.allocate(SHAPE.num_bytes))
     expected = np.zeros_like(random_values(1))
     for seed, length, rows in ((1, 7, list(range(NUM_ROWS))), (2, 5, [6, 1]), (3, 1, [0, 7, 2])):
         values = random_values(seed, num_rows=len(rows), length=length)
@@ -129,7 +129,7 @@ def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
 def test_a_failed_launch_is_an_engine_failure(driver: HostDriver) -> None:
     cuda = host_cuda(driver._cuda)
     copier = KernelCopier(cuda, driver=driver)
-    pool = CudaPool(SHAPE, cuda, copier)
+    pool = CudaPool(SHAPE, cuda, copier, staging=cuda.allocate(SHAPE.num_bytes))
     driver.code = 719
     with pytest.raises(EngineFailure, match="CUDA driver error 719"):
         pool.copy(*(np.array([row], np.int32) for row in (0, 1, 1)))
@@ -186,7 +186,7 @@ def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
 def test_a_cuda_error_is_an_engine_failure() -> None:
     library = HostCuda()
     cuda = host_cuda(library)
-    pool = CudaPool(SHAPE, cuda, RowCopier(cuda))
+    pool = CudaPool(SHAPE, cuda, RowCopier(cuda), staging=cuda.allocate(SHAPE.num_bytes))
     library.code = 46
     for call in (
         cuda.wait,

@@ -31,7 +31,7 @@ def host_pool() -> HostPool:
 
 def cuda_pool() -> CudaPool:
     cuda = host_cuda()
-    return CudaPool(SHAPE, cuda, RowCopier(cuda))
+    return CudaPool(SHAPE, cuda, RowCopier(cuda), staging=cuda.allocate(SHAPE.num_bytes))
 
 
 def read(pool: HostPool | CudaPool) -> Any:
