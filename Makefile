@@ -19,7 +19,7 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native bench-serving bench-engine bench-http screenshots lock clean \
+.PHONY: help serve test test-fast lint check check-native gpu-stub bench-serving bench-engine bench-http screenshots lock clean \
 	python
 
 help: ## list the targets
@@ -50,6 +50,9 @@ lint: .venv-dev/ready ## `check` without the house rules, which are tests
 
 check-native: .venv-dev/ready ## test the native kernels with address, undefined-behaviour and thread sanitizers
 	@.ci/check-native .venv-dev/bin/python
+
+# Not in an environment, because it has the same Python package as onnxruntime for CPUs.
+gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)
@@ -94,6 +97,12 @@ endef
 .venv-dev/ready: requirements/dev.txt $(PROJECT_FILES)
 	$(call build_environment,.venv-dev,$<,)
 
+build/gpu-stub/ready: requirements/gpu-stub.txt .venv-dev/ready
+	@rm -rf build/gpu-stub
+	@.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes \
+		--target build/gpu-stub -r $<
+	@touch $@
+
 .venv-lock/ready: $(FIND_PYTHON)
 	@rm -rf .venv-lock; "$$($(FIND_PYTHON))" -m venv .venv-lock
 	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
@@ -112,3 +121,4 @@ lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newe
 	for extra in cpu gpu; do \
 		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt --generate-hashes \
 			-o requirements/$$extra.txt; done
+	$(COMPILE) requirements/gpu-stub.in --no-deps --generate-hashes -c requirements/gpu.txt -o requirements/gpu-stub.txt

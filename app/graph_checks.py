@@ -67,7 +67,10 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
         )
         if value > capacity
     ]
-    expected = [*zip(_graphs(variant), _standard_axes(sizes, capacity), strict=True)]
+    encoder, decoder = _standard_axes(sizes, capacity)
+    if variant.encoder.has_input("lengths"):  # it takes sentences of several lengths
+        encoder[0]["lengths"] = (None,)
+    expected = [*zip(_graphs(variant), (encoder, decoder), strict=True)]
     if variant.native is not None and _takes_steps(variant.native):
         expected += zip(_graphs(variant.native), _native_axes(sizes, capacity), strict=True)
     for spec, (inputs, outputs) in expected:
@@ -107,7 +110,7 @@ def _graphs(pair: GraphPair) -> tuple[GraphSpec, GraphSpec]:
 
 def _takes_steps(native: GraphPair) -> bool:
     """Whether the native decoder can take several steps. If not, it is of an older format and the server ignores it."""
-    return any(spec.name == "num_steps" for spec in native.decoder.inputs)
+    return native.decoder.has_input("num_steps")
 
 
 # --- signatures
@@ -182,7 +185,7 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     if native is not None:
         actual |= _operator_fields(native, "dimensions.num_encoder_layers")
     else:
-        num_layers = graph.count("MultiHeadAttention")
+        num_layers = graph.count("Attention", "MultiHeadAttention")
         actual["dimensions.num_encoder_layers"] = num_layers
         actual["dimensions.norm"] = "pre" if graph.count(*_NORMS) % 2 else "post"
     return _differences(file, actual, sizes)

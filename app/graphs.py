@@ -34,6 +34,10 @@ class GraphSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
+    def has_input(self, name: str) -> bool:
+        """Whether the graph has an input of this name."""
+        return any(spec.name == name for spec in self.inputs)
+
 
 @dataclass(frozen=True)
 class GraphPair:

@@ -21,6 +21,8 @@ from app.errors import SettingsError
 from app.graphs import KernelChoice
 
 PREFIX = "TRANSDUCE_"
+# The rows of a worker if `num_rows` is 0, by device. On a GPU, a step of 512 rows takes about as long as one of 64.
+DEFAULT_NUM_ROWS = {"cpu": 64, "cuda": 512}
 # Variables of the command-line client, which may run in the same environment.
 CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
 # An origin as browsers send it: lower case, without a path.
@@ -135,10 +137,11 @@ class Settings(BaseSettings):
         "instead; 0: one per thread, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
-        64,
-        ge=1,
+        0,
+        ge=0,
         le=4096,
-        description="hypotheses decoded at once in each worker; one caller alone fills at most these",
+        description="hypotheses decoded at once in each worker; one caller alone fills at most these; 0: 64 on a CPU, "
+        "512 on a GPU",
     )
     num_kept_rows: int = Field(
         16,
@@ -298,11 +301,13 @@ class Settings(BaseSettings):
             ("max_items", "max_request_sentences"),
             ("max_connections_per_address", "max_connections"),
         )
+        values = {name: getattr(self, name) for pair in pairs for name in pair}
+        values["num_rows"] = self.num_rows or DEFAULT_NUM_ROWS["cpu"]
         problems = [
-            f"{PREFIX}{small.upper()} ({getattr(self, small)}) is above {PREFIX}{large.upper()} "
-            f"({getattr(self, large)}): lower the first or raise the second"
+            f"{PREFIX}{small.upper()} ({values[small]}) is above {PREFIX}{large.upper()} "
+            f"({values[large]}): lower the first or raise the second"
             for small, large in pairs
-            if getattr(self, small) > getattr(self, large)
+            if values[small] > values[large]
         ]
         if self.bundle is not None and self.bundles:
             problems.append(f"{PREFIX}BUNDLE and {PREFIX}BUNDLES are both set: unset one of them")

@@ -106,7 +106,12 @@ def versions(python: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The short commit hash, with `+` if tracked files are modified. `unknown` without git."""
+    """The short commit hash, with `+` if tracked files are modified. `unknown` without git.
+
+    The environment variable BENCHMARK_COMMIT overrides it, for a copy of the sources without git.
+    """
+    if given := os.environ.get("BENCHMARK_COMMIT"):
+        return given
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -36,7 +36,7 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from export.decoder import build_decoder
 from export.encoder import build_encoder
 from export.golden import make_golden
-from export.graph import OPSET
+from export.graph import OPSETS
 from export.model_card import Facts, render_card
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
 from export.weight_file import WeightFile
@@ -172,7 +172,7 @@ def write_variant(folder: Path, weights: Weights, precision: Precision) -> Varia
     native = None
     if "native_encoder" in specs:
         native = GraphPair(encoder=specs["native_encoder"], decoder=specs["native_decoder"])
-    return Variant(opset=OPSET, encoder=specs["encoder"], decoder=specs["decoder"], native=native)
+    return Variant(opset=OPSETS[precision], encoder=specs["encoder"], decoder=specs["decoder"], native=native)
 
 
 def make_manifest(

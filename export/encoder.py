@@ -1,7 +1,8 @@
-"""The encoder graph: from sentences of one length to every decoder layer's cross-attention keys and values.
+"""The encoder graph: from sentences to every decoder layer's cross-attention keys and values.
 
-Sentences that run together have the same length, so there is no padding and no mask. No shape is computed from another
-shape, because such nodes would run on the CPU between the kernels of a GPU.
+In int8 and fp32, sentences that run together have the same length, so there is no padding and no mask. In fp16, which
+is for GPUs, they may have different lengths, because a GPU encodes many sentences in the time of one. No shape is
+computed from another shape, because such nodes would run on the CPU between the kernels of a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from export.weights import SelfAttention, Weights
 def build_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
-    Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32, 0, 1, 2...
+    Inputs:
+    - `ids` (sentences, source_length) int32, the end token last
+    - `positions` (source_length,) int32: 0, 1, 2...
+    - `lengths` (sentences,) int64, in fp16 only: the first ids of each sentence, at least 1. The others are padding,
+      which changes no result of these.
+
     Output: `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim): keys of layer 0,
     values of layer 0, keys of layer 1..., laid out as in the decoder's caches.
     """
@@ -37,6 +43,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     inputs = (
         TensorSpec(name="ids", dtype="int32", axes=("sentences", "source_length")),
         TensorSpec(name="positions", dtype="int32", axes=("source_length",)),
+        *([TensorSpec(name="lengths", dtype="int64", axes=("sentences",))] if precision == "fp16" else []),
     )
     axes = (num_planes, "sentences", config.num_heads, "source_length", config.head_dim)
     outputs = (TensorSpec(name="cross_cache", dtype=g.float_type, axes=axes),)
@@ -44,8 +51,19 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
 
 
 def _attend(g: GraphBuilder, x: str, attention: SelfAttention, *, num_heads: int) -> str:
-    """Multi-head self-attention before W^O: (sentences, source_length, d_model) to the same shape."""
+    """Multi-head self-attention before W^O: (sentences, source_length, d_model) to the same shape.
+
+    In fp16 it reads no key or value after a sentence's length.
+    """
     qkv = g.linear(x, attention.qkv)
     names = tuple(g.fresh(name) for name in ("queries", "keys", "values"))
     g.op("Split", qkv, axis=-1, num_outputs=3, outputs=names)
+    if g.precision == "fp16":
+        no_mask_and_no_cache = ("", "", "")
+        return g.op(
+            *("Attention", *names, *no_mask_and_no_cache, "lengths"),
+            q_num_heads=num_heads,
+            kv_num_heads=num_heads,
+            scale=1.0,
+        )
     return g.op("MultiHeadAttention", *names, domain=CONTRIB, num_heads=num_heads, scale=1.0)

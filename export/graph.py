@@ -25,11 +25,10 @@ from export.quantize import CHUNK_ROWS, LARGEST, quantize_columns, quantize_rows
 from export.weight_file import MIN_BYTES, WeightFile
 from export.weights import Floats, Linear, Norm
 
-OPSET = 21
+# The version of the standard operators. fp16 needs an Attention that takes lengths, which 24 brings.
+OPSETS: dict[Precision, int] = {"int8": 21, "fp16": 24, "fp32": 21}
 CONTRIB = "com.microsoft"
 NATIVE = "transduce"
-# The version of the ONNX file format that belongs to OPSET. Older readers reject newer versions.
-IR_VERSION = 10
 NORM_EPSILON = 1e-5
 # The uint8 value of 0. Activations are shifted to uint8, because the fast integer kernels multiply uint8 by int8.
 ZERO_POINT = 128
@@ -227,9 +226,12 @@ class GraphBuilder:
             [*self._constants.values()],
         )
         domains = {node.domain for node in self._nodes} - {""}
-        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, 1) for name in sorted(domains))]
+        standard = helper.make_opsetid("", OPSETS[self.precision])
+        opsets = [standard, *(helper.make_opsetid(name, 1) for name in sorted(domains))]
+        # The oldest version of the file format that has these operators, because older readers reject newer versions.
+        ir_version = helper.find_min_ir_version_for([standard])
         model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="transduce"
+            graph, opset_imports=opsets, ir_version=ir_version, producer_name="transduce"
         )
         if self._file is None:
             onnx.checker.check_model(model)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 # Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
-KINDS = ("gpu", "browser", "load", "training", "server", "native", "house_rules")
+KINDS = ("gpu", "gpu_stub", "browser", "load", "training", "server", "native", "house_rules")
 REST = "other"
 # The kinds of tests without such a marker, by their folder in tests/.
 FOLDERS = {
+    "gpu_stub": "gpu_stub",
     "web": "browser",
     "loadtest": "load",
     "api": "server",

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from app.bundle import load_bundle
 from app.bundle_folders import find_bundles
 from app.errors import SettingsError
+from app.runtime.device import Device
 from app.secret_settings import read_admin_token, read_api_keys
 from app.settings import PREFIX, Settings, load_settings
+from app.startup import model_spec
 from tests.house_rules.project import ROOT
 
 HASH = hashlib.sha256(b"key").hexdigest()
@@ -98,6 +101,15 @@ def test_a_contradiction_names_both_settings(names: dict[str, object]) -> None:
     (line,) = problems(**names)
     for name, value in list(names.items())[:2]:
         assert f"{PREFIX}{name.upper()} ({value})" in line
+
+
+@pytest.mark.parametrize(("device", "default"), [("cpu", 64), ("cuda", 512)])
+def test_the_default_number_of_rows_depends_on_the_device(tiny: Path, device: Device, default: int) -> None:
+    bundle = load_bundle(tiny / "bundle")
+    for num_rows, expected in ((0, default), (7, 7)):
+        settings = Settings(num_rows=num_rows, num_kept_rows=2, max_beam_size=4, max_num_hypotheses=4)
+        limits = model_spec(bundle.path, bundle.manifest, device, settings).limits
+        assert (limits.num_rows, limits.num_kept_rows) == (expected + 2, 2)
 
 
 @pytest.mark.parametrize(

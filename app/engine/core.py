@@ -160,6 +160,9 @@ class EngineCore:
         except EngineFailure as error:
             self._has_failed = True
             if len(running) > 1:
+                logger.error(
+                    "%d sentences failed together and are tried in halves: %s", len(running), error.message
+                )
                 for sequence in running:
                     batch.remove(sequence)
                 stats.num_retried += len(self.scheduler.split_running())

@@ -10,6 +10,7 @@ sequence is decoded in one of three ways, and all share each call of the runner:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator
 from typing import cast
 
@@ -25,6 +26,8 @@ from app.engine.stats import StepStats
 from app.errors import EngineFailure
 from app.runtime.interface import FREE_ROW_ID, Floats, Runner, StepInput, StepOutput
 from app.runtime.stop_condition import StopCondition
+
+logger = logging.getLogger(__name__)
 
 
 class DecodingBatch:
@@ -61,6 +64,9 @@ class DecodingBatch:
         if len(sequences) == 1:
             yield sequences[0], error
             return
+        logger.error(
+            "%d sentences failed together and are encoded one by one: %s", len(sequences), error.message
+        )
         stats.num_retried += len(sequences)
         for sequence in sequences:
             own_error = self._encode_together([sequence])

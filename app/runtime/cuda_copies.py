@@ -99,7 +99,7 @@ class KernelCopier:
         """As `Copier.copy`."""
         if not len(moves):
             return
-        pointers = source.address, target.address, self._cuda.upload(moves.astype(np.int32))
+        pointers = source.address, target.address, *self._cuda.upload(moves.astype(np.int32))
         sizes = (
             *(source.num_rows, source.capacity, target.num_rows, target.capacity),
             *(source.num_heads, source.column_bytes // VECTOR_BYTES),

@@ -107,22 +107,25 @@ class Cuda:
         """Enqueue a copy to the beginning of an array of `allocate_host`. It is complete after the next wait."""
         self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
 
-    def upload(self, values: NDArray[Any]) -> int:
-        """Enqueue a copy of values to the GPU. Returns its address, which is valid for work enqueued before the next
-        upload.
+    def upload(self, *arrays: NDArray[Any]) -> list[int]:
+        """Enqueue one copy of arrays to the GPU. Returns their addresses, which are valid for work enqueued before the
+        next upload.
         """
-        if values.nbytes > self._num_upload_bytes:
-            raise EngineFailure(
-                f"{values.nbytes} bytes to upload at once, the limit is {self._num_upload_bytes}"
-            )
-        if self._num_uploaded + values.nbytes > self._num_upload_bytes:
+        num_bytes = sum(aligned(values.nbytes) for values in arrays)
+        if num_bytes > self._num_upload_bytes:
+            raise EngineFailure(f"{num_bytes} bytes to upload at once, the limit is {self._num_upload_bytes}")
+        if self._num_uploaded + num_bytes > self._num_upload_bytes:
             self.wait()
-        offset = self._num_uploaded
-        part = self._upload_source[offset : offset + values.nbytes]
-        part[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        self.copy_in(self._upload_target + offset, part, values.nbytes)
-        self._num_uploaded = aligned(offset + values.nbytes)
-        return self._upload_target + offset
+        first = end = self._num_uploaded
+        addresses = []
+        for values in arrays:
+            part = self._upload_source[end : end + values.nbytes]
+            part[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            addresses.append(self._upload_target + end)
+            end += aligned(values.nbytes)
+        self.copy_in(self._upload_target + first, self._upload_source[first:], end - first)
+        self._num_uploaded = end
+        return addresses
 
     def wait(self) -> None:
         """Wait until all enqueued work is done."""

@@ -12,15 +12,18 @@ import numpy as np
 
 from app.runtime.cuda_copies import Copier, DeviceBlock
 from app.runtime.cuda_memory import Cuda
-from app.runtime.interface import Int32s
+from app.runtime.interface import Int32s, Int64s
 from app.runtime.kv_cache import PoolShape
 
 
 class CudaPool:
     """A `Pool` on GPU 0. Copies are enqueued on the stream that also runs ONNX Runtime's graphs."""
 
-    def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier) -> None:
-        """Allocate the memory. Raises EngineFailure."""
+    def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier, *, staging: int) -> None:
+        """Allocate the pool's memory. Raises EngineFailure.
+
+        staging: address of as much memory, for rows on their way from one row to another. Pools may share it.
+        """
         self._shape = shape
         self._cuda = cuda
         self._copier = copier
@@ -33,7 +36,7 @@ class CudaPool:
             capacity=shape.capacity,
             column_bytes=shape.head_dim * self._dtype.itemsize,
         )
-        self._staging: DeviceBlock | None = None
+        self._staging = replace(self.block, address=staging)
 
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """As `Pool.bind`."""
@@ -44,27 +47,25 @@ class CudaPool:
         binding.bind_input(name, *place)
         binding.bind_output(f"present_{name}", *place)
 
-    def write(self, values: Any, rows: list[int]) -> None:
+    def write(self, values: Any, rows: list[int], lengths: Int64s) -> None:
         """As `Pool.write`. `values` is on the same device and computed on the same stream."""
-        _, num_sentences, _, length, _ = values.shape()
-        block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=length)
-        self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, length))
+        _, num_sentences, _, longest, _ = values.shape()
+        block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=longest)
+        self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, lengths))
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. If a target is also a source, copies go through a second pool, allocated on first use."""
+        """As `Pool.copy`. If a target is also a source, copies go through the staging memory."""
         if set(sources.tolist()).isdisjoint(targets.tolist()):
             self._copier.copy(self.block, self.block, _moves(sources, targets, lengths))
             return
-        if self._staging is None:
-            self._staging = replace(self.block, address=self._cuda.allocate(self._shape.num_bytes))
-        # Rows of the second pool. There are enough, because each target occurs once.
+        # Rows of the staging memory. There are enough, because each target occurs once.
         staged = np.arange(len(sources))
         self._copier.copy(self.block, self._staging, _moves(sources, staged, lengths))
         self._copier.copy(self._staging, self.block, _moves(staged, targets, lengths))
 
 
 def _moves(sources: Any, targets: Any, lengths: Any) -> Int32s:
-    """Three columns as an array (n, 3). A single number fills its column."""
+    """Three columns as an array (n, 3)."""
     moves: Int32s = np.empty((len(sources), 3), np.int32)
     moves[:, 0], moves[:, 1], moves[:, 2] = sources, targets, lengths
     return moves

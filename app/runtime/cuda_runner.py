@@ -10,7 +10,6 @@ rows, and their results are dropped.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
 from app.runtime.prefill import prefill_step
 from app.runtime.session import Session, SessionOptions
+from app.runtime.source_batches import SourceBatch, source_batches
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,11 @@ EAGER = -1
 # kernel, ONNX Runtime's first choice on Hopper, is not allowed: it is compiled for every shape, and the encoder's shape
 # changes with every call.
 ATTENTION = 1 + 2 + 16 + 512
+
+# Ids of padding in one call of the encoder. If larger, short sentences are padded to a long one for longer than another
+# call takes. If smaller, there are more calls, and each takes about 80 launches. Estimated for the base size: an H100
+# encodes this many subwords in the time of those launches.
+MAX_PADDING = 1024
 
 
 def load_cuda_runner(
@@ -115,7 +120,7 @@ class _Step:
 class CudaRunner:
     """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it.
 
-    cache_bytes: size of both caches.
+    cache_bytes: size of both caches, and of the memory that rows pass through when they change places.
     """
 
     def __init__(
@@ -131,10 +136,14 @@ class CudaRunner:
             pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
             for name in ("self_key_0", "cross_key_0")
         ]
-        self.cache_bytes = sum(shape.num_bytes for shape in shapes)
+        num_staging_bytes = max(shape.num_bytes for shape in shapes)
+        self.cache_bytes = sum(shape.num_bytes for shape in shapes) + num_staging_bytes
         itemsize = np.dtype(shapes[0].dtype).itemsize
         copier = make_copier(cuda, shapes[0].head_dim * itemsize)
-        self._self_pool, self._cross_pool = (CudaPool(shape, cuda, copier) for shape in shapes)
+        staging = cuda.allocate(num_staging_bytes)
+        self._self_pool, self._cross_pool = (
+            CudaPool(shape, cuda, copier, staging=staging) for shape in shapes
+        )
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         # ids, positions and last_source_positions share one allocation, which is copied once for each step. Each begins
         # at an aligned address.
@@ -166,24 +175,29 @@ class CudaRunner:
         return len(self._steps)
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """As `Runner.encode`. Only sentences of equal length run together, so there is no padding."""
-        by_length: defaultdict[int, list[int]] = defaultdict(list)
-        for index, source in enumerate(sources):
-            by_length[len(source)].append(index)
-        device = self._cuda.device
-        for length, indices in by_length.items():
-            ids = np.stack([sources[index] for index in indices]).astype(np.int32)
-            binding = self._encoder.binding()
-            binding.bind_input("ids", device, 0, np.int32, list(ids.shape), self._cuda.upload(ids))
-            binding.bind_input("positions", device, 0, np.int32, [length], self._source_positions)
-            binding.bind_output("cross_cache", device)
+        """As `Runner.encode`. Sentences of several lengths run together if the graph takes their lengths."""
+        takes_lengths = self._encoder.spec.has_input("lengths")
+        for batch in source_batches(sources, max_padding=MAX_PADDING if takes_lengths else 0):
+            binding = self._bind_sources(batch, takes_lengths=takes_lengths)
             self._encoder.run(binding, self._run_options)
-            targets = [rows[index] for index in indices]
-            self._cross_pool.write(binding.get_outputs()[0], targets)
-            self._last_source_positions[targets] = length - 1
+            targets = [rows[index] for index in batch.indices]
+            self._cross_pool.write(binding.get_outputs()[0], targets, batch.lengths)
+            self._last_source_positions[targets] = batch.lengths - 1
         if rows and self._limits.prefill_id is not None:
             # All rows, because the rows of padding would be written at position 0.
             self._run(prefill_step(rows, self._limits.num_rows, self._limits))
+
+    def _bind_sources(self, batch: SourceBatch, *, takes_lengths: bool) -> Any:
+        """The encoder's inputs, uploaded and bound, and its output."""
+        binding, device = self._encoder.binding(), self._cuda.device
+        num_sentences, longest = batch.ids.shape
+        ids, lengths = self._cuda.upload(batch.ids, batch.lengths)
+        binding.bind_input("ids", device, 0, np.int32, [num_sentences, longest], ids)
+        binding.bind_input("positions", device, 0, np.int32, [longest], self._source_positions)
+        if takes_lengths:
+            binding.bind_input("lengths", device, 0, np.int64, [num_sentences], lengths)
+        binding.bind_output("cross_cache", device)
+        return binding
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step of the same buckets overwrites the arrays."""

@@ -19,7 +19,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from app.graphs import TensorSpec
-from app.runtime.interface import Int32s
+from app.runtime.interface import Int32s, Int64s
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,11 @@ class Pool(Protocol):
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """Bind rows 0..num_rows-1 of a plane as the input `name` and the output `present_<name>`."""
 
-    def write(self, values: Any, rows: list[int]) -> None:
-        """Write an OrtValue (planes, len(rows), num_heads, length, head_dim) to the first columns of `rows`."""
+    def write(self, values: Any, rows: list[int], lengths: Int64s) -> None:
+        """Write an OrtValue (planes, len(rows), num_heads, longest, head_dim) to the first columns of `rows`.
+
+        lengths: (len(rows),) columns of each sentence. The columns after them may be written, too.
+        """
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Copy the first `lengths` columns of source rows to target rows, as if all at once."""
@@ -99,8 +102,8 @@ class HostPool:
         binding.bind_ortvalue_input(name, view)
         binding.bind_ortvalue_output(f"present_{name}", view)
 
-    def write(self, values: Any, rows: list[int]) -> None:
-        """As `Pool.write`."""
+    def write(self, values: Any, rows: list[int], lengths: Int64s) -> None:
+        """As `Pool.write`. Writes all columns."""
         block = values.numpy()
         self._values[:, rows, :, : block.shape[3]] = block
 

@@ -6,7 +6,7 @@ Cache pools, inputs and outputs stay in fixed memory, so a step of a known shape
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
 from app.runtime.prefill import prefill_step
 from app.runtime.session import Session, SessionOptions, choose_device
+from app.runtime.source_batches import source_batches
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -176,18 +177,18 @@ class OrtRunner:
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Only sentences of equal length run together, so there is no padding."""
-        by_length: defaultdict[int, list[int]] = defaultdict(list)
-        for index, source in enumerate(sources):
-            by_length[len(source)].append(index)
-        for length, indices in by_length.items():
+        takes_lengths = self._encoder.spec.has_input("lengths")
+        for batch in source_batches(sources, max_padding=0):
             binding = self._encoder.binding()
-            binding.bind_cpu_input("ids", np.stack([sources[index] for index in indices]).astype(np.int32))
-            binding.bind_cpu_input("positions", self._source_positions[:length])
+            binding.bind_cpu_input("ids", batch.ids)
+            binding.bind_cpu_input("positions", self._source_positions[: batch.ids.shape[1]])
+            if takes_lengths:
+                binding.bind_cpu_input("lengths", batch.lengths)
             binding.bind_output("cross_cache", self._encoder.device)
             self._encoder.run(binding)
-            targets = [rows[index] for index in indices]
-            self._cross_pool.write(binding.get_outputs()[0], targets)
-            self._last_source_positions[targets] = length - 1
+            targets = [rows[index] for index in batch.indices]
+            self._cross_pool.write(binding.get_outputs()[0], targets, batch.lengths)
+            self._last_source_positions[targets] = batch.lengths - 1
         if rows and self._limits.prefill_id is not None:
             self._run(prefill_step(rows, max(rows) + 1, self._limits))
 

@@ -153,7 +153,7 @@ class Session:
         try:
             self._session.run_with_iobinding(binding, run_options)
         except NATIVE_ERRORS as error:
-            raise EngineFailure(f"the forward pass failed ({type(error).__name__})") from error
+            raise EngineFailure(f"the forward pass failed: {_first_line(error)}") from error
 
 
 def _session_options(options: SessionOptions) -> Any:

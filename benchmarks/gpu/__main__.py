@@ -64,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start no part after S seconds (default: 450)",
     )
     add("--memory-s", type=float, default=30.0, metavar="S", help="duration of the part memory (default: 30)")
+    add(
+        "--golden-min-share",
+        type=float,
+        default=0.8,
+        metavar="SHARE",
+        help="share of the golden sentences that the server of the part http must decode exactly (default: 0.8)",
+    )
     add("--one", help=argparse.SUPPRESS)
     add("--work", type=Path, help=argparse.SUPPRESS)
 
@@ -120,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             work=args.work or Path(folder),
             is_quick=args.quick,
             memory_s=2.0 if args.quick else args.memory_s,
+            golden_min_share=args.golden_min_share,
         )
         if args.one:
             run_here(options, args.one)

@@ -21,6 +21,7 @@ from benchmarks.gpu.subject import (
     free_mb,
     load,
     make_random_bundle,
+    natural_lengths,
     read_text,
     translate,
 )
@@ -30,7 +31,11 @@ BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
 # Lengths in subwords of the target and the source that a row attends to. They are those of an average sentence.
 TARGET_LENGTH, SOURCE_LENGTH = 30, 25
-SERVER_NEEDS = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "sentencex")
+MEMORY_TARGET_LENGTH = 40
+SERVER_NEEDS = (
+    *("fastapi", "uvicorn", "pydantic_settings", "orjson", "msgspec", "prometheus_client", "sentencex"),
+    *("python_multipart", "markdown_it"),
+)
 
 
 def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, floa
 
 
 def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Target tokens/s of the base size with 25 source and at most 30 target tokens, by rows and beam size."""
+    """Target tokens/s of the base size with sources and targets of natural lengths, by rows and beam size."""
     bundle = make_random_bundle(options)
     random_numbers = np.random.default_rng(1)
     vocab_size = bundle.manifest.dimensions.vocab_size
@@ -114,14 +119,20 @@ def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
         runner = load(options, bundle, num_rows=num_rows)
         for beam_size in (1, 4):
             number = options.pick(4 * num_rows // beam_size, 8)
-            sources = random_numbers.integers(8, vocab_size, (number, SOURCE_LENGTH))
-            sources[:, -1] = runner.limits.eos_id
-            as_lists: list[list[int]] = sources.tolist()
-            warm_up = as_lists[: num_rows // beam_size]
-            translate(runner, warm_up, beam_size=beam_size, num_target_tokens=TARGET_LENGTH)
-            done = translate(runner, as_lists, beam_size=beam_size, num_target_tokens=TARGET_LENGTH)
+            lengths, limits = natural_lengths(number)
+            sources = [
+                [*random_numbers.integers(8, vocab_size, length - 1).tolist(), runner.limits.eos_id]
+                for length in lengths
+            ]
+            warm_up = num_rows // beam_size
+            translate(
+                runner, sources[:warm_up], beam_size=beam_size, num_target_tokens=limits[:warm_up].tolist()
+            )
+            done = translate(runner, sources, beam_size=beam_size, num_target_tokens=limits.tolist())
             found[f"rows_{num_rows}_beam_{beam_size}"] = {
                 "sentences": number,
+                "mean_source_tokens": float(lengths.mean()),
+                "mean_target_tokens": done.num_target_tokens / number,
                 "target_tokens_per_s": done.num_target_tokens / done.time_s,
                 "ms_per_step": done.time_s / done.num_steps * 1e3,
             }
@@ -141,7 +152,9 @@ def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
     pair = bundle.manifest.language_pairs[0]
     texts = read_text(options, options.pick(500, 6)).sources
     found: dict[str, Any] = {}
-    with ServerProcess(ServeOptions(sys.executable, options.bundle, precision="fp16")) as server:
+    settings = {"golden_min_share": str(options.golden_min_share)}
+    served = ServeOptions(sys.executable, options.bundle, precision="fp16", settings=settings)
+    with ServerProcess(served) as server:
         for beam_size in (1, 4):
             requests = [
                 make_request(number, text, pair=(pair.source, pair.target), beam_size=beam_size)
@@ -178,7 +191,12 @@ def memory(options: GpuBenchmarkOptions) -> dict[str, Any]:
             [*random_numbers.choice(pool, length).tolist(), runner.limits.eos_id]
             for length in random_numbers.integers(1, options.pick(60, 8), number)
         ]
-        translate(runner, sources, beam_size=int(random_numbers.choice([1, 4])), num_target_tokens=40)
+        translate(
+            runner,
+            sources,
+            beam_size=int(random_numbers.choice([1, 4])),
+            num_target_tokens=[MEMORY_TARGET_LENGTH] * number,
+        )
         taken.append((now, -free_mb(options)))
     steady = taken[len(taken) // 3 :]
     seconds, megabytes = (np.array(column) for column in zip(*steady, strict=True))

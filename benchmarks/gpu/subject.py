@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ from benchmarks.step import random_bundle
 
 SENTENCES = ROOT / "benchmarks" / "sentences.tsv"
 EXTRA_TARGET_LENGTH = 50
+# The mean of the bundled model's vocabulary over `sentences.tsv`.
+SUBWORDS_OF_A_WORD = 1.6
 FOREVER = 1e18
 
 
@@ -44,7 +47,7 @@ class GpuBenchmarkOptions:
     """Options of the GPU benchmark.
 
     bundle: a bundle with an fp16 variant and its weights. data: a TSV of source and target, or None. work: a folder for
-    files that later parts use. is_quick: a short test run.
+    files that later parts use. is_quick: a short test run. golden_min_share: the server's setting in the part http.
     """
 
     device: Literal["cpu", "cuda"]
@@ -53,6 +56,7 @@ class GpuBenchmarkOptions:
     work: Path
     is_quick: bool
     memory_s: float
+    golden_min_share: float
 
     def pick(self, whole: int, quick: int) -> int:
         """The first number, or the second in a quick run."""
@@ -109,10 +113,24 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
     return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)
 
 
+def natural_lengths(number: int) -> tuple[Int32s, Int32s]:
+    """Subwords of `number` sources, end tokens included, and of their targets; the same in every run.
+
+    A source is as long as a sentence of `sentences.tsv`, drawn at random. Its target is 0.8 to 1.4 times as long.
+    """
+    lines = SENTENCES.read_text("utf-8").splitlines()
+    words = [len(line.split("\t")[1].split()) for line in lines]
+    random_numbers = np.random.default_rng(1)
+    sources = 1 + (SUBWORDS_OF_A_WORD * random_numbers.choice(words, number)).astype(np.int32)
+    targets = np.maximum(1, sources * random_numbers.uniform(0.8, 1.4, number)).astype(np.int32)
+    return sources, targets
+
+
 def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
     """A model of the base size with random fp16 weights, created once for all parts. In a quick run: the tiny size."""
     folder = options.work / "random"
     if not (folder / MANIFEST).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # of a part that was killed
         folder.mkdir(parents=True)
         name, vocab_size = ("tiny", 1000) if options.is_quick else ("base", 8000)
         bundle = random_bundle(name, vocab_size, ("fp16",), folder)
@@ -145,11 +163,15 @@ def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_gra
 
 
 def translate(
-    runner: Runner, sources: Sequence[Sequence[int]], *, beam_size: int, num_target_tokens: int | None = None
+    runner: Runner,
+    sources: Sequence[Sequence[int]],
+    *,
+    beam_size: int,
+    num_target_tokens: Sequence[int] | None = None,
 ) -> TranslationResult:
     """Translate all sentences with the engine in this thread. Raises the first error of a sentence.
 
-    num_target_tokens: the length limit of a target in subwords. None: the source's length + 50.
+    num_target_tokens: the length limit of each target in subwords. None: the source's length + 50.
     """
     ended: list[Sentence] = []
     most_tokens = max(4096, runner.limits.max_source_length)
@@ -160,7 +182,7 @@ def translate(
     core = EngineCore(runner, EngineLimits(max_encode_tokens=most_tokens), report=report)
     sentences = []
     for number, source in enumerate(sources):
-        limit = num_target_tokens or len(source) + EXTRA_TARGET_LENGTH
+        limit = num_target_tokens[number] if num_target_tokens else len(source) + EXTRA_TARGET_LENGTH
         options = DecodingOptions(
             beam_size=beam_size, max_target_length=min(limit, runner.limits.max_target_length - 1)
         )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.machine import describe_run, measured
+from benchmarks.machine import commit, describe_run, measured
 
 
 def test_a_run_is_described_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +30,13 @@ def test_a_run_can_be_described_with_other_arguments_and_without_versions() -> N
     run = describe_run("benchmarks.x", ["--data", "a b"], python=None)
     assert list(run) == ["command", "commit", "machine"]
     assert run["command"] == "python -m benchmarks.x --data 'a b'"
+
+
+def test_the_commit_of_sources_without_git_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("BENCHMARK_COMMIT", raising=False)
+    monkeypatch.setattr("benchmarks.machine.ROOT", "/")
+    assert commit() == "unknown"
+    monkeypatch.setenv("BENCHMARK_COMMIT", "0123456789ab")
+    assert commit() == "0123456789ab"

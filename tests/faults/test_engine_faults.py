@@ -128,6 +128,25 @@ def test_a_forward_that_fails_once_costs_no_answer() -> None:
     assert sum(step.num_retried for report in driver.reports for step in report.steps) == 6
 
 
+@pytest.mark.parametrize(
+    ("runner", "message"),
+    [
+        (PoisonedRunner(in_encoder=True), "are encoded one by one: the encoder failed"),
+        (PoisonedRunner(), "are tried in halves: the decoder failed"),
+    ],
+)
+def test_the_message_of_the_first_failure_is_logged(
+    runner: PoisonedRunner, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Later failures may have another cause: on a GPU every call fails after an illegal access to memory."""
+    driver = CoreDriver(runner, SETTINGS)
+    for source in ([POISON, EOS], [5, EOS]):
+        driver.submit(source, NARROW)
+    driver.run()
+    assert caplog.messages[0] == f"2 sentences failed together and {message}"
+    assert caplog.records[0].levelno == logging.ERROR
+
+
 def test_sentences_that_end_while_waiting_for_a_retry_are_dropped() -> None:
     runner = PoisonedRunner()
     driver = CoreDriver(runner, SETTINGS)

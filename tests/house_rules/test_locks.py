@@ -15,6 +15,8 @@ from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
 OTHERS = ("train", "export", "bench", "loadtest", "top", "dev")
+# Locks of requirements/*.in.
+WITHOUT_EXTRA = ("build", "gpu-stub")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
@@ -55,10 +57,10 @@ def direct(*extras: str) -> list[Requirement]:
 
 def test_every_extra_has_its_lock() -> None:
     assert {*SERVING, *OTHERS} == set(project()["optional-dependencies"])
-    assert all(locked(name) for name in (*SERVING, *OTHERS, "build"))
+    assert all(locked(name) for name in (*SERVING, *OTHERS, *WITHOUT_EXTRA))
 
 
-@pytest.mark.parametrize("name", [*SERVING, *OTHERS, "build"])
+@pytest.mark.parametrize("name", [*SERVING, *OTHERS, *WITHOUT_EXTRA])
 def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
     assert re.search(r"://|--(?:extra-)?index|--find-links|file:|@ ", text) is None
@@ -69,7 +71,7 @@ def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
         assert "*" not in specifier.version, requirement
 
 
-@pytest.mark.parametrize("name", [*SERVING, "build"])
+@pytest.mark.parametrize("name", [*SERVING, *WITHOUT_EXTRA])
 def test_the_serving_packages_are_locked_by_hash(name: str) -> None:
     assert [str(requirement) for requirement, hashes in locked(name) if not hashes] == []
 
@@ -94,6 +96,12 @@ def test_the_gpu_lock_brings_the_cuda_13_libraries() -> None:
         "nvidia-curand",
     } <= names.keys()
     assert names["nvidia-cuda-runtime"].startswith("==13.")
+
+
+def test_the_gpu_path_is_tested_with_the_locked_versions() -> None:
+    served, tested = pins("gpu", "3.12"), pins("gpu-stub", "3.12")
+    for name in ("onnxruntime-gpu", "nvidia-cuda-runtime"):
+        assert tested[name] == served[name]
 
 
 @pytest.mark.parametrize("name", ["train", "export", "dev"])

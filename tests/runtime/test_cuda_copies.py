@@ -104,18 +104,22 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
 def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
     """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = host_cuda(driver._cuda)
-    pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver))
+    pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver), staging=cuda.allocate(SHAPE.num_bytes))
     expected = np.zeros_like(random_values(1))
     for seed, length, rows in ((1, 7, list(range(NUM_ROWS))), (2, 5, [6, 1]), (3, 1, [0, 7, 2])):
         values = random_values(seed, num_rows=len(rows), length=length)
-        pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(values), rows)
+        lengths = np.array(
+            [length, *[max(1, length - 2)] * (len(rows) - 1)]
+        )  # the other sentences are padded
+        pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(values), rows, lengths)
         cuda.wait()  # the values are freed after the wait
-        expected[:, rows, :, :length] = values
+        for index, row in enumerate(rows):
+            expected[:, row, :, : lengths[index]] = values[:, index, :, : lengths[index]]
     for sources, targets in (([0, 1], [2, 3]), ([4, 5, 6], [5, 6, 4]), ([7, 7], [0, 1]), ([], [])):
-        lengths = [1 + (row % 7) for row in sources]
-        pool.copy(*(np.array(values, np.int32) for values in (sources, targets, lengths)))
+        columns = [1 + (row % 7) for row in sources]
+        pool.copy(*(np.array(values, np.int32) for values in (sources, targets, columns)))
         before = expected.copy()
-        for source, target, length in zip(sources, targets, lengths, strict=True):
+        for source, target, length in zip(sources, targets, columns, strict=True):
             expected[:, target, :, :length] = before[:, source, :, :length]
     cuda.wait()
     np.testing.assert_array_equal(read_cuda(pool, SHAPE), expected)
@@ -125,7 +129,7 @@ def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
 def test_a_failed_launch_is_an_engine_failure(driver: HostDriver) -> None:
     cuda = host_cuda(driver._cuda)
     copier = KernelCopier(cuda, driver=driver)
-    pool = CudaPool(SHAPE, cuda, copier)
+    pool = CudaPool(SHAPE, cuda, copier, staging=cuda.allocate(SHAPE.num_bytes))
     driver.code = 719
     with pytest.raises(EngineFailure, match="CUDA driver error 719"):
         pool.copy(*(np.array([row], np.int32) for row in (0, 1, 1)))
@@ -145,15 +149,24 @@ def test_uploads_between_two_waits_do_not_overwrite_one_another() -> None:
     cuda.wait()
     places = []
     for number in (1, 2):
-        address = cuda.upload(np.full(75, number, np.int32))
+        (address,) = cuda.upload(np.full(75, number, np.int32))
         places.append((address, number))
     waits = library.num_waits
     cuda.upload(np.full(75, 9, np.int32))
     assert library.num_waits == waits + 1
     for address, number in places:
         assert (np.ctypeslib.as_array((ctypes.c_int32 * 75).from_address(address)) == number).all()
-    with pytest.raises(EngineFailure, match="1200 bytes to upload at once, the limit is 1024"):
+    with pytest.raises(EngineFailure, match="1280 bytes to upload at once, the limit is 1024"):
         cuda.upload(np.zeros(300, np.int32))
+
+
+def test_arrays_of_one_upload_have_aligned_addresses() -> None:
+    cuda = host_cuda(num_upload_bytes=1024)
+    ids, lengths = np.arange(7, dtype=np.int32), np.array([3, 4])
+    addresses = cuda.upload(ids, lengths)
+    assert [address % 256 for address in addresses] == [0, 0]
+    np.testing.assert_array_equal((ctypes.c_int32 * 7).from_address(addresses[0]), ids)
+    np.testing.assert_array_equal((ctypes.c_int64 * 2).from_address(addresses[1]), lengths)
 
 
 def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
@@ -173,7 +186,7 @@ def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
 def test_a_cuda_error_is_an_engine_failure() -> None:
     library = HostCuda()
     cuda = host_cuda(library)
-    pool = CudaPool(SHAPE, cuda, RowCopier(cuda))
+    pool = CudaPool(SHAPE, cuda, RowCopier(cuda), staging=cuda.allocate(SHAPE.num_bytes))
     library.code = 46
     for call in (
         cuda.wait,

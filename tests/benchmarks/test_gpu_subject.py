@@ -1,0 +1,56 @@
+"""What the GPU benchmark measures, and what its README installs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+from benchmarks.gpu.subject import GpuBenchmarkOptions, make_random_bundle, natural_lengths
+from benchmarks.machine import ROOT
+
+# Dependencies that the GPU machine has, and those that the server imports only if a request or a setting needs them.
+INSTALLED = {"numpy", "sentencepiece", "httpx"}
+LAZY = {"py3langid", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
+
+
+@pytest.fixture
+def options(tiny: Path, tmp_path: Path) -> GpuBenchmarkOptions:
+    return GpuBenchmarkOptions(
+        device="cpu",
+        bundle=tiny / "bundle",
+        data=None,
+        work=tmp_path,
+        is_quick=True,
+        memory_s=1.0,
+        golden_min_share=0.8,
+    )
+
+
+def test_lengths_are_natural_and_the_same_in_every_run() -> None:
+    sources, targets = natural_lengths(400)
+    again = natural_lengths(400)
+    np.testing.assert_array_equal((sources, targets), again)
+    assert len(set(sources.tolist())) > 30
+    assert 20 < sources.mean() < 30
+    assert sources.min() > 1, "a source has a subword before its end token"
+    assert 1 < (targets / sources).max() <= 1.4
+    assert 0.5 < (targets / sources).min() < 1
+
+
+def test_a_random_bundle_is_written_again_after_a_killed_part(options: GpuBenchmarkOptions) -> None:
+    (options.work / "random" / "fp16").mkdir(parents=True)
+    written = make_random_bundle(options)
+    assert make_random_bundle(options).manifest == written.manifest
+
+
+def test_the_readme_downloads_what_the_server_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {Requirement(line).name for line in project["dependencies"]} - INSTALLED - LAZY
+    readme = (ROOT / "benchmarks" / "gpu" / "README.md").read_text("utf-8")
+    (command,) = re.findall(r"-d small(.*?)\n   pip", readme, re.DOTALL)
+    assert needed - set(re.split(r"[\s\\]+|==", command)) == set()

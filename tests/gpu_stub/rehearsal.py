@@ -1,0 +1,68 @@
+"""Runs the GPU runner over the stand-ins for CUDA's libraries: python -m tests.gpu_stub.rehearsal FOLDER.
+
+The environment's loader path names the stand-ins, and its Python path a folder with onnxruntime-gpu. The trace has a
+section for each call of the runner. FOLDER: a bundle with an fp16 variant; only its manifest and graphs are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from app.bundle import MANIFEST, Manifest
+from app.runtime.bundle_limits import limits_of
+from app.runtime.cuda_runner import load_cuda_runner
+from app.runtime.interface import StepInput
+
+NUM_ROWS = 32
+NUM_SENTENCES = 17
+POSITION = 3
+
+
+def main(folder: Path) -> None:
+    """Load the runner, encode, and decode steps of each shape three times."""
+    manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
+    with section("load"):
+        runner = load_cuda_runner(folder, manifest.variants["fp16"], limits=limits_of(manifest, NUM_ROWS))
+    rows = list(range(NUM_SENTENCES))
+    for name, lengths in (
+        ("warm-up", [1]),
+        ("encode one length", [9] * NUM_SENTENCES),
+        ("encode all lengths", [1 + row for row in rows]),
+        ("encode far lengths", [1] * (NUM_SENTENCES - 1) + [manifest.max_source_length]),
+    ):
+        sources = [np.full(length, runner.limits.eos_id, np.int32) for length in lengths]
+        with section(name):
+            runner.encode(sources, rows[: len(lengths)])
+    for num_rows in (1, NUM_SENTENCES):
+        for num_candidates in (1, 8):
+            ids, positions = np.full(num_rows, 5, np.int32), np.full(num_rows, POSITION, np.int32)
+            step = StepInput(ids, positions, num_candidates)
+            with section(f"first step {num_rows} {num_candidates}"):
+                runner.decode(step)
+            for _ in range(2):
+                with section(f"step {num_rows} {num_candidates}"):
+                    runner.decode(step)
+    columns = np.full(2, POSITION, np.int32)
+    for name, targets in (("reorder", [2, 3]), ("swap", [1, 0])):
+        with section(name):
+            runner.reorder(np.array([0, 1], np.int32), np.array(targets, np.int32), columns, 0 * columns)
+
+
+@contextmanager
+def section(name: str) -> Iterator[None]:
+    """The trace's lines of a block are in this section."""
+    library = ctypes.CDLL("libcudart.so.13")
+    library.trace_section(name.encode())
+    yield
+    library.trace_section(b"")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,104 @@
+"""What the GPU runner asks of a GPU: launches, graph nodes, copies, waits and allocations.
+
+ONNX Runtime's CUDA provider runs over stand-ins for CUDA's libraries, whose kernels compute nothing. So these tests see
+every call and no result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.gpu_stub.conftest import NUM_LAYERS
+from tests.gpu_stub.rehearsal import NUM_SENTENCES
+from tests.gpu_stub.trace import LAUNCHES, Event, Trace, launches, nodes
+
+SHAPES = [f"{num_rows} {num_candidates}" for num_rows in (1, NUM_SENTENCES) for num_candidates in (1, 8)]
+# Calls during which the host waits for the GPU, or that make a captured graph invalid.
+NOT_IN_A_GRAPH = ("allocate", "free", "wait", "copy_and_wait", "host_function", "graph")
+
+
+def kinds(events: list[Event]) -> Counter[str]:
+    return Counter(event.kind for event in events)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_known_step_is_one_copy_in_one_replay_and_one_wait(trace: Trace, shape: str) -> None:
+    events = trace.section(f"step {shape}")
+    assert launches(events) == {"copy in": 1, "replay": 1, "copy out": 2}
+    assert kinds(events)["wait"] == 1
+    assert kinds(events)["allocate"] == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_first_step_of_a_shape_captures_one_graph(trace: Trace, shape: str) -> None:
+    events = trace.section(f"first step {shape}")
+    (graph,) = [event for event in events if event.kind == "graph"]
+    (replay,) = [event for event in events if event.kind == "replay"]
+    assert graph.amount == replay.amount == sum(nodes(events).values())
+
+
+def test_nothing_in_a_graph_allocates_waits_or_copies_to_the_host(trace: Trace) -> None:
+    captured = trace.captured()
+    assert len(captured) > len(SHAPES)
+    assert {event.kind for event in captured}.isdisjoint(NOT_IN_A_GRAPH)
+    assert {event.detail for event in captured if event.kind == "copy"} <= {"on_device"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
+    """A base-size model has six layers, one more kernel for the top-k of 8,000 subwords, and so 122 nodes."""
+    bias = "copy on_device" if shape.startswith("1 ") else "copy of a bias"
+    assert nodes(trace.section(f"first step {shape}")) == {
+        "product": 6 * NUM_LAYERS + 1,
+        "sum and norm": 3 * NUM_LAYERS,
+        bias: 3 * NUM_LAYERS,
+        "lengths of rows": 2 * NUM_LAYERS,
+        **dict.fromkeys(("append to the cache", "memset", "XQA", "flash", "ReLU"), NUM_LAYERS),
+        "gather": 2,
+        "add": 1,
+        "cast": 1,
+        "log-softmax": 1,
+        "top-k": 1,
+    }
+
+
+def test_everything_runs_on_the_runners_stream(trace: Trace) -> None:
+    streams = {
+        event.stream
+        for name in ("encode one length", *(f"first step {shape}" for shape in SHAPES), "reorder")
+        for event in trace.section(name)
+        if event.kind in LAUNCHES
+    }
+    assert len(streams) == 1
+    assert streams != {0}
+
+
+def test_cache_rows_are_copied_by_one_kernel(trace: Trace) -> None:
+    assert launches(trace.section("reorder")) == {"copy in": 1, "copy of cache rows": 1}
+
+
+def test_rows_change_places_in_memory_that_is_allocated_at_the_start(trace: Trace) -> None:
+    events = trace.section("swap")
+    assert launches(events) == {"copy in": 2, "copy of cache rows": 2}
+    assert kinds(events)["allocate"] == 0
+
+
+def test_sentences_of_one_length_are_encoded_in_one_call(trace: Trace) -> None:
+    found = launches(trace.section("encode one length"))
+    assert found["flash"] == NUM_LAYERS
+    assert found["product"] == 4 * NUM_LAYERS + 1
+    assert found["copy of cache rows"] == 1
+    assert sum(found.values()) == 12 * NUM_LAYERS + 8
+
+
+def test_sentences_of_different_lengths_are_encoded_in_one_call(trace: Trace) -> None:
+    assert sum(launches(trace.section("encode all lengths")).values()) == 12 * NUM_LAYERS + 8
+
+
+def test_short_sentences_are_not_padded_to_a_much_longer_one(trace: Trace) -> None:
+    """They take a second call."""
+    found = launches(trace.section("encode far lengths"))
+    assert found["flash"] == 2 * NUM_LAYERS
+    assert sum(found.values()) == 2 * (12 * NUM_LAYERS + 8)
