@@ -45,12 +45,29 @@ class ModelControl(Protocol):
         """Replace a model by its bundle's new version. Raises ModelRefused, and then nothing has changed."""
 
 
-def add_admin_routes(router: APIRouter, models: ModelControl, token: str) -> None:
-    """Add the routes. token: what a request must send as `Authorization: Bearer TOKEN`."""
-    digest = hashlib.sha256(token.encode()).digest()
+class AdminToken:
+    """What an administrator sends as `Authorization: Bearer TOKEN`."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = hashlib.sha256(token.encode()).digest()
+
+    def check(self, request: Request) -> None:
+        """Raise Unauthorized unless the request has the token. The time does not depend on the token."""
+        sent = [value for name, value in request.scope["headers"] if name == b"authorization"]
+        token = (
+            sent[0][len(SCHEME) :].strip() if len(sent) == 1 and sent[0].lower().startswith(SCHEME) else b""
+        )
+        if not hmac.compare_digest(hashlib.sha256(token).digest(), self._digest):
+            raise Unauthorized(
+                "the administrator's token is needed: Authorization: Bearer <token>", is_missing=True
+            )
+
+
+def add_admin_routes(router: APIRouter, models: ModelControl, token: AdminToken) -> None:
+    """Add the routes. token: what a request must send."""
 
     async def answer(request: Request, act: Callable[[str], Awaitable[ServedModel]]) -> Response:
-        _check_token(request, digest)
+        token.check(request)
         return OrjsonResponse(model_answer(await act(request.path_params["name"])))
 
     @router.post("/admin/models/{name}/load", **operation(TAG, "Load a model", ModelAnswer, errors=REFUSABLE))
@@ -70,13 +87,3 @@ def add_admin_routes(router: APIRouter, models: ModelControl, token: str) -> Non
     )
     async def reload(request: Request) -> Response:
         return await answer(request, models.reload_model)
-
-
-def _check_token(request: Request, digest: bytes) -> None:
-    """Raise Unauthorized unless the request has the token of this SHA-256. The time does not depend on the token."""
-    sent = [value for name, value in request.scope["headers"] if name == b"authorization"]
-    token = sent[0][len(SCHEME) :].strip() if len(sent) == 1 and sent[0].lower().startswith(SCHEME) else b""
-    if not hmac.compare_digest(hashlib.sha256(token).digest(), digest):
-        raise Unauthorized(
-            "the administrator's token is needed: Authorization: Bearer <token>", is_missing=True
-        )
