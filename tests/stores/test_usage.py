@@ -90,7 +90,9 @@ def test_a_limit_is_reached_exactly_and_free_in_the_next_period() -> None:
 
 
 def test_the_last_period_to_end_decides_when_to_retry() -> None:
-    usage = usage_of(Clock("2027-03-30T23:59:50"), requests_per_minute=1, requests_per_day=1, characters_per_month=5)
+    usage = usage_of(
+        Clock("2027-03-30T23:59:50"), requests_per_minute=1, requests_per_day=1, characters_per_month=5
+    )
     spend(usage, 4)
     assert refusal(usage, 1).retry_after_s == 10
     assert refusal(usage, 2).retry_after_s == 24 * 3600 + 10
@@ -98,7 +100,9 @@ def test_the_last_period_to_end_decides_when_to_retry() -> None:
 
 def test_more_than_a_whole_period_is_refused_for_ever() -> None:
     usage = usage_of(Clock("2027-01-01"), characters_per_day=100)
-    with pytest.raises(PayloadTooLarge, match="the limit of this API key is 100 characters a day; the request has 101"):
+    with pytest.raises(
+        PayloadTooLarge, match="the limit of this API key is 100 characters a day; the request has 101"
+    ):
         spend(usage, 101)
 
 
@@ -127,10 +131,15 @@ def test_a_refused_request_costs_nothing() -> None:
 )
 def test_a_failure_gives_back_what_it_took(error: BaseException, is_delivered: bool, used: int) -> None:
     usage = usage_of(Clock("2027-01-01"))
-    with pytest.raises(type(error)), run(usage.begin("sales", 7)) as spending:
-        assert usage.used("sales", KINDS["characters_per_day"]) == 7
-        spending.is_delivered = is_delivered
-        raise error
+
+    def fail() -> None:
+        with run(usage.begin("sales", 7)) as spending:
+            assert usage.used("sales", KINDS["characters_per_day"]) == 7
+            spending.is_delivered = is_delivered
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
     assert usage.used("sales", KINDS["characters_per_day"]) == used
     assert usage.used("sales", KINDS["requests_per_minute"]) == bool(used)
     assert usage.num_in_progress("sales") == 0
