@@ -71,7 +71,9 @@ class UsageSaver:
         """Save all counts and close the store. A failure is logged."""
         if self._timer is not None:
             self._timer.cancel()
-        for _ in range(2):  # an exchange that runs already has not all counts
+        if self._exchange is not None:  # it may lack the last counts
+            await asyncio.wait({self._exchange}, timeout=WAIT_S)
+        if self._exchange is None and (self._unsaved or self._batch is not None):
             await asyncio.wait({self._started_exchange()}, timeout=WAIT_S)
         if self._timer is not None:
             self._timer.cancel()
