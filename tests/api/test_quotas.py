@@ -253,10 +253,12 @@ def test_a_killed_server_has_lost_no_count_that_another_one_needs(
             return client.post("/v1/translate", json={**BODY, "text": text}).status_code
 
     with ServerProcess(echo_command, settings) as second:
+        second.ready()
         with ServerProcess(echo_command, settings) as first:
-            assert [status(first.ready(), TEXT) for _ in range(3)] == [200] * 3
+            first.ready()
+            assert [status(first, TEXT) for _ in range(3)] == [200] * 3
             time.sleep(3)
-            assert used(second.ready(), "team")["characters_per_month"]["used"] == 60
+            assert used(second, "team")["characters_per_month"]["used"] == 60
             assert status(second, TEXT * 2 + ".") == 429
             first.signal(signal.SIGKILL)
             first.ended()
