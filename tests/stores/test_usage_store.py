@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -205,6 +206,41 @@ def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Pa
     start = kind.period_at(time.time()).starts_at
     assert found[Count("sales", kind.name, start)] == accepted, "nothing that was accepted is lost"
     assert found[Count("shop", kind.name, start)] == 20
+
+
+class HeldStore(SqliteUsageStore):
+    """Each exchange waits for a permit. begun, done: set by the first exchange."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.permits = threading.Semaphore(0)
+        self.begun, self.done = threading.Event(), threading.Event()
+
+    def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
+        self.begun.set()
+        self.permits.acquire()
+        found = super().exchange(batch, time_s)
+        self.done.set()
+        return found
+
+
+def test_what_is_used_during_an_exchange_counts_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = HeldStore(tmp_path / "usage")
+        usage = Usage(store)
+        with await usage.begin("shop", 60):
+            pass
+        await asyncio.to_thread(store.begun.wait)
+        with await usage.begin("shop", 30):
+            pass
+        store.permits.release()
+        await asyncio.to_thread(store.done.wait)
+        await asyncio.sleep(0.1)  # the event loop takes the counts
+        assert usage.used("shop", KINDS[DAY]) == 90
+        store.permits.release(9)
+        await usage.close()
+
+    asyncio.run(scenario())
 
 
 def test_two_servers_share_a_quota(tmp_path: Path) -> None:
