@@ -17,6 +17,8 @@ from app.observability.logging import log_event
 logger = logging.getLogger("app.main")
 # Seconds between two polls of the file. Larger: a new key works later. Smaller: more calls of the file system.
 POLL_S = 2.0
+# Size, time of change in nanoseconds, and inode of a file.
+Signature = tuple[int, int, int]
 
 
 class KeyReload:
@@ -39,11 +41,12 @@ class KeyReload:
         self._path = path
         self._reading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._seen: Signature | None = None  # of the file that was read last
 
     def reload(self) -> None:
         """Read the file again. Logs the result."""
         if self._path is not None:
-            self._spawn(self._reload())
+            self._spawn(self._reload(self._path))
 
     def watch(self) -> None:
         """Reload whenever the file has changed and then stays the same for POLL_S."""
@@ -62,8 +65,9 @@ class KeyReload:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _reload(self) -> None:
+    async def _reload(self, path: Path) -> None:
         async with self._reading:  # the last one to read the file replaces the keys last
+            self._seen = await asyncio.to_thread(_signature, path)
             try:
                 keys = await asyncio.to_thread(self._read)
             except SettingsError as error:
@@ -75,18 +79,17 @@ class KeyReload:
         log_event(logger, logging.INFO, "keys_reloaded", fields={"names": len(keys)})
 
     async def _watch(self, path: Path) -> None:
-        seen = before = await asyncio.to_thread(_signature, path)
+        self._seen = before = await asyncio.to_thread(_signature, path)
         while True:
             await asyncio.sleep(POLL_S)
             now = await asyncio.to_thread(_signature, path)
-            if now != seen and now == before and now is not None:
-                seen = now
-                await self._reload()
+            if now != self._seen and now == before and now is not None:
+                await self._reload(path)
             before = now
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    """Size, time of change in nanoseconds, and inode of a file; None without one."""
+def _signature(path: Path) -> Signature | None:
+    """The signature of a file; None without one."""
     with contextlib.suppress(OSError):
         status = path.stat()
         return status.st_size, status.st_mtime_ns, status.st_ino
