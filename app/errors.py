@@ -100,24 +100,36 @@ class Unauthorized(ServiceError):
         self.is_missing = is_missing
 
 
-class Overloaded(ServiceError):
-    """The queue is full, or the estimated wait exceeds the request's deadline (`is_foreseen`).
-
-    `retry_after_s`: seconds after which a retry may succeed.
-    """
-
-    def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.is_foreseen = is_foreseen
-
-
-class NotReady(ServiceError):
-    """The server is loading, draining or dead. `retry_after_s`: seconds after which a retry may succeed."""
+class RetryLater(ServiceError):
+    """The request may succeed later. `retry_after_s`: seconds after which a retry may succeed."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class Overloaded(RetryLater):
+    """The queue is full, or the estimated wait exceeds the request's deadline (`is_foreseen`)."""
+
+    def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.is_foreseen = is_foreseen
+
+
+class QuotaExceeded(RetryLater):
+    """A limit of the API key is reached. `is_of_characters`: it is a limit on characters, not on requests."""
+
+    def __init__(self, message: str, *, retry_after_s: float, is_of_characters: bool = False) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.is_of_characters = is_of_characters
+
+
+class NotReady(RetryLater):
+    """The server is loading, draining or dead."""
+
+
+class UsageUnavailable(RetryLater):
+    """The store of the keys' counts cannot be read or written, so the limits of a key cannot be checked."""
 
 
 class DeadlineExceeded(ServiceError):

@@ -13,7 +13,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.api.admin import AdminToken, add_admin_routes
 from app.api.dialects import DIALECTS, add_dialects
-from app.api.http.auth import ApiKeys
+from app.api.http.auth import ApiKeys, NamedKeys
 from app.api.http.connections import reserve_open_files
 from app.api.http.cors import CrossOrigin
 from app.api.http.dialect import Dialect
@@ -34,6 +34,7 @@ from app.api.http.error_table import HTTP_CODES, error_body, plain_error
 from app.api.http.middleware import Gate, RequestScope
 from app.api.http.ready_line import print_address
 from app.api.http.server import Server, block_signals, listen
+from app.api.key_admin import add_key_routes, key_figures
 from app.api.native.routes import add_native_routes
 from app.api.native.stream import StreamLimits, add_stream_route
 from app.api.openapi import describe
@@ -43,9 +44,11 @@ from app.api.probes import add_docs, add_probes
 from app.api.row_trace import add_trace_route
 from app.api.service import Service
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
+from app.key_reload import KeyReload
 from app.model_host import ModelHost
 from app.model_starter import BundleLoader, ModelLoader
 from app.observability.cgroup_memory import CgroupMemory
+from app.observability.key_metrics import KeyCollector
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.loop_lag import LoopLag
 from app.observability.metrics import Metrics
@@ -53,8 +56,7 @@ from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.secret_settings import read_admin_token, read_api_keys
 from app.settings import Settings, load_settings
-from app.stores.usage import UsageCounter
-from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing
+from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing, usage
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Application:
         self.metrics.readings.track_log(num_dropped_lines)
         self.metrics.readings.track_gauges(CgroupMemory().gauges())
         self.tracing = tracing(settings)
-        self.service = Service(self.metrics, glossaries(settings), self.tracing)
+        self.service = Service(self.metrics, glossaries(settings), self.tracing, usage(settings))
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
@@ -94,10 +96,34 @@ class Application:
         self._document_jobs: DocumentJobs | None = None
         self._passed_check = False  # the golden check and the warm-up
         self._engine_died = False
-        self.app = self._build(ApiKeys(read_api_keys(settings)), read_admin_token(settings))
+        self.keys = ApiKeys(())
+        self._replace_keys(read_api_keys(settings))
+        self._key_reload = KeyReload(
+            lambda: read_api_keys(settings), self._replace_keys, path=settings.api_keys_file
+        )
+        self._track_keys()
+        self.app = self._build(read_admin_token(settings))
 
-    def _build(self, keys: ApiKeys, admin_token: str | None) -> FastAPI:
-        settings = self.settings
+    def _replace_keys(self, found: Sequence[NamedKeys]) -> None:
+        """Accept these keys, with their limits, from now on."""
+        usage = self.service.usage
+        self.keys.replace(found)
+        usage.set_limits({keys.name: keys.limits for keys in found})
+        if usage.saver is None and any(keys.limits.counted for keys in found):
+            log_event(logger, logging.WARNING, "usage_not_kept")  # a restart forgets what keys have used
+
+    def _track_keys(self) -> None:
+        """Add the metrics of the keys."""
+        usage = self.service.usage
+        collector = KeyCollector(
+            lambda: key_figures(usage),
+            num_failures=lambda: 0 if usage.saver is None else usage.saver.num_failures,
+            num_reloads=self._key_reload.outcomes,
+        )
+        self.metrics.registry.register(collector)
+
+    def _build(self, admin_token: str | None) -> FastAPI:
+        settings, keys = self.settings, self.keys
         app = FastAPI(
             title="Transduce",
             openapi_url=None,
@@ -112,21 +138,21 @@ class Application:
         stream_limits = StreamLimits(settings.stream_keep_alive_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
-        usage = UsageCounter(settings.quota_characters)
         larger: dict[str, int] = {}  # the largest body in bytes of routes with another limit, by path
         if settings.files_enabled:
             # With files disabled, nothing that reads them is imported.
             from app.api.files.document_jobs import DocumentJobs
             from app.api.files.routes import UPLOAD_PATHS
 
-            self._document_jobs = DocumentJobs(plain, document_limits(settings), usage)
+            self._document_jobs = DocumentJobs(plain, document_limits(settings))
             larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
-        add_dialects(app.router, plain, keys, usage, self._document_jobs)
+        add_dialects(app.router, plain, keys, self._document_jobs)
         add_probes(app.router, self.service)
         if admin_token is not None:
             token = AdminToken(admin_token)
             add_admin_routes(app.router, self.host, token)
             add_trace_route(app.router, self.service, self.service.rows, token)
+            add_key_routes(app.router, self.service.usage, token)
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
@@ -152,6 +178,8 @@ class Application:
         loading = asyncio.create_task(self._become_ready())
         lag = LoopLag(self.metrics.loop_lag_seconds.observe)
         lag.start()
+        if self.settings.watch:
+            self._key_reload.watch()
         try:
             yield
         finally:
@@ -161,6 +189,8 @@ class Application:
             if self._document_jobs is not None:
                 await self._document_jobs.close()
             await self.host.close()
+            await self._key_reload.close()
+            await self.service.usage.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
             if self.tracing is not None:
                 await self.tracing.close()
@@ -182,6 +212,11 @@ class Application:
             self.on_failure(error)
         finally:
             gc.enable()  # transduce.serve disables it for a faster start
+
+    def reload(self) -> None:
+        """Read the bundles and the keys again, after SIGHUP."""
+        self.host.reload()
+        self._key_reload.reload()
 
     async def close_engine(self) -> None:
         """Stop the engines now; pending sentences end with NotReady."""
@@ -248,7 +283,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
             application.service,
             serve_options(settings),
             close_engine=application.close_engine,
-            reload=application.host.reload,
+            reload=application.reload,
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.api.http.auth import NamedKeys, unnamed_key
 from app.errors import SettingsError
-from app.settings import PREFIX, SHA256_TEXT, Settings
-
-# Characters of the shortest token. A shorter one could be found by trying all tokens.
-MIN_TOKEN_CHARACTERS = 16
+from app.keys_file import SECRET_RULE, VARIABLE, is_secret, read_keys_file, repeated_keys
+from app.settings import PREFIX, Settings
 
 
-def read_api_keys(settings: Settings) -> frozenset[str]:
-    """The hashes of all API keys, from the variable and the file. Raises SettingsError for a bad file."""
-    if settings.api_keys_file is None:
-        return settings.api_keys
-    name = f"{PREFIX}API_KEYS_FILE"
-    lines = _read(settings.api_keys_file, name).splitlines()
-    entries = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
-    problems = [
-        f"{name}: line {number} is not a SHA-256 in lower-case hexadecimal"
-        for number, entry in entries
-        if entry and not SHA256_TEXT.fullmatch(entry)
-    ]
-    keys = settings.api_keys | {entry for _, entry in entries if entry}
-    if not keys:
-        problems.append(f"{name}: the file holds no key, so the server would need none")
-    if problems:
-        raise SettingsError(problems)
+def read_api_keys(settings: Settings) -> list[NamedKeys]:
+    """All API keys, of the variable and the file. Raises SettingsError for a bad file."""
+    keys = [unnamed_key(digest) for digest in sorted(settings.api_keys)]
+    if settings.api_keys_file is not None:
+        keys += read_keys_file(settings.api_keys_file)
+        if problems := repeated_keys(keys):
+            raise SettingsError([f"{PREFIX}API_KEYS and {VARIABLE}: {problem}" for problem in problems])
     return keys
 
 
@@ -40,9 +29,8 @@ def read_admin_token(settings: Settings) -> str | None:
         token = _read(settings.admin_token_file, name).strip()
     else:
         return None
-    if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
-        problem = f"the token must be at least {MIN_TOKEN_CHARACTERS} characters of ASCII without spaces"
-        raise SettingsError([f"{name}: {problem}"])
+    if not is_secret(token):
+        raise SettingsError([f"{name}: the token {SECRET_RULE}"])
     return token
 
 

@@ -111,7 +111,10 @@ class Settings(BaseSettings):
         le=1,
         description="share of the requests without a `traceparent` header that are traced",
     )
-    watch: bool = Field(False, description="whether a model is reloaded when its bundle changes")
+    watch: bool = Field(
+        False,
+        description="whether a model is reloaded when its bundle changes, and the keys when their file changes",
+    )
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
     )
@@ -248,7 +251,7 @@ class Settings(BaseSettings):
         description="SHA-256 of each API key in lower-case hexadecimal, separated by commas; none: no key needed",
     )
     api_keys_file: Path | None = Field(
-        None, description="file with one such hash per line; `#` starts a comment"
+        None, description="TOML file of keys with names and limits; SIGHUP reads it again"
     )
     admin_token: SecretStr | None = Field(
         None,
@@ -268,10 +271,12 @@ class Settings(BaseSettings):
     glossary_path: Path | None = Field(
         None, description="SQLite file of the glossaries; unset: in memory, lost when the server stops"
     )
-    quota_characters: int = Field(
-        1_000_000_000_000,
-        ge=1,
-        description="Unicode code points that one API key may send to /v2/translate, counted from the server's start",
+    usage_path: Path | None = Field(
+        None,
+        description="SQLite file of what each key has used; unset: in memory, lost when the server stops",
+    )
+    usage_redis_url: SecretStr | None = Field(
+        None, description="Redis that keeps these counts instead, such as redis://10.0.0.7:6379/0"
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     page_enabled: bool = Field(True, description="whether the web page at / is served")
@@ -324,6 +329,8 @@ class Settings(BaseSettings):
             problems.append(
                 f"{PREFIX}ADMIN_TOKEN and {PREFIX}ADMIN_TOKEN_FILE are both set: unset one of them"
             )
+        if self.usage_path is not None and self.usage_redis_url is not None:
+            problems.append(f"{PREFIX}USAGE_PATH and {PREFIX}USAGE_REDIS_URL are both set: unset one of them")
         if any(not SHA256_TEXT.fullmatch(key) for key in self.api_keys):
             problems.append(f"{PREFIX}API_KEYS holds a value that is not a SHA-256 in lower-case hexadecimal")
         problems += [

@@ -16,6 +16,8 @@ from app.file_worker.messages import WorkerLimits
 from app.observability.tracing import Tracing
 from app.settings import Settings
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
+from app.stores.usage import Usage
+from app.stores.usage_store import SqliteUsageStore, UsageStoreError
 
 
 def glossaries(settings: Settings) -> GlossaryStore:
@@ -24,6 +26,21 @@ def glossaries(settings: Settings) -> GlossaryStore:
         return GlossaryStore(settings.glossary_path)
     except GlossaryStoreError as error:
         raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
+
+
+def usage(settings: Settings) -> Usage:
+    """The counts of what callers use, with their store. Raises SettingsError."""
+    if settings.usage_redis_url is not None:
+        from app.stores.redis_usage_store import RedisUsageStore
+
+        try:
+            return Usage(RedisUsageStore(settings.usage_redis_url.get_secret_value()))
+        except ValueError as error:
+            raise SettingsError(["TRANSDUCE_USAGE_REDIS_URL: it is no URL of a Redis server"]) from error
+    try:
+        return Usage(None if settings.usage_path is None else SqliteUsageStore(settings.usage_path))
+    except UsageStoreError as error:
+        raise SettingsError([f"TRANSDUCE_USAGE_PATH: {error}"]) from error
 
 
 def tracing(settings: Settings) -> Tracing | None:

@@ -144,18 +144,28 @@ def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text(f"# comment\n\n{'b' * 64} # second\n", "utf-8")
+    file.write_text(f'[sales]\nsha256 = "{"b" * 64}"\n', "utf-8")
     settings = load_settings({"api_keys": HASH, "api_keys_file": file})
-    assert read_api_keys(settings) == {HASH, "b" * 64}
+    assert [(keys.name, keys.hashes) for keys in read_api_keys(settings)] == [
+        (HASH[:12], (HASH,)),
+        ("sales", ("b" * 64,)),
+    ]
 
 
-@pytest.mark.parametrize("content", ["", "# no key\n", "key\n", None, b"\xff"])
-def test_a_key_file_without_a_usable_key_is_rejected(tmp_path: Path, content: str | bytes | None) -> None:
+def test_a_key_of_the_variable_and_the_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    if content is not None:
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(SettingsError, match="TRANSDUCE_API_KEYS_FILE"):
-        read_api_keys(load_settings({"api_keys_file": file}))
+    file.write_text(f'[sales]\nsha256 = "{HASH}"\n', "utf-8")
+    with pytest.raises(SettingsError, match=rf"\[sales\] has a key of \[{HASH[:12]}\]"):
+        read_api_keys(load_settings({"api_keys": HASH, "api_keys_file": file}))
+
+
+def test_the_counts_have_one_store(tmp_path: Path) -> None:
+    stores = {"usage_path": tmp_path / "usage", "usage_redis_url": "redis://user:secret@127.0.0.1"}
+    with pytest.raises(
+        SettingsError, match="USAGE_PATH and TRANSDUCE_USAGE_REDIS_URL are both set"
+    ) as caught:
+        load_settings(stores)
+    assert "secret" not in str(caught.value)
 
 
 def make_bundle(folder: Path) -> Path:

@@ -13,7 +13,6 @@ from app.api.plain_translation import PlainTranslator
 from app.api.simple import routes as simple
 from app.api.v2 import glossaries as v2_glossaries
 from app.api.v2 import routes as v2
-from app.stores.usage import UsageCounter
 
 if TYPE_CHECKING:
     from app.api.files.document_jobs import DocumentJobs
@@ -25,7 +24,6 @@ def add_dialects(
     router: APIRouter,
     plain: PlainTranslator,
     keys: ApiKeys,
-    usage: UsageCounter,
     jobs: DocumentJobs | None = None,
 ) -> None:
     """Add the routes of all dialects. jobs: None leaves out the routes for files."""
@@ -40,6 +38,6 @@ def add_dialects(
         files.add_file_routes(router, jobs, keys)
         v2_documents.add_v2_document_routes(router, jobs)
     simple.add_simple_routes(router, plain, keys, file_suffixes=suffixes)
-    v2.add_v2_routes(router, plain, usage)
+    v2.add_v2_routes(router, plain)
     inference.add_inference_routes(router, plain)
     v2_glossaries.add_v2_glossary_routes(router, plain)

@@ -13,6 +13,7 @@ from app.api.languages import served_languages
 from app.api.limits import RequestLimits
 from app.api.native.routes import record_usage
 from app.api.service import Service
+from app.api.spending import begin_spending
 from app.decoding.options import DecodingOptions
 from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
@@ -96,11 +97,17 @@ class PlainTranslator:
         """One translation a text, in order.
 
         A text in the target language, by `source` or by detection, is returned unchanged. Raises NoSuchPair, and as
-        `Translator.translate`.
+        `begin_spending` and `Translator.translate`.
         """
-        if wanted.source == wanted.target:
-            self.service.check_open()
-            return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
+        self.service.check_open()
+        with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):
+            if wanted.source == wanted.target:
+                return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
+            return await self._translate_connected(request, texts, wanted)
+
+    async def _translate_connected(
+        self, request: Request, texts: Sequence[str], wanted: PlainRequest
+    ) -> list[PlainTranslation]:
         with self.service.work() as models:
             result = await while_connected(request, self._translate(request, models, texts, wanted))
             record_usage(self.service, result)

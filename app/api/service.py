@@ -14,6 +14,7 @@ from app.observability.metrics import Metrics
 from app.observability.tracing import Tracing
 from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
+from app.stores.usage import Usage
 from app.translator import Models
 
 T = TypeVar("T")
@@ -34,8 +35,15 @@ class Phase(StrEnum):
 class Service:
     """The state shared by all requests. Every method is called on the event loop."""
 
-    def __init__(self, metrics: Metrics, glossaries: GlossaryStore, tracing: Tracing | None = None) -> None:
-        """tracing: None if requests are not traced."""
+    def __init__(
+        self,
+        metrics: Metrics,
+        glossaries: GlossaryStore,
+        tracing: Tracing | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """tracing: None if requests are not traced. usage: what callers use; None to count without a store."""
+        self.usage = Usage() if usage is None else usage
         self.metrics = metrics
         self.tracing = tracing
         self.glossaries = glossaries

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import sqlite3
 import threading
 import time
@@ -15,12 +14,13 @@ import unicodedata
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
+from app.stores.private_file import NotPlainFile, make_private
 from app.text.glossary import Glossary, Term
 
 # Seconds to wait for another process's lock. If larger, a request hangs that long. If smaller, it fails under load.
@@ -183,7 +183,10 @@ class GlossaryStore:
         self._lock = threading.Lock()
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
         if path is not None:
-            _make_private(path)
+            try:
+                make_private(path)
+            except NotPlainFile as error:
+                raise GlossaryStoreError(str(error)) from error
         with self._transaction() as connection:
             if path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -301,17 +304,6 @@ class GlossaryStore:
             while len(self._cached) > self.limits.max_cached:
                 self._cached.popitem(last=False)
         return loaded
-
-
-def _make_private(path: Path) -> None:
-    """Create a file that only its owner may read and write. SQLite's journals get the same mode.
-
-    An existing file keeps its mode. Raises GlossaryStoreError if the path is not a plain file.
-    """
-    with suppress(OSError):  # SQLite then reports the reason
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    if path.exists() and not path.is_file():
-        raise GlossaryStoreError(f"{path.name} is not a plain file")
 
 
 def _stored(row: tuple[str, str, str, str, int, int]) -> StoredGlossary:

@@ -1,36 +1,213 @@
-"""Counts the characters that each caller has translated since the process started, and enforces the quota."""
+"""Counts what each caller uses, and refuses what is beyond a limit of its key.
+
+A count belongs to a caller, a kind and a period, such as the characters of `sales` on one day. A store keeps the counts
+across restarts and shares them with other servers (`usage_saver`).
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple
+
+from app.errors import DeadlineExceeded, PayloadTooLarge, QuotaExceeded, RequestCancelled
+from app.stores.key_limits import CONCURRENT, KINDS, NO_LIMITS, KeyLimits, Kind, Period, Unit, format_time
+from app.stores.usage_saver import UsageSaver
+from app.stores.usage_store import Count, UsageStore
 
 
-class QuotaExceeded(Exception):
-    """The request would exceed its caller's quota."""
+class Standing(NamedTuple):
+    """What one caller has used of one limit in the current period."""
+
+    kind: Kind
+    limit: int
+    used: int
+    period: Period
+
+    @property
+    def remaining(self) -> int:
+        """What is left; 0 if replicas together have used more than the limit."""
+        return max(0, self.limit - self.used)
 
 
-class UsageCounter:
-    """Counts code points by caller, with one entry for each API key. For use on the event loop only."""
+@dataclass
+class KeyTotals:
+    """What a caller has used since the process started. refused: requests beyond a limit, by the limit's name."""
 
-    def __init__(self, max_characters: int) -> None:
-        """max_characters: the quota of one caller."""
-        self.max_characters = max_characters
-        self._counts: Counter[str] = Counter()
+    num_requests: int = 0
+    num_characters: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
 
-    def of(self, caller: str) -> int:
-        """Return the characters that the caller has used."""
-        return self._counts[caller]
 
-    @contextmanager
-    def spending(self, caller: str, num_characters: int) -> Iterator[None]:
-        """Count the characters of one translation on entry, and subtract them if it fails. Raises QuotaExceeded."""
-        if self._counts[caller] + num_characters > self.max_characters:
-            raise QuotaExceeded("the quota of this API key is used up")
-        self._counts[caller] += num_characters
-        try:
-            yield
-        except BaseException:
-            self._counts[caller] -= num_characters
-            raise
+class Usage:
+    """The counts of all callers. For use on the event loop only.
+
+    saver: None if the counts are in memory only.
+    """
+
+    def __init__(self, store: UsageStore | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """store: None to keep the counts in memory only. clock: seconds since 1970."""
+        self.limits: Mapping[str, KeyLimits] = {}
+        self.totals: dict[str, KeyTotals] = {}
+        self.saver = None if store is None else UsageSaver(store, clock, self._take)
+        self.clock = clock
+        self._used: Counter[Count] = Counter()  # in the current periods, by all servers as far as known
+        self._in_progress: Counter[str] = Counter()
+        self._periods: dict[Kind, Period] = {}
+        self._periods_end_at = 0
+
+    def set_limits(self, limits: Mapping[str, KeyLimits]) -> None:
+        """Replace the limits of all keys, by name. Forgets the totals of names that are not in `limits`."""
+        self.limits = limits
+        self.totals = {name: totals for name, totals in self.totals.items() if name in limits}
+
+    async def begin(self, caller: str, num_characters: int) -> Spending:
+        """Count a request with this many code points. `Spending.end` must follow.
+
+        Raises QuotaExceeded, UsageUnavailable, and PayloadTooLarge if no period allows that many. Then nothing is
+        counted.
+        """
+        limits = self.limits.get(caller, NO_LIMITS)
+        if self.saver is not None and limits.counted:
+            await self.saver.ensure_fresh()
+        amounts = {Unit.REQUESTS: 1, Unit.CHARACTERS: num_characters}
+        self._check(caller, limits, amounts)
+        counts = [
+            (Count(caller, kind.name, period.starts_at), amounts[kind.unit])
+            for kind, period in self._current().items()
+            if amounts[kind.unit]
+        ]
+        self._add(counts, 1)
+        self._in_progress[caller] += 1
+        return Spending(self, caller, num_characters, counts)
+
+    async def refresh(self) -> None:
+        """Read the counts of other servers. Raises UsageUnavailable."""
+        if self.saver is not None:
+            await self.saver.ensure_fresh()
+
+    async def close(self) -> None:
+        """Save all counts."""
+        if self.saver is not None:
+            await self.saver.close()
+
+    def standings(self, caller: str) -> list[Standing]:
+        """Return what the caller has used of each limit of its key, without the concurrent requests."""
+        limits, periods = self.limits.get(caller, NO_LIMITS), self._current()
+        return [Standing(kind, most, self.used(caller, kind), periods[kind]) for kind, most in limits.counted]
+
+    def used(self, caller: str, kind: Kind) -> int:
+        """Return what the caller has used in the current period."""
+        return self._used[Count(caller, kind.name, self._current()[kind].starts_at)]
+
+    def num_in_progress(self, caller: str) -> int:
+        """Return the number of the caller's requests in progress in this process."""
+        return self._in_progress[caller]
+
+    def finish(self, spending: Spending, *, is_kept: bool) -> None:
+        """End a spending. is_kept: whether its counts stay."""
+        caller = spending.caller
+        self._in_progress[caller] -= 1
+        if not self._in_progress[caller]:
+            del self._in_progress[caller]
+        if is_kept:
+            totals = self.totals.setdefault(caller, KeyTotals())
+            totals.num_requests += 1
+            totals.num_characters += spending.num_characters
+        else:
+            self._add(spending.counts, -1)
+
+    def _add(self, counts: Sequence[tuple[Count, int]], sign: int) -> None:
+        for count, amount in counts:
+            self._used[count] += sign * amount
+            if self.saver is not None:
+                self.saver.add(count, sign * amount)
+
+    def _take(self, counts: Counter[Count]) -> None:
+        self._used = counts
+
+    def _check(self, caller: str, limits: KeyLimits, amounts: Mapping[Unit, int]) -> None:
+        """Raise QuotaExceeded or PayloadTooLarge if the amounts are beyond a limit."""
+        most = limits.concurrent_requests
+        if most is not None and self._in_progress[caller] >= most:
+            self._count_refusal(caller, CONCURRENT)
+            raise QuotaExceeded(
+                f"the limit of this API key is {most} requests in progress; send the next one when one has ended",
+                retry_after_s=1.0,
+            )
+        if not limits.counted:
+            return
+        exceeded = [
+            each for each in self.standings(caller) if each.used + amounts[each.kind.unit] > each.limit
+        ]
+        if exceeded:
+            # The request is refused until the last of these periods has ended.
+            worst = max(exceeded, key=lambda each: each.period.ends_at)
+            self._count_refusal(caller, worst.kind.name)
+            raise self._refusal(worst, amounts[worst.kind.unit])
+
+    def _refusal(self, standing: Standing, amount: int) -> QuotaExceeded | PayloadTooLarge:
+        kind, period = standing.kind, standing.period
+        limit = f"the limit of this API key is {standing.limit} {kind.unit} a {kind.length}"
+        if amount > standing.limit:
+            return PayloadTooLarge(f"{limit}; the request has {amount}")
+        return QuotaExceeded(
+            f"{limit}: {standing.used} are used, and the request has {amount}; "
+            f"the next {kind.length} begins at {format_time(period.ends_at)}",
+            retry_after_s=period.ends_at - self.clock(),
+            is_of_characters=kind.unit is Unit.CHARACTERS,
+        )
+
+    def _count_refusal(self, caller: str, limit: str) -> None:
+        self.totals.setdefault(caller, KeyTotals()).refused[limit] += 1
+
+    def _current(self) -> dict[Kind, Period]:
+        """Return the current period of each kind. Forgets the counts of periods that have ended."""
+        now = self.clock()
+        if now >= self._periods_end_at:
+            self._periods = {kind: kind.period_at(now) for kind in KINDS.values()}
+            self._periods_end_at = min(period.ends_at for period in self._periods.values())
+            starts = {kind.name: period.starts_at for kind, period in self._periods.items()}
+            for count in [count for count in self._used if count.starts_at != starts[count.kind]]:
+                del self._used[count]
+        return self._periods
+
+
+class Spending:
+    """The counts of one request in progress, which `end` keeps or gives back. A context manager that calls `end`.
+
+    is_delivered: whether a part of the translation was sent. A deadline that passes then gives nothing back.
+    """
+
+    def __init__(
+        self, usage: Usage, caller: str, num_characters: int, counts: list[tuple[Count, int]]
+    ) -> None:
+        self.caller = caller
+        self.num_characters = num_characters
+        self.counts = counts
+        self.is_delivered = False
+        self._usage: Usage | None = usage
+
+    def end(self, error: BaseException | None) -> None:
+        """Keep the counts after a success, and if the client gave up. After other errors, give them back.
+
+        Only the first call counts.
+        """
+        usage, self._usage = self._usage, None
+        if usage is None:
+            return
+        is_kept = error is None or isinstance(error, RequestCancelled)
+        if self.is_delivered and isinstance(error, DeadlineExceeded):
+            is_kept = True
+        usage.finish(self, is_kept=is_kept)
+
+    def __enter__(self) -> Spending:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)

@@ -81,6 +81,11 @@ class TranslationRequest(NamedTuple):
     pivot: bool = True
 
     @property
+    def num_characters(self) -> int:
+        """The code points of all texts."""
+        return sum(map(len, self.texts))
+
+    @property
     def returns_tokens(self) -> bool:
         """Whether the result has the tokens of every hypothesis."""
         options = self.options
@@ -104,6 +109,11 @@ class ScoreRequest:
     token_scores: bool = False
     attention: bool = False
     model: str | None = None
+
+    @property
+    def num_characters(self) -> int:
+        """The code points of all texts and translations."""
+        return sum(map(len, (*self.texts, *self.translations)))
 
     @property
     def returns_tokens(self) -> bool:

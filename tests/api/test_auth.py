@@ -11,7 +11,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from app.api.dialects import DIALECTS
-from app.api.http.auth import OPEN_PATHS, ApiKeys
+from app.api.http.auth import OPEN_PATHS, ApiKeys, unnamed_key
 from app.api.page import page_paths
 from app.errors import Unauthorized
 from app.main import create_app
@@ -28,7 +28,7 @@ def sha256(text: str) -> str:
 @pytest.fixture(scope="module")
 def guarded(echo_command: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     file = tmp_path_factory.mktemp("keys") / "keys"
-    file.write_text(f"# the owner\n{sha256(OTHER_KEY)}  # the second\n\n", "utf-8")
+    file.write_text(f'[second]\nsha256 = "{sha256(OTHER_KEY)}"\n', "utf-8")
     with ServerProcess(echo_command, {"api_keys": f"{sha256(KEY)},", "api_keys_file": file}) as server:
         yield server.ready()
 
@@ -89,20 +89,20 @@ def test_a_path_that_looks_like_a_probe_is_not_open(client: httpx.Client, path: 
 )
 def test_a_header_without_a_bearer_key_counts_as_missing(values: list[bytes]) -> None:
     with pytest.raises(Unauthorized) as raised:
-        ApiKeys([sha256(KEY)]).caller("/metrics", values)
+        ApiKeys([unnamed_key(sha256(KEY))]).caller("/metrics", values)
     assert raised.value.is_missing
 
 
 @pytest.mark.parametrize("key", [KEY[:-1], KEY + "x", KEY.upper(), "", "\u00e9", sha256(KEY)])
 def test_a_wrong_key(key: str) -> None:
     with pytest.raises(Unauthorized) as raised:
-        ApiKeys([sha256(KEY)]).caller("/metrics", [b"Bearer " + key.encode()])
+        ApiKeys([unnamed_key(sha256(KEY))]).caller("/metrics", [b"Bearer " + key.encode()])
     assert not raised.value.is_missing
     assert key not in raised.value.message or not key
 
 
 def test_caller_names_differ_by_key_and_hide_it() -> None:
-    keys = ApiKeys([sha256(KEY), sha256(OTHER_KEY)])
+    keys = ApiKeys([unnamed_key(sha256(KEY)), unnamed_key(sha256(OTHER_KEY))])
     first = keys.caller("/metrics", [b"bearer " + KEY.encode()])
     second = keys.caller("/metrics", [b"Bearer " + OTHER_KEY.encode()])
     assert first != second
@@ -129,4 +129,4 @@ def test_the_server_does_not_start_with_a_bad_key_file(echo_command: list[str], 
     file.write_text("not a hash", "utf-8")
     with ServerProcess(echo_command, {"api_keys_file": file}) as server:
         assert server.ended() == 1
-        assert "line 1" in "".join(server.errors)
+        assert "the file is not TOML at line 1" in "".join(server.errors)

@@ -11,15 +11,16 @@ from app.api.http.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_b
 from app.errors import (
     CrossSite,
     InvalidRequest,
-    NotReady,
     Overloaded,
+    QuotaExceeded,
     RequestError,
+    RetryLater,
     ServiceError,
     Unauthorized,
 )
 from app.observability.logging import frames_of
 
-ABSTRACT: set[type[ServiceError]] = {ServiceError, RequestError}
+ABSTRACT: set[type[ServiceError]] = {ServiceError, RequestError, RetryLater}
 
 
 def subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
@@ -31,8 +32,8 @@ def subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
 def make(kind: type[ServiceError]) -> ServiceError:
     if kind is Unauthorized:
         return Unauthorized("no", is_missing=True)
-    if kind is Overloaded:
-        return Overloaded("full", retry_after_s=0.2)
+    if issubclass(kind, RetryLater):
+        return kind("full", retry_after_s=0.2)
     return kind("no")
 
 
@@ -48,11 +49,11 @@ def test_codes_are_unique() -> None:
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
 def test_status_and_class_agree(kind: type[ServiceError]) -> None:
     response = error_response(make(kind), "id")
-    is_callers_fault = issubclass(kind, RequestError | Unauthorized | CrossSite | Overloaded)
+    is_callers_fault = issubclass(kind, RequestError | Unauthorized | CrossSite | Overloaded | QuotaExceeded)
     assert response.status_code == ANSWERS[kind].status
     if ANSWERS[kind].status != 499:
         assert is_callers_fault == (400 <= response.status_code < 500)
-    assert ("retry-after" in response.headers) == issubclass(kind, Overloaded | NotReady)
+    assert ("retry-after" in response.headers) == issubclass(kind, RetryLater)
     assert orjson.loads(bytes(response.body))["error"]["code"] == ANSWERS[kind].code
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from starlette.types import Scope
+
 from app.api.files.document_store import (
     FOLDER_PREFIX,
     DocumentLimits,
@@ -18,13 +20,14 @@ from app.api.files.document_store import (
 from app.api.files.locked_folder import remove_abandoned_folders
 from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
+from app.api.spending import begin_spending
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
 from app.file_worker.messages import TextUnit
 from app.file_worker.workers import FileWorkers
 from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
 from app.runtime.memory import return_memory
-from app.stores.usage import QuotaExceeded, UsageCounter
+from app.stores.usage import Spending
 from app.text.detection import MAX_CHARACTERS
 from app.text.glossary import Glossary
 from app.text.parsed_text import Splitting, TextFormat
@@ -62,12 +65,11 @@ class DocumentJob:
 class DocumentJobs:
     """Translates and stores files. Only the worker processes parse a file."""
 
-    def __init__(self, plain: PlainTranslator, limits: DocumentLimits, usage: UsageCounter) -> None:
+    def __init__(self, plain: PlainTranslator, limits: DocumentLimits) -> None:
         """Starts no process."""
         self.plain = plain
         self.limits = limits
         self.store = DocumentStore(limits)
-        self._usage = usage
         self._turns = asyncio.Semaphore(limits.num_workers)
         self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,16 +83,27 @@ class DocumentJobs:
             self._return_memory(content)
             raise
 
-    def start(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate in the background. `document` receives the state and the result."""
-        task = asyncio.create_task(self._run(document, job))
+    async def begin_spending(
+        self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit]
+    ) -> Spending:
+        """Count the file's characters. Removes the document if they are refused. Raises as `begin_spending`."""
+        document.num_characters = sum(len(text.text) for text in texts)
+        try:
+            return await begin_spending(scope, self.plain.service.usage, document.num_characters)
+        except BaseException:
+            self.store.remove(document)
+            raise
+
+    def start(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
+        """Translate in the background, and end the spending. `document` receives the state and the result."""
+        task = asyncio.create_task(self._run(document, job, spending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
         """Translate and store the document. Removes it if that fails.
 
-        Raises NoSuchPair, QuotaExceeded, and as `Translator.translate`.
+        Raises NoSuchPair, and as `Translator.translate`.
         """
         try:
             async with self._turns:
@@ -115,13 +128,14 @@ class DocumentJobs:
         await self._workers.close()
         self.store.close()
 
-    async def _run(self, document: StoredDocument, job: DocumentJob) -> None:
+    async def _run(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
         try:
-            async with self._turns:
-                await self._translate(document, job)
+            with spending:
+                async with self._turns:
+                    await self._translate(document, job)
         except NoSuchPair as error:
             self.store.fail(document, f"{error} is not translated here")
-        except (ServiceError, QuotaExceeded) as error:
+        except ServiceError as error:
             self.store.fail(document, str(error))
         except Exception as error:  # noqa: BLE001 - no caller waits: the log and the status have it
             log_event(
@@ -140,22 +154,20 @@ class DocumentJobs:
     async def _translate(self, document: StoredDocument, job: DocumentJob) -> None:
         texts = job.texts
         document.status, document.started_at = DocumentStatus.TRANSLATING, time.monotonic()
-        document.num_characters = sum(len(text.text) for text in texts)
-        with self._usage.spending(document.owner, document.num_characters):
-            source = job.source or await self._language(texts, job.target)
-            if source != job.target and (source, job.target) not in self.plain.pairs():
-                raise NoSuchPair(source, job.target)
-            translations = [text.text for text in texts]
-            if source != job.target:
-                for batch in self._batches(texts):
-                    originals = [texts[number] for number in batch]
-                    translated = await self._translate_batch(document, job, source, originals)
-                    for number, text in zip(batch, translated, strict=True):
-                        translations[number] = text
-                        document.num_done += len(texts[number].text)
-            left_s = document.started_at + self.limits.timeout_s - time.monotonic()
-            content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
-            await self.store.keep(document, content)
+        source = job.source or await self._language(texts, job.target)
+        if source != job.target and (source, job.target) not in self.plain.pairs():
+            raise NoSuchPair(source, job.target)
+        translations = [text.text for text in texts]
+        if source != job.target:
+            for batch in self._batches(texts):
+                originals = [texts[number] for number in batch]
+                translated = await self._translate_batch(document, job, source, originals)
+                for number, text in zip(batch, translated, strict=True):
+                    translations[number] = text
+                    document.num_done += len(texts[number].text)
+        left_s = document.started_at + self.limits.timeout_s - time.monotonic()
+        content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
+        await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
         """The language to translate the file from; the target if it needs no translation. Raises NoSuchPair."""

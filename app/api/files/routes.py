@@ -23,7 +23,6 @@ from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
-from app.stores.usage import QuotaExceeded
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
 OCTETS = "application/octet-stream"
@@ -50,13 +49,14 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
         upload = await jobs.plain.service.while_open(
             read_upload(request, max_bytes=jobs.limits.max_file_bytes)
         )
-        caller = _caller(request, upload, keys)
+        caller = request.state.caller = _caller(request, upload, keys)
         body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
         source = None if body.source == "auto" else require_served(body.source, jobs.plain)
         target = require_served(body.target, jobs.plain)
         file_format = known_format(upload.name)
         document = jobs.store.add(caller, upload.name, len(upload.content))
         texts = await while_connected(request, jobs.read(document, upload.content, file_format))
+        spending = await jobs.begin_spending(request.scope, document, texts)
         job = DocumentJob(
             content=upload.content,
             format=file_format,
@@ -67,11 +67,10 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
             share=caller or caller_address(request.scope),
         )
         try:
-            await while_connected(request, jobs.translate(document, job))
+            with spending:
+                await while_connected(request, jobs.translate(document, job))
         except NoSuchPair as error:
             raise unavailable(error) from error
-        except QuotaExceeded as error:
-            raise DialectError(403, str(error)) from error
         name = document.file_id + PurePath(upload.name).suffix.lower()
         url = f"{str(request.base_url).rstrip('/')}/download_file/{name}"
         answer: SimpleFileAnswer = {"translatedFileUrl": url}

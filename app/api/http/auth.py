@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from app.api.page import page_paths
 from app.errors import Unauthorized
+from app.stores.key_limits import NO_LIMITS, KeyLimits
 
 # Paths that never need a key. A probe cannot hold one, and a user types the key into the page.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
@@ -17,19 +19,39 @@ ADMIN_PATHS = "/admin/"
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
+@dataclass(frozen=True)
+class NamedKeys:
+    """The keys of one caller. name: for the log, the metrics and what the caller owns.
+
+    hashes: the SHA-256 of each key in lower-case hexadecimal. limits: for all the keys together.
+    """
+
+    name: str
+    hashes: tuple[str, ...] = field(repr=False)
+    limits: KeyLimits = NO_LIMITS
+
+
+def unnamed_key(sha256: str) -> NamedKeys:
+    """A key without a name, which the beginning of its hash replaces."""
+    return NamedKeys(sha256[:12], (sha256,))
+
+
 class ApiKeys:
     """The keys that the server accepts. If none is set, the server accepts every request."""
 
-    def __init__(self, hashes: Collection[str]) -> None:
-        """hashes: SHA-256 of each key in hexadecimal."""
-        self._digests = tuple(bytes.fromhex(text) for text in sorted(hashes))
+    def __init__(self, keys: Sequence[NamedKeys]) -> None:
+        self.replace(keys)
+
+    def replace(self, keys: Sequence[NamedKeys]) -> None:
+        """Accept these keys and no others from now on."""
+        self._names = [(bytes.fromhex(each), named.name) for named in keys for each in named.hashes]
 
     def caller(self, path: str, authorization: Sequence[bytes]) -> str:
-        """The caller's name, a prefix of its key's hash; empty if no key is needed.
+        """The caller's name; empty if no key is needed.
 
         authorization: the values of the Authorization header. Raises Unauthorized.
         """
-        if path in OPEN_PATHS or path.startswith(ADMIN_PATHS) or not self._digests:
+        if path in OPEN_PATHS or path.startswith(ADMIN_PATHS) or not self._names:
             return ""
         if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEMES):
             raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_missing=True)
@@ -38,11 +60,11 @@ class ApiKeys:
     @property
     def are_needed(self) -> bool:
         """Whether any key is set."""
-        return bool(self._digests)
+        return bool(self._names)
 
     def caller_of(self, key: str) -> str:
         """As `caller`, for a key that is not in the header. key: empty if none was sent."""
-        if not self._digests:
+        if not self._names:
             return ""
         if not key:
             raise Unauthorized("an API key is needed", is_missing=True)
@@ -51,7 +73,7 @@ class ApiKeys:
     def _name_of(self, key: bytes) -> str:
         digest = hashlib.sha256(key).digest()
         # Every key is compared, so that the time does not reveal a match.
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        if not any(matches):
+        matches = [name for known, name in self._names if hmac.compare_digest(digest, known)]
+        if not matches:
             raise Unauthorized("this API key is not known here", is_missing=False)
-        return digest.hex()[:12]
+        return matches[0]

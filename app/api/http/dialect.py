@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from app.api.http.error_table import OrjsonResponse, answer_to
-from app.errors import InvalidRequest, NotReady, Overloaded, ServiceError
+from app.errors import InvalidRequest, RetryLater, ServiceError
 
 MAX_MESSAGE_CHARACTERS = 600
 # Makes the body of an error from its status and message.
@@ -50,7 +50,7 @@ class Dialect:
         """The answer to a ServiceError."""
         status, message = self.map_error(error) or (answer_to(error).status, error.message)
         headers = {}
-        if isinstance(error, Overloaded | NotReady):
+        if isinstance(error, RetryLater):
             headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
         field = error.field if isinstance(error, InvalidRequest) and error.is_misspelt else None
         return self.answer(status, message, headers, field=field)

@@ -23,14 +23,17 @@ from app.errors import (
     NotReady,
     Overloaded,
     PayloadTooLarge,
+    QuotaExceeded,
     RequestCancelled,
     RequestError,
+    RetryLater,
     ServiceError,
     SourceTooLong,
     Unauthorized,
     UnknownModel,
     UnsupportedLanguages,
     UnsupportedMedia,
+    UsageUnavailable,
 )
 
 MAX_BODY_BYTES = 1024
@@ -59,9 +62,11 @@ ANSWERS: dict[type[ServiceError], Answer] = {
     ModelInUse: Answer(409, "model_in_use", "invalid"),
     ModelRefused: Answer(422, "model_refused", "invalid"),
     Overloaded: Answer(429, "overloaded", "queue_full"),
+    QuotaExceeded: Answer(429, "quota_exceeded", "quota"),
     RequestCancelled: Answer(499, "cancelled", "cancelled"),
     EngineFailure: Answer(500, "engine_failure", "engine"),
     NotReady: Answer(503, "not_ready", "not_ready"),
+    UsageUnavailable: Answer(503, "usage_unavailable", "usage_unavailable"),
     DeadlineExceeded: Answer(504, "deadline_exceeded", "deadline"),
 }
 WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
@@ -124,7 +129,7 @@ def error_response(error: ServiceError, request_id: str) -> Response:
     answer = answer_to(error)
     field = error.field if isinstance(error, RequestError) else None
     headers = {}
-    if isinstance(error, Overloaded | NotReady):
+    if isinstance(error, RetryLater):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -55,7 +55,7 @@ class RequestScope:
         state["request_id"] = request_id_of(scope["headers"])
         state["received_at"] = started
         dialect = state["dialect"] = self._dialects.of(scope["path"])
-        answer = _Answer(send, state["request_id"], dialect.trace_header if dialect else None)
+        answer = _Answer(send, state, dialect.trace_header if dialect else None)
         try:
             await self._app(scope, receive, answer.send)
         except ServiceError as error:
@@ -132,9 +132,11 @@ def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
 class _Answer:
     """Adds the server's headers to a response and records its status, which is 0 until the response starts."""
 
-    def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
+    def __init__(self, send: Send, state: Mapping[str, Any], trace_header: str | None) -> None:
+        """state: that of the scope. Its `limit_headers`, if set, are sent too."""
         self._send = send
-        encoded_id = request_id.encode("latin-1")
+        self._state = state
+        encoded_id = state["request_id"].encode("latin-1")
         self._headers = [(b"x-request-id", encoded_id), (b"x-content-type-options", b"nosniff")]
         if trace_header is not None:
             self._headers.append((trace_header.lower().encode("latin-1"), encoded_id))
@@ -146,7 +148,7 @@ class _Answer:
             added = self._headers
             if not any(name == b"cache-control" for name, _ in message["headers"]):
                 added = [*added, (b"cache-control", b"no-store")]
-            message["headers"] = [*message["headers"], *added]
+            message["headers"] = [*message["headers"], *added, *self._state.get("limit_headers", ())]
         await self._send(message)
 
 

@@ -44,7 +44,7 @@ ERRORS = Errors(
         403: "the API key is unknown",
         404: "another model or version",
         413: "too many bytes, texts or characters",
-        429: "the queue is full; see Retry-After",
+        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
         503: "the server loads, drains or has failed; see Retry-After",
         504: "the deadline passed",
     },

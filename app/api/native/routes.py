@@ -29,6 +29,7 @@ from app.api.native.requests import NativeParser
 from app.api.native.results import detect_answer, model_name, score_answer, translate_answer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
+from app.api.spending import begin_spending
 from app.engine.limits import option_bounds
 from app.translator import (
     Models,
@@ -54,9 +55,10 @@ ERRORS = Errors(
         413: "too many bytes, texts, characters or sentences",
         415: "the content type is not application/json",
         422: "a field is unknown, missing or outside its limits, or the pair of languages is not served",
-        429: "the queue is full; see Retry-After",
+        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
         500: "the engine failed",
-        503: "the server loads, drains or has failed, or the model cannot be loaded in time; see Retry-After",
+        503: "the server loads, drains or has failed, the model cannot be loaded in time, "
+        "or the counts of the API key cannot be read; see Retry-After",
         504: "the deadline passed",
     },
 )
@@ -94,9 +96,10 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as models:
             parsed = parser_of(models, body, limits).translate(body, requester_of(request))
-            result = await while_connected(request, models.translate(parsed))
-            model = model_name(result.model)
-            answer = await build_answer(models, parsed, lambda: translate_answer(result, parsed, model))
+            with await begin_spending(request.scope, service.usage, parsed.num_characters):
+                result = await while_connected(request, models.translate(parsed))
+                model = model_name(result.model)
+                answer = await build_answer(models, parsed, lambda: translate_answer(result, parsed, model))
             return _response(request, service, result, answer)
 
     @router.post("/v1/score", **SCORE)
@@ -105,9 +108,10 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as models:
             parsed = parser_of(models, body, limits).score(body, requester_of(request))
-            result = await while_connected(request, models.score(parsed))
-            model = model_name(result.model)
-            answer = await build_answer(models, parsed, lambda: score_answer(result, parsed, model))
+            with await begin_spending(request.scope, service.usage, parsed.num_characters):
+                result = await while_connected(request, models.score(parsed))
+                model = model_name(result.model)
+                answer = await build_answer(models, parsed, lambda: score_answer(result, parsed, model))
             return _response(request, service, result, answer)
 
     @router.post("/v1/detect", **DETECT)
@@ -116,7 +120,8 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as models:
             texts = parser_of(models, body, limits).detect(body)
-            detected = await while_connected(request, models.detect(texts))
+            with await begin_spending(request.scope, service.usage, 0):
+                detected = await while_connected(request, models.detect(texts))
             return OrjsonResponse(detect_answer(detected))
 
     @router.get("/v1/models", **MODELS)

@@ -35,7 +35,9 @@ from app.api.native.routes import (
 from app.api.native.stream_events import KEEP_ALIVE, EventBuffer
 from app.api.openapi import operation
 from app.api.service import Service
+from app.api.spending import begin_spending
 from app.errors import RequestCancelled, ServiceError
+from app.stores.usage import Spending
 from app.translator import Models, PairTranslator, TranslationRequest
 
 EVENT_STREAM = "text/event-stream"
@@ -90,13 +92,16 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises the errors of the translation. A stream that has begun ends with an error event."""
-        with self._service.work() as models:
+        with (
+            self._service.work() as models,
+            await begin_spending(scope, self._service.usage, self._request.num_characters) as spending,
+        ):
             translator = await models.only_translator(self._request)
             work = asyncio.ensure_future(self._body(models, translator, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
             for task in (work, watcher):
                 task.add_done_callback(lambda _: self._events.changed.set())
-            writer = _EventWriter(scope, send)
+            writer = _EventWriter(scope, send, spending)
             try:
                 await self._send_events(writer, translator, work, watcher)
             finally:
@@ -163,12 +168,14 @@ class EventStream(Response):
 class _EventWriter:
     """Writes the stream to the client."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, spending: Spending) -> None:
         self._send = send
+        self._spending = spending
         self._has_stalled = scope["extensions"][CONNECTION]["has_stalled"]
 
     async def start(self) -> None:
-        """Status and headers."""
+        """Status and headers. From now on the caller has parts of the translation."""
+        self._spending.is_delivered = True
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
     async def send(self, body: bytes, *, is_last: bool = False) -> None:

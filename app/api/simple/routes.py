@@ -27,11 +27,13 @@ from app.api.simple.models import (
     SimpleTranslateAnswer,
     SimpleTranslateBody,
 )
+from app.api.spending import begin_spending
 from app.errors import (
     InvalidRequest,
     MalformedRequest,
     Overloaded,
     PayloadTooLarge,
+    QuotaExceeded,
     ServiceError,
     Unauthorized,
     UnsupportedLanguages,
@@ -58,7 +60,7 @@ ERRORS = Errors(
         403: "the API key is unknown",
         413: "too many bytes",
         415: "another content type",
-        429: "the queue is full; see Retry-After",
+        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
         503: "the server loads, drains or has failed; see Retry-After",
         504: "the deadline passed",
     },
@@ -96,7 +98,7 @@ def _map_error(error: ServiceError) -> tuple[int, str] | None:
         return 403, "Invalid API key"
     if isinstance(error, MalformedRequest):
         return 400, "Invalid JSON format"
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | QuotaExceeded):
         return 429, f"Slowdown: {error.message}"
     if isinstance(error, InvalidRequest | UnsupportedLanguages):
         return 400, f"Invalid request: {error.message}"
@@ -141,7 +143,8 @@ def add_simple_routes(
     async def detect(request: Request) -> Response:
         plain.service.check_open()
         body = validate(SimpleDetectBody, await _fields(request, plain, keys), plain.limits)
-        ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
+        with await begin_spending(request.scope, plain.service.usage, 0):
+            ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
         return _response([_detected(language, confidence) for language, confidence in ranked])
 
     @router.post("/suggest", **SUGGEST)

@@ -69,6 +69,7 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
             raise InvalidRequest("output_format must be the format of the file", field="output_format")
         document = jobs.store.add(caller, name, len(form.content))
         texts = await while_connected(request, jobs.read(document, form.content, file_format))
+        spending = await jobs.begin_spending(request.scope, document, texts)
         job = DocumentJob(
             content=form.content,
             format=file_format,
@@ -79,7 +80,7 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
             glossary=glossary,
             share=caller or caller_address(request.scope),
         )
-        jobs.start(document, job)
+        jobs.start(document, job, spending)
         answer: V2DocumentHandle = {"document_id": document.file_id, "document_key": document.key}
         return OrjsonResponse(answer)
 

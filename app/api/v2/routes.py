@@ -25,9 +25,16 @@ from app.api.v2.models import (
     V2TranslationRow,
     V2Usage,
 )
-from app.errors import InvalidRequest, ServiceError, SourceTooLong, Unauthorized, UnsupportedLanguages
+from app.errors import (
+    InvalidRequest,
+    QuotaExceeded,
+    ServiceError,
+    SourceTooLong,
+    Unauthorized,
+    UnsupportedLanguages,
+)
 from app.stores.glossaries import GlossaryNotFound
-from app.stores.usage import QuotaExceeded, UsageCounter
+from app.stores.key_limits import KINDS, Unit
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
@@ -48,6 +55,8 @@ PATHS = (
     "/v3/",
 )
 QUOTA_EXCEEDED = 456
+# The limit that /v2/usage shows for a key without one: clients need a number.
+UNLIMITED_CHARACTERS = 1_000_000_000_000
 TAG = "v2"
 JSON_OR_FORM = (JSON, FORM)
 SPLITTINGS = {"0": Splitting.LINES, "1": Splitting.SENTENCES, "nonewlines": Splitting.NO_NEWLINES}
@@ -59,8 +68,8 @@ ERRORS = Errors(
         404: "there is no such glossary or document",
         413: "too many bytes, texts or characters",
         415: "another content type",
-        429: "the queue is full; see Retry-After",
-        QUOTA_EXCEEDED: "the quota of the API key is used up",
+        429: "the queue is full, or a limit of requests of the API key is reached; see Retry-After",
+        QUOTA_EXCEEDED: "a limit of characters of the API key is reached; see Retry-After",
         503: "the server loads, drains or has failed; see Retry-After",
         504: "the deadline passed",
     },
@@ -87,6 +96,8 @@ USAGE = operation(TAG, "Characters translated for this key, and the limit", V2Us
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
     if isinstance(error, Unauthorized):
         return 403, error.message
+    if isinstance(error, QuotaExceeded) and error.is_of_characters:
+        return QUOTA_EXCEEDED, error.message
     if isinstance(error, InvalidRequest | UnsupportedLanguages | SourceTooLong):
         return 400, error.message
     return None
@@ -100,7 +111,7 @@ DIALECT = Dialect(
 )
 
 
-def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter) -> None:
+def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
     """Add the routes of this module to the router."""
 
     @router.post("/v2/translate", **TRANSLATE)
@@ -110,10 +121,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
         body = validate(V2TranslateBody, fields, plain.limits)
         wanted = await _plain_request(plain, request.state.caller, body)
         try:
-            with usage.spending(request.state.caller, sum(map(len, body.texts))):
-                translations = await plain.translate(request, body.texts, wanted)
-        except QuotaExceeded as error:
-            raise DialectError(QUOTA_EXCEEDED, str(error)) from error
+            translations = await plain.translate(request, body.texts, wanted)
         except NoSuchPair as error:
             target, source = (
                 f"{code.upper()} ({language_name(code)})" for code in (error.target, error.source)
@@ -133,10 +141,16 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
 
     @router.get("/v2/usage", **USAGE)
     async def used(request: Request) -> Response:
-        answer: V2Usage = {
-            "character_count": usage.of(request.state.caller),
-            "character_limit": usage.max_characters,
-        }
+        usage, caller = plain.service.usage, request.state.caller
+        await usage.refresh()
+        of_characters = [each for each in usage.standings(caller) if each.kind.unit is Unit.CHARACTERS]
+        # The longest period that has a limit, as DeepL's is a month.
+        used, limit = (
+            (of_characters[-1].used, of_characters[-1].limit)
+            if of_characters
+            else (usage.used(caller, KINDS["characters_per_month"]), UNLIMITED_CHARACTERS)
+        )
+        answer: V2Usage = {"character_count": used, "character_limit": limit}
         return OrjsonResponse(answer)
 
 

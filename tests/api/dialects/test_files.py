@@ -66,6 +66,7 @@ def test_a_file_at_the_root(guarded: ServerProcess, file_format: FileFormat) -> 
         assert url.startswith(f"{guarded.url}/download_file/")
         assert url.endswith(f".{file_format}")
         found = http.get(url)
+    assert found.status_code == 200, found.text
     assert found.headers["content-disposition"] == f'attachment; filename="translated.{file_format}"'
     assert found.headers["content-type"] == "application/octet-stream"
     before, after = read_file(data, file_format), read_file(found.content, file_format)

@@ -229,9 +229,11 @@ def test_keys(locked_http: httpx.Client) -> None:
         assert locked_http.post("/v2/translate", json=BASE, headers=headers).status_code == 200
 
 
-def test_only_translated_characters_are_counted(echo_command: list[str]) -> None:
-    settings: dict[str, object] = {"quota_characters": 45}
-    with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
+def test_only_translated_characters_are_counted(echo_command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text('[team]\nkey = "0123456789abcdef"\ncharacters_per_month = 45\n', "utf-8")
+    with ServerProcess(echo_command, {"api_keys_file": file}) as server, server.ready().client() as http:
+        http.headers["authorization"] = "DeepL-Auth-Key 0123456789abcdef"
 
         def used() -> tuple[int, int]:
             found = http.get("/v2/usage").json()
@@ -242,7 +244,11 @@ def test_only_translated_characters_are_counted(echo_command: list[str]) -> None
         refused(http, target_lang="XX")
         http.post("/v2/translate", json={**BASE, "text": "Nobody greets 42 cats."})
         assert used() == (42, 45)
-        assert refused(http) == (456, "the quota of this API key is used up")
+        status, message = refused(http)
+        assert status == 456
+        assert message.startswith(
+            "the limit of this API key is 45 characters a month: 42 are used, and the request has 20"
+        )
         assert used() == (42, 45)
         translated(http, text="👍👍👍")
         assert used() == (45, 45)

@@ -232,12 +232,14 @@ def test_keys(locked: ServerProcess) -> None:
             call()
 
 
-def test_the_quota(echo_command: list[str]) -> None:
-    with ServerProcess(echo_command, {"quota_characters": len(ANNA)}) as server:
-        client = connected(server.ready().url)
+def test_the_quota(echo_command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[team]\nkey = "0123456789abcdef"\ncharacters_per_month = {len(ANNA)}\n', "utf-8")
+    with ServerProcess(echo_command, {"api_keys_file": file}) as server:
+        client = connected(server.ready().url, "0123456789abcdef")
         german(client)
         assert client.get_usage().character.limit_reached
-        with pytest.raises(deepl.QuotaExceededException, match="quota of this API key"):
+        with pytest.raises(deepl.QuotaExceededException, match="limit of this API key"):
             german(client)
 
 

@@ -1,0 +1,96 @@
+"""Reads the file of API keys again, after SIGHUP or when it has changed. A bad file changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.api.http.auth import NamedKeys
+from app.errors import SettingsError
+from app.observability.logging import log_event
+
+logger = logging.getLogger("app.main")
+# Seconds between two polls of the file. Larger: a new key works later. Smaller: more calls of the file system.
+POLL_S = 2.0
+# Size, time of change in nanoseconds, and inode of a file.
+Signature = tuple[int, int, int]
+
+
+class KeyReload:
+    """Replaces the keys of a server. Every method is called on the event loop.
+
+    outcomes: the number of reloads that are `done`, and of those that have `failed`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Sequence[NamedKeys]],
+        replace: Callable[[Sequence[NamedKeys]], None],
+        *,
+        path: Path | None,
+    ) -> None:
+        """read: returns all keys; raises SettingsError; a thread calls it. path: the file; None without one."""
+        self._read = read
+        self._replace = replace
+        self.outcomes = Counter(done=0, failed=0)
+        self._path = path
+        self._reading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._seen: Signature | None = None  # of the file that was read last
+
+    def reload(self) -> None:
+        """Read the file again. Logs the result."""
+        if self._path is not None:
+            self._spawn(self._reload(self._path))
+
+    def watch(self) -> None:
+        """Reload whenever the file has changed and then stays the same for POLL_S."""
+        if self._path is not None:
+            self._spawn(self._watch(self._path))
+
+    async def close(self) -> None:
+        """End the watch and all reloads."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload(self, path: Path) -> None:
+        async with self._reading:  # the last one to read the file replaces the keys last
+            self._seen = await asyncio.to_thread(_signature, path)
+            try:
+                keys = await asyncio.to_thread(self._read)
+            except SettingsError as error:
+                self.outcomes["failed"] += 1
+                log_event(logger, logging.ERROR, "keys_reload_failed", fields={"problem": str(error)})
+                return
+            self._replace(keys)
+        self.outcomes["done"] += 1
+        log_event(logger, logging.INFO, "keys_reloaded", fields={"names": len(keys)})
+
+    async def _watch(self, path: Path) -> None:
+        self._seen = before = await asyncio.to_thread(_signature, path)
+        while True:
+            await asyncio.sleep(POLL_S)
+            now = await asyncio.to_thread(_signature, path)
+            if now != self._seen and now == before and now is not None:
+                await self._reload(path)
+            before = now
+
+
+def _signature(path: Path) -> Signature | None:
+    """The signature of a file; None without one."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ino
+    return None

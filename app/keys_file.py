@@ -1,0 +1,146 @@
+"""Reads the file of API keys: TOML with a table for each name, whose fields are the keys and their limits."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from app.api.http.auth import NamedKeys
+from app.errors import SettingsError
+from app.settings import PREFIX, SHA256_TEXT
+from app.stores.key_limits import LIMIT_NAMES, KeyLimits
+
+VARIABLE = f"{PREFIX}API_KEYS_FILE"
+# Every request is compared with every key, which takes 0.1 us a key. Each name has series in the metrics.
+MAX_KEYS = 1_000
+MAX_FILE_BYTES = 1_000_000
+# Characters of the shortest secret. A shorter one could be found by trying all.
+MIN_SECRET_CHARACTERS = 16
+# The largest limit: RateLimit headers hold integers of 15 digits.
+MAX_LIMIT = 10**15 - 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+_Strings = Annotated[list[str], BeforeValidator(_as_list)]
+_Limit = Annotated[int | None, Field(ge=1, le=MAX_LIMIT)]
+
+
+class KeyEntry(BaseModel):
+    """One table of the file. key, sha256: a string or an array of strings; at least one of the two."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    key: _Strings = []
+    sha256: _Strings = []
+    requests_per_minute: _Limit = None
+    requests_per_day: _Limit = None
+    characters_per_day: _Limit = None
+    characters_per_month: _Limit = None
+    concurrent_requests: _Limit = None
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> KeyEntry:
+        if not self.key and not self.sha256:
+            raise ValueError("it has neither key nor sha256")
+        if not all(is_secret(key) for key in self.key):
+            raise ValueError(f"key {SECRET_RULE}")
+        if not all(SHA256_TEXT.fullmatch(digest) for digest in self.sha256):
+            raise ValueError("sha256 is not a SHA-256 in lower-case hexadecimal")
+        return self
+
+    def named(self, name: str) -> NamedKeys:
+        """The keys of this entry, under its name."""
+        hashed = [hashlib.sha256(key.encode()).hexdigest() for key in self.key]
+        limits = KeyLimits(**{limit: getattr(self, limit) for limit in LIMIT_NAMES})
+        return NamedKeys(name, (*self.sha256, *hashed), limits)
+
+
+SECRET_RULE = f"must be at least {MIN_SECRET_CHARACTERS} characters of ASCII without spaces"
+
+
+def is_secret(text: str) -> bool:
+    """Whether a text is long enough for a secret, and fits a header."""
+    is_plain = text.isascii() and text.isprintable() and " " not in text
+    return is_plain and len(text) >= MIN_SECRET_CHARACTERS
+
+
+def read_keys_file(path: Path) -> list[NamedKeys]:
+    """The keys of a file. Raises SettingsError with one line for each problem, none of which repeats a key."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise SettingsError([f"{VARIABLE}: the file has more than {MAX_FILE_BYTES} bytes"])
+        tables = tomllib.loads(content.decode())
+    except OSError as error:
+        raise SettingsError([f"{VARIABLE}: the file cannot be read ({type(error).__name__})"]) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{VARIABLE}: the file is not UTF-8"]) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        position = re.search(r"at (line \d+, column \d+|end of document)", str(error))
+        where = f" at {position[1]}" if position else ""
+        raise SettingsError([f"{VARIABLE}: the file is not TOML{where}"]) from None
+    problems: list[str] = []
+    found = [keys for name, table in tables.items() if (keys := _entry(name, table, problems)) is not None]
+    if not tables:
+        problems.append("the file holds no key, so the server would need none")
+    problems += repeated_keys(found)
+    if problems:
+        raise SettingsError([f"{VARIABLE}: {problem}" for problem in problems])
+    return found
+
+
+def repeated_keys(found: list[NamedKeys]) -> list[str]:
+    """A problem for each name and each key that occurs twice, and if there are too many keys."""
+    names = Counter(keys.name for keys in found)
+    problems = [f"the name {name} has two entries" for name, times in names.items() if times > 1]
+    owners: dict[str, str] = {}
+    for keys in found:
+        for digest in keys.hashes:
+            other = owners.setdefault(digest, keys.name)
+            if other != keys.name:
+                problems.append(f"[{keys.name}] has a key of [{other}]")
+    if len(owners) > MAX_KEYS:
+        problems.append(f"there are {len(owners)} keys, more than {MAX_KEYS}")
+    return problems
+
+
+def _entry(name: str, table: Any, problems: list[str]) -> NamedKeys | None:
+    """The keys of one table; None after adding its problems."""
+    if not _NAME.fullmatch(name):
+        problems.append("a name is not of 1 to 64 letters, digits, - and _, or begins with - or _")
+        return None
+    if not isinstance(table, dict):
+        problems.append(f"{name} is outside of a table; each key needs a table such as [sales]")
+        return None
+    try:
+        return KeyEntry.model_validate(table).named(name)
+    except ValidationError as error:
+        problems += [
+            f"[{name}] {_line(finding)}" for finding in error.errors(include_input=False, include_url=False)
+        ]
+        return None
+
+
+def _line(finding: Any) -> str:
+    """One of Pydantic's errors, without the value."""
+    message = str(finding["msg"]).removeprefix("Value error, ")
+    if not finding["loc"]:
+        return message
+    field = str(finding["loc"][0])
+    if finding["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(field, KeyEntry.model_fields, n=1)
+        shown = field if _NAME.fullmatch(field) else "a field"
+        return f"{shown} is not known" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{field}: {message}"

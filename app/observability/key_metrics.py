@@ -1,0 +1,75 @@
+"""The metrics of each API key by its name, read at each scrape. The file of keys bounds the number of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class KeyFigures(NamedTuple):
+    """What one key has used since the process started.
+
+    refused: requests beyond a limit, by the limit's name.
+    used_share: the used part of each limit in its current period, 0 to 1.
+    """
+
+    num_requests: int
+    num_characters: int
+    num_in_progress: int
+    refused: dict[str, int]
+    used_share: dict[str, float]
+
+
+class KeyCollector(Collector):
+    """The figures of all keys as samples."""
+
+    def __init__(
+        self,
+        read: Callable[[], dict[str, KeyFigures]],
+        *,
+        num_failures: Callable[[], int],
+        num_reloads: Mapping[str, int],
+    ) -> None:
+        """read: returns the figures by name. num_failures: of the store of the counts. num_reloads: by outcome."""
+        self._read = read
+        self._num_reloads = num_reloads
+        self._num_failures = num_failures
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample a name, and one a name and limit."""
+        requests = CounterMetricFamily("transduce_key_requests", "Requests of an API key", labels=["key"])
+        characters = CounterMetricFamily(
+            "transduce_key_characters", "Code points translated for an API key", labels=["key"]
+        )
+        inflight = GaugeMetricFamily(
+            "transduce_key_inflight_requests", "Requests of an API key in progress", labels=["key"]
+        )
+        refused = CounterMetricFamily(
+            "transduce_key_refused", "Requests refused by a limit of an API key", labels=["key", "limit"]
+        )
+        shares = GaugeMetricFamily(
+            "transduce_key_limit_used_ratio", "Used part of a limit of an API key", labels=["key", "limit"]
+        )
+        for name, figures in self._read().items():
+            requests.add_metric([name], figures.num_requests)
+            characters.add_metric([name], figures.num_characters)
+            inflight.add_metric([name], figures.num_in_progress)
+            for limit, count in figures.refused.items():
+                refused.add_metric([name, limit], count)
+            for limit, share in figures.used_share.items():
+                shares.add_metric([name, limit], share)
+        yield from (requests, characters, inflight, refused, shares)
+        reloads = CounterMetricFamily(
+            "transduce_key_reloads", "Reloads of the file of API keys, by outcome", labels=["outcome"]
+        )
+        for outcome, count in self._num_reloads.items():
+            reloads.add_metric([outcome], count)
+        yield reloads
+        yield CounterMetricFamily(
+            "transduce_usage_store_failures",
+            "Failures to save or read the counts of the API keys",
+            value=self._num_failures(),
+        )

@@ -1,0 +1,71 @@
+"""Keeps the counts of what callers use in Redis, which servers on several machines may share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.stores.usage_store import KEPT_S, Batch, Count, UsageStoreError, ends_at, starts_at
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+# Seconds that a connection or a command may take. If larger, an unreachable server is noticed later.
+_TIMEOUT_S = 1.0
+# The braces put all keys into one slot of a cluster, so that one script may write them.
+_PREFIX = "{transduce-usage}"
+# Adds a batch unless it was added before: an answer may be lost after the script has run. KEYS: of the batch, then a
+# hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and expiry of each hash.
+_ADD = """
+if redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then
+    for i = 2, #KEYS do
+        redis.call('HINCRBY', KEYS[i], ARGV[3 * i - 4], ARGV[3 * i - 3])
+        redis.call('EXPIREAT', KEYS[i], ARGV[3 * i - 2])
+    end
+end
+return 1
+"""
+
+
+class RedisUsageStore:
+    """A UsageStore in Redis, with a hash of the callers for each period. The first exchange connects."""
+
+    def __init__(self, url: str) -> None:
+        """url: redis://, rediss:// or unix://, with user and password if needed. Raises ValueError for a bad URL."""
+        from redis import Redis  # here, because a server without Redis does not need the library
+
+        self._redis: Redis = Redis.from_url(
+            url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, decode_responses=True
+        )
+        self._add = self._redis.register_script(_ADD)
+
+    def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
+        """Add a batch, and read the counts. Raises UsageStoreError."""
+        from redis.exceptions import RedisError
+
+        try:
+            if batch is not None:
+                keys, arguments = [f"{_PREFIX}:batch:{batch.batch_id}"], [str(KEPT_S)]
+                for count, amount in batch.amounts.items():
+                    keys.append(_hash(count.kind, count.starts_at))
+                    arguments += [count.caller, str(amount), str(ends_at(count) + KEPT_S)]
+                self._add(keys=keys, args=arguments)
+            starts = starts_at(time_s)
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for kind, start in starts.items():
+                    pipeline.hgetall(_hash(kind, start))
+                found = pipeline.execute()
+        except RedisError as error:
+            raise UsageStoreError(f"the usage store failed: {type(error).__name__}") from error
+        return {
+            Count(caller, kind, start): int(used)
+            for (kind, start), row in zip(starts.items(), found, strict=True)
+            for caller, used in row.items()
+        }
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()
+
+
+def _hash(kind: str, start: int) -> str:
+    return f"{_PREFIX}:{kind}:{start}"

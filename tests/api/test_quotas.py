@@ -1,0 +1,267 @@
+"""Limits of API keys over HTTP: refusals in every dialect, what costs nothing, reloads of the keys, metrics."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.echo import POISON
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+
+TOKEN = "an-administrators-token"
+TEXT = "Anna sees the river."  # 20 characters
+BODY = {"text": TEXT, "source": "en", "target": "de"}
+LIMITS = {
+    "free": "",
+    "small": "characters_per_month = 60",
+    "daily": "requests_per_day = 2",
+    "failing": "characters_per_day = 100",
+    "counted": "characters_per_day = 10_000",
+    "single": "concurrent_requests = 1",
+}
+
+
+def secret(name: str) -> str:
+    return f"the-secret-of-{name}"
+
+
+def write_keys(file: Path, limits: dict[str, str]) -> None:
+    text = "".join(f'[{name}]\nkey = "{secret(name)}"\n{limit}\n' for name, limit in limits.items())
+    new = file.with_suffix(".new")
+    new.write_text(text, "utf-8")
+    new.replace(file)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quotas")
+
+
+@pytest.fixture(scope="module")
+def limited(echo_command: list[str], folder: Path) -> Iterator[ServerProcess]:
+    write_keys(folder / "keys.toml", LIMITS)
+    settings = {
+        "api_keys_file": folder / "keys.toml",
+        "admin_token": TOKEN,
+        "usage_path": folder / "usage.sqlite",
+        "watch": True,
+    }
+    with ServerProcess([*echo_command, f"hang_file={folder / 'hang'}"], settings) as server:
+        yield server.ready()
+
+
+def client_of(server: ServerProcess, name: str) -> httpx.Client:
+    return server.client(headers={"authorization": f"Bearer {secret(name)}"})
+
+
+def used(server: ServerProcess, name: str) -> dict[str, Any]:
+    """The administrator's view of a key."""
+    with server.client() as client:
+        answer = client.get("/admin/keys", headers={"authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200, answer.text
+    (found,) = [each for each in answer.json()["keys"] if each["name"] == name]
+    return dict(found)
+
+
+def metric(server: ServerProcess, name: str) -> float:
+    with client_of(server, "free") as client:
+        lines = client.get("/metrics").text.splitlines()
+    return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def test_every_dialect_refuses_what_is_beyond_a_quota(limited: ServerProcess) -> None:
+    infer = {
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [TEXT]}],
+        "parameters": {"source": "en", "target": "de"},
+    }
+    file = {"file": ("a.txt", TEXT.encode())}
+    with client_of(limited, "small") as client:
+        for _ in range(2):
+            answer = client.post("/v1/translate", json={**BODY, "text": TEXT})
+            assert answer.status_code == 200, answer.text
+        policy, rest = answer.headers["ratelimit-policy"], answer.headers["ratelimit"]
+        assert re.fullmatch(r'"characters_per_month";q=60;w=\d{7}', policy)
+        assert re.fullmatch(r'"characters_per_month";r=20;t=\d+', rest)
+        long = {**BODY, "text": TEXT + "."}
+        v2 = {"source_lang": "en", "target_lang": "de"}
+        keyed = {"source": "en", "target": "de", "api_key": secret("small")}
+        infer["inputs"][0]["data"] = [TEXT + "."]  # type: ignore[index]
+        file = {"file": ("a.txt", f"{TEXT}.".encode())}
+        answers = [
+            (429, client.post("/v1/translate", json=long)),
+            (429, client.post("/v1/translate/stream", json=long)),
+            (429, client.post("/v1/score", json={**BODY, "translation": TEXT})),
+            (429, client.post("/translate", json={**keyed, "q": TEXT + "."})),
+            (429, client.post("/translate_file", data=keyed, files=file)),
+            (429, client.post("/v2/models/echo/infer", json=infer)),
+            (456, client.post("/v2/translate", json={**v2, "text": [TEXT + "."]})),
+            (456, client.post("/v2/document", data=v2, files=file)),
+        ]
+        for status, answer in answers:
+            assert answer.status_code == status, answer.text
+            assert (
+                "the limit of this API key is 60 characters a month: 40 are used, and the request has"
+                in answer.text
+            )
+            left_s = int(re.search(r"t=(\d+)", answer.headers["ratelimit"])[1])  # type: ignore[index]
+            assert left_s <= int(answer.headers["retry-after"]) <= left_s + 2
+        assert answers[0][1].json()["error"]["code"] == "quota_exceeded"
+        assert answers[3][1].json()["error"].startswith("Slowdown: ")
+        assert answers[6][1].json().keys() == {"message"}
+        too_long = client.post("/v1/translate", json={**BODY, "text": TEXT * 4})
+        assert (too_long.status_code, too_long.json()["error"]["code"]) == (413, "payload_too_large")
+        assert client.get("/v2/usage").json() == {"character_count": 40, "character_limit": 60}
+        assert client.post("/v1/translate", json=BODY).status_code == 200, "what is refused costs nothing"
+    assert used(limited, "small")["refused"] == 9
+    assert metric(limited, 'transduce_key_refused_total{key="small",limit="characters_per_month"}') == 9
+    assert metric(limited, 'transduce_key_limit_used_ratio{key="small",limit="characters_per_month"}') == 1
+
+
+def test_requests_are_limited_apart_from_characters(limited: ServerProcess) -> None:
+    with client_of(limited, "daily") as client:
+        assert client.post("/v1/detect", json={"text": TEXT}).status_code == 200
+        assert client.get("/v1/models").status_code == 200, "only work counts"
+        assert client.post("/v1/translate", json={**BODY, "target": "xx"}).status_code == 422
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+        answer = client.post("/v2/translate", json={"text": [TEXT], "source_lang": "en", "target_lang": "de"})
+        assert answer.status_code == 429
+        assert "2 requests a day: 2 are used" in answer.json()["message"]
+        assert client.post("/v1/detect", json={"text": TEXT}).status_code == 429
+
+
+def test_a_request_that_fails_costs_nothing(limited: ServerProcess) -> None:
+    with client_of(limited, "failing") as client:
+        for path in ("/v1/translate", "/v1/translate/stream"):
+            assert client.post(path, json={**BODY, "text": POISON}).status_code == 500
+        file = {"file": ("a.txt", POISON.encode())}
+        v2 = client.post("/v2/document", data={"source_lang": "en", "target_lang": "de"}, files=file).json()
+        path, key = f"/v2/document/{v2['document_id']}", {"document_key": v2["document_key"]}
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while client.post(path, json=key).json()["status"] != "error":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    found = used(limited, "failing")
+    assert found["characters_per_day"]["used"] == found["requests_per_day"]["used"] == 0
+
+
+def test_streams_files_and_scores_count(limited: ServerProcess) -> None:
+    expected = 0
+    with client_of(limited, "counted") as client:
+        assert "event: done" in client.post("/v1/translate/stream", json=BODY).text
+        expected += 20
+        assert client.post("/v1/score", json={**BODY, "translation": "Anna."}).status_code == 200
+        expected += 25
+        keyed = {"source": "en", "target": "de", "api_key": secret("counted")}
+        file = {"file": ("a.txt", TEXT.encode())}
+        assert client.post("/translate_file", data=keyed, files=file).status_code == 200
+        expected += 20
+        assert client.post("/translate", json={**keyed, "q": "Anna."}).status_code == 200
+        expected += 5
+    found = used(limited, "counted")
+    assert found["characters_per_day"]["used"] == found["characters_per_month"]["used"] == expected
+    assert found["characters_per_day"]["limit"] == 10_000
+    assert "limit" not in found["characters_per_month"]
+    assert found["requests_per_day"]["used"] == 4
+    assert re.fullmatch(r"\d{4}-\d\d-01T00:00:00Z", found["characters_per_month"]["next_period_at"])
+    assert metric(limited, 'transduce_key_characters_total{key="counted"}') == expected
+    with client_of(limited, "counted") as client:
+        assert client.get("/admin/keys").status_code == 401, "a key is no token"
+
+
+def test_requests_in_progress_are_limited(limited: ServerProcess, folder: Path) -> None:
+    (folder / "hang").touch()
+    statuses = []
+
+    def translate() -> None:
+        with client_of(limited, "single") as client:
+            body = {**BODY, "text": "The cache does not know this."}
+            statuses.append(client.post("/v1/translate", json=body).status_code)
+
+    first = threading.Thread(target=translate)
+    first.start()
+    until = time.monotonic() + HANG_TIMEOUT_S
+    while used(limited, "single")["concurrent_requests"] != {"used": 1, "limit": 1}:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    with client_of(limited, "single") as client:
+        answer = client.post("/v1/translate", json=BODY)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        (folder / "hang").unlink()
+        first.join()
+        assert statuses == [200]
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+
+
+def test_keys_change_without_a_restart(limited: ServerProcess, folder: Path) -> None:
+    file = folder / "keys.toml"
+
+    def status(name: str) -> int:
+        with client_of(limited, name) as client:
+            return client.post("/v1/translate", json=BODY).status_code
+
+    assert (status("free"), status("new")) == (200, 403)
+    write_keys(file, {**LIMITS, "new": "requests_per_day = 1"})
+    limited.signal(signal.SIGHUP)
+    assert limited.wait_for("keys_reloaded")["names"] == len(LIMITS) + 1
+    assert [status("new"), status("new")] == [200, 429]
+    write_keys(file, {**LIMITS, "new": "requests_per_days = 9"})
+    limited.signal(signal.SIGHUP)
+    assert limited.wait_for("keys_reload_failed")["problem"].endswith(
+        "[new] requests_per_days is not known; did you mean requests_per_day?"
+    )
+    assert (status("free"), status("new")) == (200, 429)
+    without = {name: limit for name, limit in LIMITS.items() if name != "single"}
+    write_keys(file, without)  # no signal: the server watches the file
+    assert limited.wait_for("keys_reloaded")["names"] == len(without)
+    assert (status("free"), status("single"), status("new")) == (200, 403, 403)
+    assert metric(limited, 'transduce_key_reloads_total{outcome="failed"}') >= 1
+
+
+def test_only_names_of_keys_are_logged_and_in_metrics(limited: ServerProcess) -> None:
+    with client_of(limited, "free") as client:
+        metrics = client.get("/metrics").text
+    log = "".join(limited.log)
+    assert '"caller": "free"' in log or '"caller":"free"' in log
+    for name in LIMITS:
+        for hidden in (secret(name), hashlib.sha256(secret(name).encode()).hexdigest()[:12]):
+            assert hidden not in log
+            assert hidden not in metrics
+
+
+def test_a_killed_server_has_lost_no_count_that_another_one_needs(
+    echo_command: list[str], tmp_path: Path
+) -> None:
+    """Two servers on one file agree. After kill -9, the count of a second ago is there."""
+    write_keys(tmp_path / "keys.toml", {"team": "characters_per_month = 100"})
+    settings = {
+        "api_keys_file": tmp_path / "keys.toml",
+        "admin_token": TOKEN,
+        "usage_path": tmp_path / "usage.sqlite",
+    }
+
+    def status(server: ServerProcess, text: str) -> int:
+        with client_of(server, "team") as client:
+            return client.post("/v1/translate", json={**BODY, "text": text}).status_code
+
+    with ServerProcess(echo_command, settings) as second:
+        second.ready()
+        with ServerProcess(echo_command, settings) as first:
+            first.ready()
+            assert [status(first, TEXT) for _ in range(3)] == [200] * 3
+            time.sleep(3)
+            assert used(second, "team")["characters_per_month"]["used"] == 60
+            assert status(second, TEXT * 2 + ".") == 429
+            first.signal(signal.SIGKILL)
+            first.ended()
+        with ServerProcess(echo_command, settings) as first:
+            assert used(first.ready(), "team")["characters_per_month"]["used"] == 60
+            assert [status(first, TEXT) for _ in range(3)] == [200, 200, 429]

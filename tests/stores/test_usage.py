@@ -1,0 +1,179 @@
+"""What callers use is counted by period, and what is beyond a limit is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.errors import (
+    DeadlineExceeded,
+    EngineFailure,
+    Overloaded,
+    PayloadTooLarge,
+    QuotaExceeded,
+    RequestCancelled,
+)
+from app.stores.key_limits import KINDS, KeyLimits
+from app.stores.usage import Usage
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self, text: str) -> None:
+        self.set(text)
+
+    def set(self, text: str) -> None:
+        self.time_s = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+    def __call__(self) -> float:
+        return self.time_s
+
+
+def usage_of(clock: Clock, **limits: int) -> Usage:
+    usage = Usage(clock=clock)
+    usage.set_limits({"sales": KeyLimits(**limits)})
+    return usage
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def spend(usage: Usage, num_characters: int = 1, caller: str = "sales") -> None:
+    with run(usage.begin(caller, num_characters)):
+        pass
+
+
+def refusal(usage: Usage, num_characters: int = 1) -> QuotaExceeded:
+    with pytest.raises(QuotaExceeded) as raised:
+        spend(usage, num_characters)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "time", "start", "end"),
+    [
+        ("requests_per_minute", "2027-12-31T23:59:59.9", "2027-12-31T23:59", "2028-01-01T00:00"),
+        ("requests_per_day", "2028-02-29T12:00", "2028-02-29", "2028-03-01"),
+        ("characters_per_day", "2028-02-29T00:00", "2028-02-29", "2028-03-01"),
+        ("characters_per_month", "2028-01-31T12:00", "2028-01-01", "2028-02-01"),
+        ("characters_per_month", "2028-02-29T23:59:59", "2028-02-01", "2028-03-01"),
+        ("characters_per_month", "2028-12-01T00:00", "2028-12-01", "2029-01-01"),
+    ],
+)
+def test_periods_are_those_of_the_calendar_in_utc(kind: str, time: str, start: str, end: str) -> None:
+    period = KINDS[kind].period_at(Clock(time)())
+    assert period == (Clock(start)(), Clock(end)())
+
+
+def test_a_limit_is_reached_exactly_and_free_in_the_next_period() -> None:
+    clock = Clock("2027-03-31T22:00:30")
+    usage = usage_of(clock, characters_per_day=100)
+    spend(usage, 60)
+    error = refusal(usage, 41)
+    assert error.message == (
+        "the limit of this API key is 100 characters a day: 60 are used, and the request has 41; "
+        "the next day begins at 2027-04-01T00:00:00Z"
+    )
+    assert (error.retry_after_s, error.is_of_characters) == (7170, True)
+    spend(usage, 40)
+    refusal(usage, 1)
+    clock.set("2027-03-31T23:59:59")
+    refusal(usage, 1)
+    clock.set("2027-04-01")
+    spend(usage, 100)
+
+
+def test_the_last_period_to_end_decides_when_to_retry() -> None:
+    usage = usage_of(
+        Clock("2027-03-30T23:59:50"), requests_per_minute=1, requests_per_day=1, characters_per_month=5
+    )
+    spend(usage, 4)
+    assert refusal(usage, 1).retry_after_s == 10
+    assert refusal(usage, 2).retry_after_s == 24 * 3600 + 10
+
+
+def test_more_than_a_whole_period_is_refused_for_ever() -> None:
+    usage = usage_of(Clock("2027-01-01"), characters_per_day=100)
+    with pytest.raises(
+        PayloadTooLarge, match="the limit of this API key is 100 characters a day; the request has 101"
+    ):
+        spend(usage, 101)
+
+
+def test_a_refused_request_costs_nothing() -> None:
+    usage = usage_of(Clock("2027-01-01"), requests_per_day=5, characters_per_day=10)
+    spend(usage, 8)
+    for _ in range(3):
+        refusal(usage, 3)
+    assert usage.used("sales", KINDS["requests_per_day"]) == 1
+    assert usage.used("sales", KINDS["characters_per_month"]) == 8
+    assert usage.totals["sales"].refused == {"characters_per_day": 3}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_delivered", "used"),
+    [
+        (EngineFailure("x"), False, 0),
+        (Overloaded("x", retry_after_s=1), False, 0),
+        (DeadlineExceeded("x"), False, 0),
+        (asyncio.CancelledError(), False, 0),
+        (ZeroDivisionError(), False, 0),
+        (RequestCancelled("x"), False, 7),
+        (DeadlineExceeded("x"), True, 7),
+        (EngineFailure("x"), True, 0),
+    ],
+)
+def test_a_failure_gives_back_what_it_took(error: BaseException, is_delivered: bool, used: int) -> None:
+    usage = usage_of(Clock("2027-01-01"))
+
+    def fail() -> None:
+        with run(usage.begin("sales", 7)) as spending:
+            assert usage.used("sales", KINDS["characters_per_day"]) == 7
+            spending.is_delivered = is_delivered
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert usage.used("sales", KINDS["characters_per_day"]) == used
+    assert usage.used("sales", KINDS["requests_per_minute"]) == bool(used)
+    assert usage.num_in_progress("sales") == 0
+
+
+def test_what_is_given_back_belongs_to_the_period_in_which_it_was_taken() -> None:
+    clock = Clock("2027-01-01T23:59:59")
+    usage = usage_of(clock, characters_per_day=10)
+    spending = run(usage.begin("sales", 10))
+    clock.set("2027-01-02")
+    spend(usage, 10)
+    spending.end(EngineFailure("x"))
+    assert usage.used("sales", KINDS["characters_per_day"]) == 10
+    refusal(usage)
+
+
+def test_concurrent_requests_are_limited() -> None:
+    usage = usage_of(Clock("2027-01-01"), concurrent_requests=2)
+    first, second = run(usage.begin("sales", 1)), run(usage.begin("sales", 1))
+    assert "2 requests in progress" in refusal(usage).message
+    spend(usage, caller="others")
+    first.end(None)
+    first.end(None)
+    third = run(usage.begin("sales", 1))
+    refusal(usage)
+    second.end(None)
+    third.end(None)
+    assert usage.num_in_progress("sales") == 0
+
+
+def test_new_limits_apply_to_old_counts() -> None:
+    usage = usage_of(Clock("2027-01-01"))
+    spend(usage, 50)
+    usage.set_limits({"sales": KeyLimits(characters_per_day=60), "others": KeyLimits()})
+    refusal(usage, 11)
+    spend(usage, 10)
+    spend(usage, 1000, caller="others")

@@ -1,0 +1,266 @@
+"""The stores of counts: what one server adds, another one reads; a store that fails says so and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import sqlite3
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.errors import QuotaExceeded, UsageUnavailable
+from app.stores.key_limits import KINDS, KeyLimits
+from app.stores.redis_usage_store import RedisUsageStore
+from app.stores.usage import Usage
+from app.stores.usage_store import (
+    KEPT_S,
+    Batch,
+    Count,
+    SqliteUsageStore,
+    UsageStore,
+    UsageStoreError,
+    starts_at,
+)
+
+NOW = 1_900_000_000.0
+DAY = "characters_per_day"
+
+
+def count(caller: str = "sales", kind: str = DAY, time_s: float = NOW) -> Count:
+    return Count(caller, kind, starts_at(time_s)[kind])
+
+
+class RedisServer:
+    """A Redis that listens on a socket in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"unix://{folder}/socket"
+        program = shutil.which("redis-server")
+        if program is None:
+            pytest.skip("redis-server is not installed")
+        self._process = subprocess.Popen(
+            [
+                program,
+                "--port",
+                "0",
+                "--unixsocket",
+                str(folder / "socket"),
+                "--save",
+                "",
+                "--dir",
+                str(folder),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 60
+        while not (folder / "socket").exists():
+            assert time.monotonic() < until, "redis-server does not listen"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[UsageStore, UsageStore]]:
+    """Two stores with the same counts, as two servers have them."""
+    both: tuple[UsageStore, UsageStore]
+    if request.param == "sqlite":
+        both = SqliteUsageStore(tmp_path / "usage"), SqliteUsageStore(tmp_path / "usage")
+    else:
+        url = f"{request.getfixturevalue('redis').url}?db={len(request.node.name) % 16}"
+        both = RedisUsageStore(url), RedisUsageStore(url)
+    yield both
+    for store in both:
+        store.close()
+
+
+def test_one_server_reads_what_another_one_adds(stores: tuple[UsageStore, UsageStore]) -> None:
+    first, second = stores
+    assert first.exchange(None, NOW) == {}
+    assert first.exchange(Batch("1", {count(): 5, count("shop"): 7}), NOW) == {count(): 5, count("shop"): 7}
+    assert second.exchange(Batch("2", {count(): 3}), NOW) == {count(): 8, count("shop"): 7}
+    assert first.exchange(Batch("3", {count(): -5}), NOW)[count()] == 3
+    assert first.exchange(None, NOW + 86_400) == {}, "the next day"
+    assert first.exchange(None, NOW)[count()] == 3
+
+
+def test_the_counts_outlive_the_server_and_old_ones_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "usage"
+    store = SqliteUsageStore(path)
+    store.exchange(Batch("1", {count(): 5}), NOW)
+    store.close()
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+    store = SqliteUsageStore(path)
+    assert store.exchange(None, NOW)[count()] == 5
+    later = NOW + 86_400 + KEPT_S
+    store.exchange(Batch("2", {count("shop", DAY, later): 1}), later)
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT caller FROM counts").fetchall() == [("shop",)]
+
+
+def test_redis_adds_a_batch_once_and_forgets_old_counts(redis: RedisServer) -> None:
+    from redis import Redis
+
+    store = RedisUsageStore(f"{redis.url}?db=15")
+    now = time.time()
+    batch = Batch("1", {count(time_s=now): 5})
+    assert [store.exchange(batch, now)[count(time_s=now)] for _ in range(2)] == [5, 5]
+    store.close()
+    with closing(Redis.from_url(f"{redis.url}?db=15")) as client:
+        lives = [client.ttl(key) for key in client.scan_iter()]
+        assert len(lives) == 2
+        assert all(0 < life <= 86_400 + KEPT_S for life in lives)
+
+
+def test_redis_that_has_ended_is_an_error(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    store = RedisUsageStore(server.url)
+    store.exchange(None, NOW)
+    server.stop()
+    with pytest.raises(UsageStoreError, match="ConnectionError"):
+        store.exchange(Batch("1", {count(): 5}), NOW)
+    store.close()
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    store = SqliteUsageStore(tmp_path / "usage")
+    store.exchange(Batch("1", {count(): 5}), NOW)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "usage-wal").stat().st_size, hard))
+    try:
+        with pytest.raises(UsageStoreError, match="SQLITE_"):
+            store.exchange(Batch("2", {count(): 3}), NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert store.exchange(Batch("2", {count(): 3}), NOW)[count()] == 8
+    store.close()
+
+
+@pytest.mark.parametrize("content", [None, b"no database" * 1000, "folder"])
+def test_a_path_that_is_no_database_is_an_error(tmp_path: Path, content: bytes | str | None) -> None:
+    path = tmp_path / "usage"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+    else:
+        path = tmp_path / "none" / "usage"
+    with pytest.raises(UsageStoreError):
+        SqliteUsageStore(path)
+
+
+def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        usage = Usage(SqliteUsageStore(tmp_path / "usage"))
+        usage.set_limits({"sales": KeyLimits(characters_per_month=1000), "shop": KeyLimits()})
+        with await usage.begin("sales", 10), await usage.begin("shop", 10):
+            pass
+        with closing(sqlite3.connect(tmp_path / "usage", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            accepted = 10
+            refused: UsageUnavailable | None = None
+            while refused is None:
+                try:
+                    with await usage.begin("sales", 1):
+                        accepted += 1
+                    await asyncio.sleep(0.05)
+                except UsageUnavailable as error:
+                    refused = error
+            assert 0 < refused.retry_after_s <= 1
+            with await usage.begin("shop", 10):
+                pass
+            other.execute("ROLLBACK")
+        while True:
+            try:
+                with await usage.begin("sales", 1):
+                    accepted += 1
+                break
+            except UsageUnavailable:
+                await asyncio.sleep(0.1)
+        await usage.close()
+        return accepted
+
+    accepted = asyncio.run(scenario())
+    store = SqliteUsageStore(tmp_path / "usage")
+    kind = KINDS["characters_per_month"]
+    found = store.exchange(None, time.time())
+    store.close()
+    start = kind.period_at(time.time()).starts_at
+    assert found[Count("sales", kind.name, start)] == accepted, "nothing that was accepted is lost"
+    assert found[Count("shop", kind.name, start)] == 20
+
+
+class HeldStore(SqliteUsageStore):
+    """Each exchange waits for a permit. begun, done: set by the first exchange."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.permits = threading.Semaphore(0)
+        self.begun, self.done = threading.Event(), threading.Event()
+
+    def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
+        self.begun.set()
+        self.permits.acquire()
+        found = super().exchange(batch, time_s)
+        self.done.set()
+        return found
+
+
+def test_what_is_used_during_an_exchange_counts_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = HeldStore(tmp_path / "usage")
+        usage = Usage(store)
+        with await usage.begin("shop", 60):
+            pass
+        await asyncio.to_thread(store.begun.wait)
+        with await usage.begin("shop", 30):
+            pass
+        store.permits.release()
+        await asyncio.to_thread(store.done.wait)
+        await asyncio.sleep(0.1)  # the event loop takes the counts
+        assert usage.used("shop", KINDS[DAY]) == 90
+        store.permits.release(9)
+        await usage.close()
+
+    asyncio.run(scenario())
+
+
+def test_two_servers_share_a_quota(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second = (Usage(SqliteUsageStore(tmp_path / "usage")) for _ in range(2))
+        for usage in (first, second):
+            usage.set_limits({"sales": KeyLimits(characters_per_month=100)})
+        with await first.begin("sales", 60):
+            pass
+        await asyncio.sleep(
+            2
+        )  # within this time the first one saves, and what the second one knows becomes old
+        with pytest.raises(QuotaExceeded):
+            await second.begin("sales", 41)
+        with await second.begin("sales", 40):
+            pass
+        await asyncio.sleep(2)
+        with pytest.raises(QuotaExceeded):
+            await first.begin("sales", 1)
+        for usage in (first, second):
+            await usage.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,107 @@
+"""The file of API keys: what it may hold, and what is said about a bad one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.keys_file import MAX_KEYS, read_keys_file
+from app.stores.key_limits import KeyLimits
+
+SECRET = "0123456789abcdef"
+DIGEST = hashlib.sha256(b"another").hexdigest()
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "keys.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SettingsError) as raised:
+        read_keys_file(write(folder, text))
+    prefix = "TRANSDUCE_API_KEYS_FILE: "
+    assert all(problem.startswith(prefix) for problem in raised.value.problems)
+    assert SECRET not in str(raised.value)
+    return [problem.removeprefix(prefix) for problem in raised.value.problems]
+
+
+def test_keys_and_limits(tmp_path: Path) -> None:
+    sales, shop = read_keys_file(
+        write(
+            tmp_path,
+            f"""
+            [sales]  # two keys, while the old one is replaced
+            key = "{SECRET}"
+            sha256 = ["{DIGEST}"]
+            requests_per_minute = 600
+            characters_per_month = 20_000_000
+            [shop_2]
+            key = ["{SECRET}-2", "{SECRET}-3"]
+            """,
+        )
+    )
+    assert (sales.name, shop.name) == ("sales", "shop_2")
+    assert sales.hashes == (DIGEST, hashlib.sha256(SECRET.encode()).hexdigest())
+    assert sales.limits == KeyLimits(requests_per_minute=600, characters_per_month=20_000_000)
+    assert len(shop.hashes) == 2
+    assert shop.limits == KeyLimits()
+    assert SECRET not in repr([sales, shop])
+    assert DIGEST not in repr([sales, shop])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the file holds no key, so the server would need none"),
+        ("[sales]\nsha256 = x", "the file is not TOML at line 2, column 10"),
+        (DIGEST, "the file is not TOML at end of document"),
+        (f"a = {'[' * 9999}", "the file is not TOML"),
+        (f'key = "{SECRET}"', "key is outside of a table; each key needs a table such as [sales]"),
+        ("[sales]", "[sales] it has neither key nor sha256"),
+        ('[sales]\nkey = "short"', "[sales] key must be at least 16 characters of ASCII without spaces"),
+        (f'[sales]\nsha256 = "{SECRET}"', "[sales] sha256 is not a SHA-256 in lower-case hexadecimal"),
+        (
+            f'[sales]\nkey = "{SECRET}"\ncharacters_a_day = 5',
+            "[sales] characters_a_day is not known; did you mean characters_per_day?",
+        ),
+        (
+            f'[sales]\nkey = "{SECRET}"\ncharacters_per_day = 0',
+            "[sales] characters_per_day: Input should be greater than or equal to 1",
+        ),
+        (
+            f'[sales]\nkey = "{SECRET}"\ncharacters_per_day = "5"',
+            "[sales] characters_per_day: Input should be a valid integer",
+        ),
+        (
+            f'["a b"]\nkey = "{SECRET}"',
+            "a name is not of 1 to 64 letters, digits, - and _, or begins with - or _",
+        ),
+        (f'[a]\nkey = "{SECRET}"\n[b]\nkey = "{SECRET}"', "[b] has a key of [a]"),
+    ],
+)
+def test_a_bad_file(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems(tmp_path, text) == [problem]
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    assert len(problems(tmp_path, "[a]\nkey = 1\n[b]\nsha256 = 'x'\n[c]\nlimit = 3")) >= 3
+
+
+def test_the_number_of_keys_is_limited(tmp_path: Path) -> None:
+    table = "".join(f'[k{number}]\nkey = "{SECRET}{number}"\n' for number in range(MAX_KEYS + 1))
+    assert problems(tmp_path, table) == [f"there are {MAX_KEYS + 1} keys, more than {MAX_KEYS}"]
+    file = write(tmp_path, table.rpartition("[")[0])
+    assert len(read_keys_file(file)) == MAX_KEYS
+
+
+def test_a_file_that_is_missing_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="FileNotFoundError"):
+        read_keys_file(tmp_path / "none")
+    (tmp_path / "keys").write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match="the file is not UTF-8"):
+        read_keys_file(tmp_path / "keys")
