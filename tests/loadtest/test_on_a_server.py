@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ KEY = "a-key-of-the-tests"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    command = ["transduce", "serve", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
     settings = {"api_keys": hashlib.sha256(KEY.encode()).hexdigest(), "sentence_cache_bytes": 0}
     with ServerProcess(command, settings) as running:
         yield running.ready()
@@ -59,7 +60,7 @@ def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None
 
 
 def test_distinct_texts_are_not_answered_from_the_cache() -> None:
-    command = ["transduce", "serve", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
     with ServerProcess(command) as running:
         target = Target(running.ready().url)
         made = dataclasses.replace(plan(running), target=target, load=Arrivals.at(30.0, 2.0))
