@@ -31,12 +31,11 @@ serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] 
 
 test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2 processes; 0: pytest's own]
 	@$(call compile_sources,.venv-dev)
-	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(run_pytest) $(PYTEST_ARGS)
 
 # The kinds of tests are in tests/kinds.py.
 test-fast: .venv-dev/ready ## run the tests that need no browser, no server, no training and no load [PYTEST_ARGS=...]
-	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		-m "not (browser or load or training or server or slow or alone)" $(PYTEST_ARGS)
+	@$(run_pytest) -m "not (browser or load or training or server or slow or alone)" $(PYTEST_ARGS)
 
 check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules
 	@.venv-dev/bin/python -m pytest -q tests/house_rules
@@ -78,6 +77,11 @@ clean: ## remove the environments, caches and build outputs (never trained runs 
 # PYTHONDONTWRITEBYTECODE is set, Python does not write it, and each start of the server takes 0.25 s longer. The server
 # also starts if the byte code cannot be written.
 compile_sources = $(1)/bin/python -m compileall -q app transduce || true
+
+# Pytest keeps the byte code of the rewritten tests, also if PYTHONDONTWRITEBYTECODE is set: rewriting takes each worker
+# 9 s of computing time.
+run_pytest = env -u PYTHONDONTWRITEBYTECODE .venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile \
+	--no-loadscope-reorder
 
 # $(call build_environment,folder,lock file,pip options): delete the environment first, so that no package of an older
 # lock file is left.

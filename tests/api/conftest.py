@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +23,8 @@ def tokenizer(tokenizer_path: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def echo_command(tokenizer_path: Path) -> list[str]:
-    """The command of the echo server. Arguments such as step_s=0.01 may follow."""
-    return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer_path)]
+    """The module and the arguments of the echo server. Arguments such as step_s=0.01 may follow."""
+    return ["tests.api.echo_server", str(tokenizer_path)]
 
 
 @pytest.fixture
@@ -69,6 +68,5 @@ def bundled() -> Iterator[httpx.Client]:
         "device": "cpu",
         "precision": "int8",
     }
-    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
-    with ServerProcess(command, settings) as process, process.ready().client() as client:
+    with ServerProcess(["transduce", "serve"], settings) as process, process.ready().client() as client:
         yield client

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import httpx
 
+from tests.forked import ForkedProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 # Seconds after which a test fails. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 120.0
@@ -29,6 +31,7 @@ class ServerProcess:
     """A server process. It starts on entry, on a free port. On exit it is killed if it still runs."""
 
     def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
+        """command: the path of a program, or a module of ours, which starts in a fork; then its arguments."""
         self._command = list(command)
         environment = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = {**os.environ, "TRANSDUCE_PORT": "0", **environment}
@@ -36,14 +39,7 @@ class ServerProcess:
         self.log: list[str] = []
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=ROOT,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._process = self._start()
         self._readers = [
             threading.Thread(target=self._read_log, daemon=True),
             threading.Thread(target=self._read_errors, daemon=True),
@@ -122,6 +118,18 @@ class ServerProcess:
         while (found := self.metric(name)) != value:
             assert time.monotonic() < until, f"{name} is {found}, not {value}"
             time.sleep(0.02)
+
+    def _start(self) -> subprocess.Popen[str] | ForkedProcess:
+        if not Path(self._command[0]).is_absolute():
+            return ForkedProcess(self._command, cwd=ROOT, env=self._environment)
+        return subprocess.Popen(
+            self._command,
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def _read_log(self) -> None:
         assert self._process.stdout is not None

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
-from tests.api.test_workers_of_the_model import COMMAND, SETTINGS
+from tests.api.test_workers_of_the_model import SETTINGS
 
 LOUD, QUIET = "loud-caller", "quiet-caller"
 SENTENCES = [
@@ -104,7 +104,7 @@ def wait_until_full(caller: Caller, num_sentences: int) -> None:
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
     keys = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
-    with ServerProcess(COMMAND, {**SETTINGS, **SMALL, "api_keys": keys}) as process:
+    with ServerProcess(["transduce", "serve"], {**SETTINGS, **SMALL, "api_keys": keys}) as process:
         yield process.ready()
 
 
@@ -136,7 +136,7 @@ def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None
 
 
 def test_without_keys_each_address_has_its_share() -> None:
-    with ServerProcess(COMMAND, {**SETTINGS, **SMALL}) as server:
+    with ServerProcess(["transduce", "serve"], {**SETTINGS, **SMALL}) as server:
         server.ready()
         loud = Caller(server)
         texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
@@ -147,7 +147,7 @@ def test_without_keys_each_address_has_its_share() -> None:
 
 def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
     settings: dict[str, object] = {**SETTINGS, **SMALL, "trusted_proxies": "127.0.0.0/8"}
-    with ServerProcess(COMMAND, settings) as server:
+    with ServerProcess(["transduce", "serve"], settings) as server:
         server.ready()
         loud = Caller(server, forwarded="198.51.100.7")
         texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]

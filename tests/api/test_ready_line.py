@@ -8,11 +8,14 @@ import re
 import select
 import signal
 import subprocess
+import sys
 
 import httpx
 import pytest
 
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT
+
+PYTHON = (sys.executable, "-W", "error", "-m")
 
 
 @pytest.mark.parametrize(
@@ -28,8 +31,9 @@ from tests.api.server_process import HANG_TIMEOUT_S, ROOT
 def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[str, str], line: str) -> None:
     our_end, child_end = pty.openpty()
     environment = {**os.environ, "TRANSDUCE_PORT": "0", **settings}
+    command = [*PYTHON, *echo_command]
     process = subprocess.Popen(
-        echo_command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=child_end
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=child_end
     )
     os.close(child_end)
     try:
@@ -48,8 +52,9 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
 
 def test_without_a_terminal_nothing_is_printed(echo_command: list[str]) -> None:
     environment = {**os.environ, "TRANSDUCE_PORT": "0"}
+    command = [*PYTHON, *echo_command]
     with subprocess.Popen(
-        echo_command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert any('"ready"' in line for line in process.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 
@@ -16,7 +17,9 @@ from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ROOT
 from tests.e2e.conftest import SERVE
 
-NUM_REQUESTS = 1000
+NUM_REQUESTS = 200
+# Bytes that the pipe holds, as few as Linux permits.
+PIPE_BYTES = 4096
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
 
@@ -26,7 +29,12 @@ def start(command: Sequence[str], port: int, **settings: str) -> subprocess.Pope
 
     environment = {**os.environ, "TRANSDUCE_PORT": str(port), **settings}
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pipesize=PIPE_BYTES,
     )
 
 
@@ -45,7 +53,7 @@ def wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes]) -> 
 @pytest.mark.parametrize("kind", ["echo", "workers"])
 def test_requests_are_answered_and_a_signal_ends_the_server(kind: str, echo_command: list[str]) -> None:
     port = free_port()
-    command = echo_command if kind == "echo" else SERVE
+    command = [sys.executable, "-W", "error", "-m", *echo_command] if kind == "echo" else SERVE
     num_requests = NUM_REQUESTS if kind == "echo" else 5
     process = start(command, port, TRANSDUCE_LOG_LEVEL="debug", TRANSDUCE_NUM_LANES="2")
     try:

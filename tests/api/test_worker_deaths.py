@@ -15,7 +15,6 @@ import pytest
 from tests.api.server_process import ServerProcess
 from tests.api.test_stream import displayed_text, events_of
 from tests.api.test_workers_of_the_model import (
-    COMMAND,
     OPTIONS,
     SETTINGS,
     TEXTS,
@@ -43,7 +42,7 @@ BUSY_S = 0.1
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ServerProcess]:
     """A server that the tests of this module share. Each leaves it with two workers."""
-    with ServerProcess(COMMAND, MANY_RESTARTS) as server:
+    with ServerProcess(["transduce", "serve"], MANY_RESTARTS) as server:
         yield server.ready()
 
 
@@ -158,7 +157,7 @@ def test_a_sentence_fails_after_two_of_its_workers_died(server: ServerProcess, b
 
 
 def test_a_swap_and_a_drain_while_a_worker_is_started(bundled: httpx.Client) -> None:
-    with ServerProcess(COMMAND, MANY_RESTARTS) as server, ThreadPoolExecutor(1) as pool:
+    with ServerProcess(["transduce", "serve"], MANY_RESTARTS) as server, ThreadPoolExecutor(1) as pool:
         with server.ready().client() as client:
             workers_of(server)[0].kill()
             server.wait_for("engine_process_died")
@@ -178,7 +177,7 @@ def test_a_swap_and_a_drain_while_a_worker_is_started(bundled: httpx.Client) -> 
 
 def test_after_too_many_deaths_the_server_ends() -> None:
     settings = {**MANY_RESTARTS, "max_worker_restarts": 1}
-    with ServerProcess(COMMAND, settings) as server:
+    with ServerProcess(["transduce", "serve"], settings) as server:
         server.ready()
         for _ in range(2):
             workers_now(server)[0].kill()

@@ -10,7 +10,9 @@ from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
 from tests.e2e.small_models import MODELS
 
-SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+FORKED_SERVE = ["transduce", "serve"]
+# The same in a new interpreter.
+SERVE = [sys.executable, "-W", "error", "-m", *FORKED_SERVE]
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +30,7 @@ def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[Server
         "kernels": kernels,
         "num_threads": 1,
     }
-    with ServerProcess(SERVE, settings) as process:
+    with ServerProcess(FORKED_SERVE, settings) as process:
         yield process.ready()
 
 

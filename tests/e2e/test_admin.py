@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 from tests.e2e.small_models import MODELS, SETTINGS, budget, loaded, post
 
 TOKEN = "an-administrators-token"
@@ -27,7 +27,7 @@ def on_demand(bundles: Path) -> Iterator[ServerProcess]:
         "admin_token": TOKEN,
         "api_keys": hashlib.sha256(b"a key").hexdigest(),
     }
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -35,7 +35,7 @@ def on_demand(bundles: Path) -> Iterator[ServerProcess]:
 def eager(bundles: Path) -> Iterator[ServerProcess]:
     """A server that holds all models and watches their bundles."""
     settings = {**SETTINGS, "admin_token": TOKEN}
-    with ServerProcess([*SERVE, "--bundles", str(bundles), "--watch"], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles), "--watch"], settings) as process:
         yield process.ready()
 
 
@@ -143,7 +143,7 @@ def test_the_server_notices_a_changed_bundle(
 
 
 def test_without_a_token_there_are_no_routes(tiny_bundle: Path) -> None:
-    command = [*SERVE, "--bundle", str(tiny_bundle)]
+    command = [*FORKED_SERVE, "--bundle", str(tiny_bundle)]
     with ServerProcess(command, SETTINGS) as process, process.ready().client() as client:
         answer = act(client, "tiny-en-de", "reload")
         assert answer.status_code == 404

@@ -15,7 +15,7 @@ import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 
 BUNDLED = ROOT / "bundles" / "en-de"
 TEXT = "The station is near the old bridge. It is late, and I would like to go home."
@@ -40,7 +40,7 @@ def server(bundle: Path) -> Iterator[ServerProcess]:
         "device": "cpu",
         "sentence_cache_bytes": 0,
     }
-    with ServerProcess([*SERVE, "--bundle", str(bundle)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundle", str(bundle)], settings) as process:
         yield process.ready()
 
 

@@ -19,7 +19,7 @@ from app.runtime.native import used_target
 from app.text.tokenizer import Tokenizer
 from export.verify import MAX_NATIVE_DIFFERENT
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE, SERVE
 
 
 def translated(client: httpx.Client, text: object, **options: object) -> Any:
@@ -134,7 +134,7 @@ def broken(tiny_bundle: Path, tmp_path: Path) -> Path:
 
 
 def refusal(bundle: Path, **settings: object) -> list[str]:
-    with ServerProcess(SERVE, {"bundle": bundle, "num_threads": 1, **settings}) as server:
+    with ServerProcess(FORKED_SERVE, {"bundle": bundle, "num_threads": 1, **settings}) as server:
         assert server.ended() == 78
         assert not [line for line in server.log if '"event": "ready"' in line]
         assert not [line for line in server.errors if "Traceback" in line]
@@ -189,7 +189,7 @@ def test_wrong_golden_sentences_are_detected(tiny_bundle: Path, tmp_path: Path) 
 
 
 def test_a_signal_while_a_real_model_loads(tiny_bundle: Path) -> None:
-    with ServerProcess(SERVE, {"bundle": tiny_bundle, "num_threads": 1}) as server:
+    with ServerProcess(FORKED_SERVE, {"bundle": tiny_bundle, "num_threads": 1}) as server:
         server.listening()
         server.signal()
         assert server.ended() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from app.files import FileFormat
 from app.files.reading import read_file
 from tests.api.server_process import ROOT, ServerProcess
+from tests.e2e.conftest import FORKED_SERVE
 from tests.files.samples import SAMPLES, docx
 from transduce.cli import main
 
@@ -22,7 +22,7 @@ from transduce.cli import main
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "precision": "int8"}
-    with ServerProcess([sys.executable, "-W", "error", "-m", "transduce", "serve"], settings) as process:
+    with ServerProcess(FORKED_SERVE, settings) as process:
         yield process.ready().url
 
 

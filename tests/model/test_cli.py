@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
-
-
-def transduce(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -24,7 +18,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
     spm, run, averaged = tmp_path / "t.spm", tmp_path / "run", tmp_path / "averaged"
     options = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
-    done = transduce("tokenizer", *options)
+    done = run_transduce("tokenizer", *options)
     assert done.returncode == 0, done.stderr
     run_options = (
         "--data",
@@ -52,12 +46,12 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         "--bleu-sentences",
         4,
     )
-    trained = transduce("train", *run_options, *step_options)
+    trained = run_transduce("train", *run_options, *step_options)
     assert trained.returncode == 0, trained.stderr
     assert "data: 240 pairs" in trained.stderr
-    assert transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0
+    assert run_transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0
     for beam_size in (1, 2):
-        scored = transduce(
+        scored = run_transduce(
             "evaluate",
             "--checkpoint",
             averaged,
@@ -89,7 +83,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    failed = transduce(*arguments)
+    failed = run_transduce(*arguments)
     assert failed.returncode == 1
     assert message in failed.stderr
     assert "unexpected" not in failed.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 
 from model.config_file import write_config
 from model.train_cli import add_train_arguments, model_config, training_options
+from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
 from transduce.cli import main
 
@@ -91,17 +90,11 @@ def test_the_papers_recipes_are_options(name: str, d_model: int, steps: int) -> 
     assert args.batch_tokens * options.accumulate == 25_000
 
 
-def train(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transduce", "train", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 @pytest.mark.training
 def test_each_error_at_the_start_is_one_line(
     tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The commands run in this process, because six new processes would each take seconds to import torch."""
     data = write_tsv(tmp_path / "train.tsv", pairs())
     broken = tmp_path / "broken.tsv"
     broken.write_bytes(b"a\tb\n\xff\xfe\tc\n")
@@ -121,7 +114,7 @@ def test_each_error_at_the_start_is_one_line(
         1,
     )
     small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1)
-    assert train("--data", data, *run_options, *small).returncode == 0
+    assert run_transduce("train", "--data", data, *run_options, *small).returncode == 0
     assert yaml.safe_load((run / "config.yaml").read_text())["precision"] in ("bf16", "fp32")  # not "auto"
     other = ("--resume", "--d-ff", 64)
     for arguments, problem in (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from model.lexicon import (
     word_pairs,
     write_lexicon,
 )
+from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
 
 
@@ -82,7 +81,7 @@ def test_no_sentence_is_an_error() -> None:
 @pytest.mark.training
 def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Path) -> None:
     data, lexicon = write_tsv(tmp_path / "train.tsv", pairs()), tmp_path / "lexicon.tsv"
-    learnt = run("lexicon", "--data", data, "--output", lexicon)
+    learnt = run_transduce("lexicon", "--data", data, "--output", lexicon)
     assert learnt.returncode == 0, learnt.stderr
     assert f"{lexicon}: {len(learn_lexicon(pairs()))} words" in learnt.stderr
     options = ("--data", data, "--dev", data, "--tokenizer", tokenizer_path, "--run", tmp_path / "run")
@@ -98,12 +97,7 @@ def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Pa
         "--domain",
         "lexicon=2",
     )
-    trained = run("train", *options, *flags, "--lexicon", lexicon)
+    trained = run_transduce("train", *options, *flags, "--lexicon", lexicon)
     assert trained.returncode == 0, trained.stderr
     num_pairs = len(pairs()) + len(list(word_pairs(read_lexicon(lexicon))))
     assert f"data: {num_pairs} pairs" in trained.stderr
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ import pytest
 
 from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
+from tests.forked import ForkedProcess, run_transduce
 from tests.model.sentences import pairs, write_tsv
 
 pytestmark = pytest.mark.training
@@ -29,9 +30,12 @@ def arguments(folder: Path, tokenizer: Path, run: str, *more: object) -> list[st
     run_options = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)
     options = ("--preset", "tiny", "--max-length", 64, "--threads", 1, "--precision", "fp32")
     step_options = ("--evaluate-every", 4, "--save-every", 4, "--max-steps", 8)
-    return [
-        str(value) for value in ("-m", "transduce", "train", *run_options, *options, *step_options, *more)
-    ]
+    return [str(value) for value in ("train", *run_options, *options, *step_options, *more)]
+
+
+def train(command: list[str]) -> None:
+    done = run_transduce(*command)
+    assert done.returncode == 0, done.stderr
 
 
 def losses(run: Path) -> list[tuple[float, float]]:
@@ -41,11 +45,11 @@ def losses(run: Path) -> list[tuple[float, float]]:
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path, tokenizer_path: Path) -> None:
-    subprocess.run([sys.executable, *arguments(tmp_path, tokenizer_path, "one", *BATCHES)], check=True)
+    train(arguments(tmp_path, tokenizer_path, "one", *BATCHES))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    module, *command = arguments(tmp_path, tokenizer_path, "two", *BATCHES)
+    command = ["transduce", *arguments(tmp_path, tokenizer_path, "two", *BATCHES)]
     done = subprocess.run(
-        [*torchrun, module, "--", *command],  # torchrun would read --run as an option of its own
+        [*torchrun, "-m", "--", *command],  # torchrun would read --run as an option of its own
         capture_output=True,
         text=True,
         check=False,
@@ -56,8 +60,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path, tokenizer_path: Path) -
     assert len(one) == 2
     for expected, found in zip(one, two, strict=True):
         assert found == pytest.approx(expected, abs=1e-3)
-    resumed = arguments(tmp_path, tokenizer_path, "two", *BATCHES, "--resume", "--max-steps", 10)
-    subprocess.run([sys.executable, *resumed], check=True)
+    train(arguments(tmp_path, tokenizer_path, "two", *BATCHES, "--resume", "--max-steps", 10))
     assert checkpoint.step_folders(tmp_path / "two")[-1].name == "step-10"
 
 
@@ -75,12 +78,13 @@ def test_a_signal_saves_and_ends_the_run(
 ) -> None:
     command = arguments(tmp_path, tokenizer_path, "run", "--max-steps", 100_000)
     run = tmp_path / "run"
-    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    process = ForkedProcess(["transduce", *command], action="default")
     end = time.monotonic() + LOADING_S
     while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=LOADING_S)
+    process.wait(LOADING_S)
+    _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert f"{number.name}: saving after this update" in errors
     assert "nats a subword" in errors
@@ -90,17 +94,12 @@ def test_a_signal_saves_and_ends_the_run(
 
 def test_a_start_takes_its_sizes_from_the_weights(tmp_path: Path, tokenizer_path: Path) -> None:
     first = arguments(tmp_path, tokenizer_path, "first", "--d-ff", 96, "--max-steps", 2)
-    subprocess.run([sys.executable, *first], check=True)
+    train(first)
     weights = tmp_path / "first" / "step-2"
     command = arguments(tmp_path, tokenizer_path, "second", "--start-from", weights, "--max-steps", 1)
     sizes = [argument for argument in command if argument not in ("--preset", "tiny", "--max-length", "64")]
-    subprocess.run([sys.executable, *sizes], check=True)
+    train(sizes)
     assert checkpoint.load_model(tmp_path / "second" / "step-1").config.d_ff == 96
-    wrong = subprocess.run(
-        [sys.executable, *sizes, "--run", str(tmp_path / "third"), "--d-ff", "64"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    wrong = run_transduce(*sizes, "--run", tmp_path / "third", "--d-ff", "64")
     assert wrong.returncode != 0
     assert "d_ff is 64, the weights of" in wrong.stderr

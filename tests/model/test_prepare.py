@@ -19,8 +19,8 @@ from model.prepare_cli import KEEP_CHOICES
 from model.prepare_report import Report
 from model.seen_hashes import SeenHashes
 from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
+from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
-from tests.model.test_cli import transduce
 
 RULES = Rules("en", "de")
 
@@ -211,7 +211,7 @@ def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "home.tsv", [*pairs(), *pairs()[:4], Pair("Dashboard", "Dashboard", "ui")])
     options = ("--shard-pairs", 100, "--keep", "near-duplicate", "--keep", "language")
     for name, compression in (("one", "gz"), ("two", "gz"), ("three", "xz")):
-        done = transduce(*command(data, tmp_path / name, *options, "--compression", compression))
+        done = run_transduce(*command(data, tmp_path / name, *options, "--compression", compression))
         assert done.returncode == 0, done.stderr
     one = sorted((tmp_path / "one").iterdir())
     assert [path.name for path in one] == [
@@ -248,7 +248,7 @@ def test_an_error_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
         (command(data, tmp_path / "new", "--domain", "home=0"), "no pair is left"),
         (command(data, tmp_path / "new", "--exclude", tmp_path / "none"), "none does not exist"),
     ):
-        failed = transduce(*arguments)
+        failed = run_transduce(*arguments)
         assert failed.returncode == 1
         assert failed.stderr.startswith("transduce prepare: ")
         assert message in failed.stderr

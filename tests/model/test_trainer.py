@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import csv
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,15 +24,12 @@ from model.dropout import Dropout
 from model.options import TrainingOptions
 from model.trainer import Trainer
 from model.transformer import Transformer
+from tests.forked import ForkedProcess, run_transduce
 from tests.model.sentences import pairs, write_tsv
 
 pytestmark = pytest.mark.training
 
 NUM_TRIALS = 5
-COMMAND = (
-    "import sys, argparse; from model.train_cli import add_train_arguments as add, run_train; "
-    "p = argparse.ArgumentParser(); add(p); sys.exit(run_train(p.parse_args()))"
-)
 
 
 def trainer_in(run: Path, tokenizer: Tokenizer, tokenizer_path: Path, **changes: Any) -> Trainer:
@@ -78,38 +73,28 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
         "--run",
         str(tmp_path / run),
     ]
-    return [sys.executable, "-c", COMMAND, *run_options, *sizes, *step_options]
+    return ["train", *run_options, *sizes, *step_options]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_after_sigkill_training_resumes_exactly(tmp_path: Path, tokenizer_path: Path, optimizer: str) -> None:
     chosen = ["--optimizer", optimizer, "--cooldown-steps", "10"]
-    whole = subprocess.run(
-        [*train_arguments(tmp_path, tokenizer_path, "whole"), *chosen],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    whole = run_transduce(*train_arguments(tmp_path, tokenizer_path, "whole"), *chosen)
     assert whole.returncode == 0, whole.stderr
     for _ in range(NUM_TRIALS):  # until the kill comes before the end of the run
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
         command = [*train_arguments(tmp_path, tokenizer_path, "killed"), *chosen]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = ForkedProcess(["transduce", *command], action="default")
         while not (tmp_path / "killed" / "step-8").exists() and process.poll() is None:
             time.sleep(0.01)
         process.kill()
-        process.wait()
+        process.communicate()
         if not (tmp_path / "killed" / "step-24").exists():
             break
     assert (tmp_path / "killed" / "step-8").exists()
     assert not (tmp_path / "killed" / "step-24").exists()
-    resumed = subprocess.run(
-        [*command, "--resume"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    resumed = run_transduce(*command, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed at step" in resumed.stderr
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -130,8 +115,7 @@ def test_a_run_is_not_overwritten_without_resume(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
     trainer_in(tmp_path / "run", tokenizer, tokenizer_path).save()
-    command = train_arguments(tmp_path, tokenizer_path, "run")
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = run_transduce(*train_arguments(tmp_path, tokenizer_path, "run"))
     assert refused.returncode == 1
     assert "holds a run already" in refused.stderr
 

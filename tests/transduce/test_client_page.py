@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -25,8 +24,7 @@ def url() -> Iterator[str]:
         "device": "cpu",
         "precision": "int8",
     }
-    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
-    with ServerProcess(command, settings) as process:
+    with ServerProcess(["transduce", "serve"], settings) as process:
         yield process.ready().url
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,16 +48,15 @@ def model_server() -> Iterator[ServerProcess]:
         "precision": "int8",
         "files_enabled": "true",
     }
-    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
-    with ServerProcess(command, settings) as process:
+    with ServerProcess(["transduce", "serve"], settings) as process:
         yield process.ready()
 
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a server whose model returns its input; arguments such as hang_file=PATH may follow."""
+    """The module and the arguments of a server whose model returns its input. More may follow, as hang_file=PATH."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
-    return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer)]
+    return ["tests.api.echo_server", str(tokenizer)]
 
 
 @pytest.fixture(scope="module")
