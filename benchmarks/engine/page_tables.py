@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from benchmarks import server_tables
 from benchmarks.engine.goals import GOAL_HEADER, goal_lines
 from benchmarks.engine.report import INTEL, table
 
@@ -108,6 +109,21 @@ def quality_tables(result: dict[str, Any]) -> str:
         (precision, table(header, [line(row) for row in rows if row["precision"] == precision]))
         for precision in PRECISIONS
     )
+
+
+def target_table(result: dict[str, Any], target: str) -> str:
+    """The fastest calls of a target's native operators and of ONNX Runtime's, from a result of `benchmarks.step`."""
+    fastest: dict[str, dict[str, float]] = {}
+    for one in result["measurements"]:
+        fastest.setdefault(one["case"], {})[one["variant"]] = one["fastest_ms"]
+
+    def figures(times: dict[str, float], precision: str) -> tuple[str, str]:
+        own, standard = times[f"{precision}-{target}"], times[f"{precision}-standard"]
+        return f"{own:.2f}", f"{standard / own:.2f}"
+
+    header = ("case", "int8, ms", "times as fast", "fp32, ms", "times as fast")
+    lines = [(case, *figures(times, "int8"), *figures(times, "fp32")) for case, times in fastest.items()]
+    return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
 
 
 def _size(row: Row) -> str:
