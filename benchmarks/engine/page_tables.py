@@ -117,12 +117,21 @@ def target_table(result: dict[str, Any], target: str) -> str:
     for one in result["measurements"]:
         fastest.setdefault(one["case"], {})[one["variant"]] = one["fastest_ms"]
 
-    def figures(times: dict[str, float], precision: str) -> tuple[str, str]:
-        own, standard = times[f"{precision}-{target}"], times[f"{precision}-standard"]
-        return f"{own:.2f}", f"{standard / own:.2f}"
+    precisions = [
+        name for name in PRECISIONS if any(f"{name}-{target}" in times for times in fastest.values())
+    ]
+    header = ["case"]
+    for precision in precisions:
+        header += [f"{precision}, ms", "times as fast"]
 
-    header = ("case", "int8, ms", "times as fast", "fp32, ms", "times as fast")
-    lines = [(case, *figures(times, "int8"), *figures(times, "fp32")) for case, times in fastest.items()]
+    def line(case: str, times: dict[str, float]) -> list[str]:
+        cells = [case]
+        for precision in precisions:
+            own, standard = times[f"{precision}-{target}"], times[f"{precision}-standard"]
+            cells += [f"{own:.2f}", f"{standard / own:.2f}"]
+        return cells
+
+    lines = [line(case, times) for case, times in fastest.items()]
     return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
 
 
