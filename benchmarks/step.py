@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import onnxruntime
 from tqdm import tqdm
 
 from app.bundle import Bundle, load_bundle
@@ -31,7 +30,7 @@ from app.graphs import KernelChoice, Precision
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
-from benchmarks.machine import cpu_name
+from benchmarks.machine import describe_run
 
 # Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
@@ -197,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
+    head = describe_run("benchmarks.step", arguments)
     precisions = list(dict.fromkeys(precision_of(name) for name in args.variants.split(",")))
     with tempfile.TemporaryDirectory() as folder:
         bundle = (
@@ -212,13 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for m in found:
         print(f"{m.case:<18} {m.variant:<12} {m.median_ms:>10.3f} {m.fastest_ms:>9.3f} {m.ratio:>6.2f}")
     if args.json:
-        result = {
-            "arguments": {name: str(value) for name, value in vars(args).items() if name != "json"},
-            "cpu": cpu_name(),
-            "num_cores": os.cpu_count(),
-            "onnxruntime": onnxruntime.__version__,
-            "measurements": [asdict(m) for m in found],
-        }
+        result = {**head, "measurements": [asdict(m) for m in found]}
         args.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from benchmarks import server_tables
 from benchmarks.engine.goals import GOAL_HEADER, goal_lines
 from benchmarks.engine.report import INTEL, table
 
@@ -108,6 +109,30 @@ def quality_tables(result: dict[str, Any]) -> str:
         (precision, table(header, [line(row) for row in rows if row["precision"] == precision]))
         for precision in PRECISIONS
     )
+
+
+def target_table(result: dict[str, Any], target: str) -> str:
+    """The fastest calls of a target's native operators and of ONNX Runtime's, from a result of `benchmarks.step`."""
+    fastest: dict[str, dict[str, float]] = {}
+    for one in result["measurements"]:
+        fastest.setdefault(one["case"], {})[one["variant"]] = one["fastest_ms"]
+
+    precisions = [
+        name for name in PRECISIONS if any(f"{name}-{target}" in times for times in fastest.values())
+    ]
+    header = ["case"]
+    for precision in precisions:
+        header += [f"{precision}, ms", "times as fast"]
+
+    def line(case: str, times: dict[str, float]) -> list[str]:
+        cells = [case]
+        for precision in precisions:
+            own, standard = times[f"{precision}-{target}"], times[f"{precision}-standard"]
+            cells += [f"{own:.2f}", f"{standard / own:.2f}"]
+        return cells
+
+    lines = [line(case, times) for case, times in fastest.items()]
+    return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
 
 
 def _size(row: Row) -> str:

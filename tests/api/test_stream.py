@@ -18,6 +18,7 @@ import pytest
 from app.api.http.protocol import CONNECTION
 from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
+from app.stores.usage import Spending, Usage
 from tests.api.echo import GOLDEN, POISON, release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
@@ -380,7 +381,8 @@ def test_a_stopped_reader_is_sent_one_chunk() -> None:
         chunk_sizes.append(len(message["body"]))
 
     scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(chunk_sizes)}}}
-    writer = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
+    spending = Spending(Usage(), "", 0, [])
+    writer = _EventWriter(scope, cut_off, spending)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
         asyncio.run(writer.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
     assert chunk_sizes == [65_536]

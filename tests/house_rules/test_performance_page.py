@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.engine.goals import goal_lines
 from benchmarks.engine.page import BLOCKS, NOT_MEASURED, PAGES, RESULTS, filled
+from benchmarks.engine.page_tables import target_table
 from benchmarks.page_blocks import BLOCK
 from tests.house_rules.project import ROOT
 
@@ -37,6 +38,19 @@ def test_a_changed_figure_is_detected(tmp_path: Path) -> None:
         "utf-8",
     )  # fmt: skip
     assert "1,234 sentences: 300.0 to 301.0 MB resident, +0.010 MB a minute" in filled(page, tmp_path)
+
+
+def test_a_targets_table_has_the_ratios_of_the_fastest_calls() -> None:
+    times = {"int8-standard": 3.0, "int8-avx2": 2.0}
+    result = {
+        "measurements": [
+            {"case": "step, 1 rows", "variant": name, "fastest_ms": ms, "median_ms": 9.0} for name, ms in times.items()
+        ],
+        "machine": {"num_cores": 2, "cpu": "a processor", "load_average_before": 1.0}, "commit": "c", "command": "x",
+    }  # fmt: skip
+    lines = target_table(result, "avx2").splitlines()
+    assert lines[0] == "| case | int8, ms | times as fast |"
+    assert lines[2] == "| step, 1 rows | 2.00 | 1.50 |"
 
 
 def row(precision: str, *, num_sentences: int, ratio: float, python_share: float) -> dict[str, Any]:

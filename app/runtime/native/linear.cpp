@@ -8,9 +8,10 @@ namespace {
 // Distance in bytes between the weights in use and those being prefetched if a panel is read once, and bytes of a cache
 // line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
-// Inputs of one pass for float weights: all rows are multiplied with these before the next ones. 128 inputs of a panel
-// are 32 kB. If larger, they are evicted from the L1 cache, which has 32 kB on processors without AVX-512.
-constexpr int FLOAT_DEPTH_BLOCK = NUM_VECTORS == 32 ? 128 : 64;
+// Inputs that all rows are multiplied with before the next inputs, for float weights: 128 inputs of a panel, or 512 of one
+// vector of columns, are 32 kB. If larger, they are evicted from the L1 cache. If smaller, partial sums are read and
+// written too often.
+constexpr int FLOAT_DEPTH_BLOCK = NUM_VECTORS == 32 ? 128 : 512;
 // Most bytes of the next product that a waiting thread prefetches.
 constexpr size_t MAX_NEXT_BYTES = 131072;
 constexpr float MAX_SYMMETRIC = 127, MAX_NON_NEGATIVE = 255;
@@ -51,10 +52,11 @@ struct Float {
     static void put(int32_t* to, Sum sum) { store16(reinterpret_cast<float*>(to), sum); }
 };
 
-// Packed weights of a panel: `steps` steps, in groups of `group` steps that are stored vector by vector.
+// Packed weights of vectors [first, last) of a panel: `steps` steps, in groups of `group` steps that are stored vector by
+// vector.
 struct PanelSteps {
     const char* weights;
-    int steps, group;
+    int steps, group, first = 0, last = VECTORS;
 };
 
 // The initial values of a tile's sums, `stride` numbers from row to row. stride 0: the same for every row.
@@ -76,7 +78,8 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
     const size_t prefetch_stride = prefetch.stride;
     const char* ahead = prefetch.from;
     int turn = prefetch.turn;
-    for (int first = 0; first < VECTORS; first += V, turn -= panel.steps) {
+    const int last = V == VECTORS ? VECTORS : panel.last;
+    for (int first = V == VECTORS ? 0 : panel.first; first < last; first += V, turn -= panel.steps) {
         const char* weights = panel.weights + first * vector_stride;
         auto x = static_cast<const typename Kind::Input*>(values);
         typename Kind::Sum sums[R][V];
@@ -198,9 +201,10 @@ int64_t Linear::nanoseconds(int64_t n) const {
 }
 
 TilePrefetch Linear::prefetch(int index, const InputRun& run, const char* next, int tile, int tiles) const {
-    bool is_last = run.begin + run.count == inputs_;
-    size_t bytes = is_int8_ ? panel_bytes() : run.count * STEP_BYTES;
-    const char* from = panel(index) + (is_int8_ ? 0 : run.begin * STEP_BYTES);
+    bool is_last = run.begin + run.count == inputs_ && run.last == VECTORS;
+    size_t vector_bytes = run.count * LINE;
+    size_t bytes = is_int8_ ? panel_bytes() : vector_bytes * (run.last - run.first);
+    const char* from = panel(index) + (is_int8_ ? 0 : run.begin * STEP_BYTES + run.first * vector_bytes);
     // One tile reads the panel once, in order, so it prefetches the weights that it soon uses itself.
     if (tiles == 1) {
         int turn = int((bytes - std::min(bytes, PREFETCH_BYTES)) / TILE_BYTES);
@@ -232,7 +236,7 @@ void Linear::sums(const Activations& x, int64_t begin, int count, int index, con
     } else {
         const void* rows = static_cast<const float*>(x.values) + begin * x.stride + run.begin;
         const char* weights = panel(index) + run.begin * STEP_BYTES;
-        PanelSteps steps{weights, run.count, run.count};
+        PanelSteps steps{weights, run.count, run.count, run.first, run.last};
         tile_of<Float>(count, prefetch.lines)(rows, x.stride, steps, prefetch, initial_sums, out);
     }
 }

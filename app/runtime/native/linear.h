@@ -40,9 +40,9 @@ struct Activations {
     const float* absmax;
 };
 
-// Inputs [begin, begin + count) of a panel.
+// Inputs [begin, begin + count) of vectors [first, last) of a panel.
 struct InputRun {
-    int begin, count;
+    int begin, count, first = 0, last = VECTORS;
 };
 
 // The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It begins at
@@ -113,10 +113,12 @@ public:
 
     // Returns the inputs of one pass over `tiles` tiles of rows.
     int depth_block(int tiles) const;
+    // Returns how many vectors of columns a tile of rows is multiplied with before the next tile.
+    int vectors_of_run(int tiles) const { return is_int8_ || tiles == 1 ? VECTORS : VECTORS_AT_ONCE; }
 
-    // Writes the sums (count, PANEL) of rows [begin, begin + count), count <= TILE_ROWS, over the inputs of `run`, by
-    // vector instructions. They are int32 or float, as the weights are. A run that is not the first adds to the sums in
-    // `to`.
+    // Writes the sums of rows [begin, begin + count), count <= TILE_ROWS, over `run`, by vector instructions. to:
+    // (count, PANEL). The sums are int32 or float, as the weights are. A run that does not begin at input 0 adds to the
+    // sums in `to`.
     void sums(const Activations& x, int64_t begin, int count, int panel, const InputRun& run,
               const TilePrefetch& prefetch, void* to) const;
 

@@ -219,19 +219,22 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
     auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
         int64_t count = end - begin;
         int tiles = int((count + TILE_ROWS - 1) / TILE_ROWS), inputs = linear.inputs();
-        int depth_block = linear.depth_block(tiles);
+        int depth_block = linear.depth_block(tiles), vectors = linear.vectors_of_run(tiles);
         alignas(64) int32_t sums[BLOCK_ROWS * PANEL];
         for (int depth = 0; depth < inputs; depth += depth_block) {
-            InputRun run{depth, std::min(depth_block, inputs - depth)};
-            for (int tile = 0; tile < tiles; ++tile) {
-                int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
-                // Sums over all inputs at once are stored before the next tile begins, since all tiles share memory.
-                int32_t* tile_sums = sums + (depth_block < inputs ? from * PANEL : 0);
-                TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
-                linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);
-                if (depth + run.count < inputs) continue;
-                int64_t first = begin + from;
-                store_rows(first, begin + to, panel, [=](int64_t row) { return tile_sums + (row - first) * PANEL; });
+            for (int vector = 0; vector < VECTORS; vector += vectors) {
+                InputRun run{depth, std::min(depth_block, inputs - depth), vector, vector + vectors};
+                for (int tile = 0; tile < tiles; ++tile) {
+                    int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
+                    // Sums over all inputs and columns are stored before the next tile begins, since all tiles share memory.
+                    int32_t* tile_sums = sums + (depth_block < inputs || vectors < VECTORS ? from * PANEL : 0);
+                    TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
+                    linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);
+                    if (depth + run.count < inputs || run.last < VECTORS) continue;
+                    int64_t first = begin + from;
+                    store_rows(first, begin + to, panel,
+                               [=](int64_t row) { return tile_sums + (row - first) * PANEL; });
+                }
             }
         }
     };
