@@ -169,6 +169,8 @@ def _session_options(options: SessionOptions) -> Any:
     session_options.enable_cpu_mem_arena = True
     session_options.log_severity_level = 3
     session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Without it, processors with AVX2 and without VNNI saturate sums of int8 products, and translations differ.
+    session_options.add_session_config_entry("session.x64quantprecision", "1")
     if options.device == "cuda":
         # A node that falls back to the CPU would copy its inputs and outputs in every step.
         session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

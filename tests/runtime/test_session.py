@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from app.bundle import Bundle, Manifest
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.device import choose_precision
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_runner
-from app.runtime.session import choose_device
+from app.runtime.session import SessionOptions, _session_options, choose_device
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model, request
@@ -45,6 +46,24 @@ def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> Loaded
     return load_runner(
         bundle, precision=precision, device=device, num_rows=4, num_threads=1, kernels="standard"
     )
+
+
+def test_sums_of_int8_products_are_exact_on_every_processor() -> None:
+    """AVX2 without VNNI adds pairs of products in 16 bits, and 2 * 255 * 127 does not fit."""
+    shapes = {"x": (TensorProto.UINT8, [3, 64]), "y": (TensorProto.INT32, [3, 32])}
+    x, y = (helper.make_tensor_value_info(name, *shape) for name, shape in shapes.items())
+    weights = numpy_helper.from_array(np.full((64, 32), 127, np.int8), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], "product", [x], [y], [weights]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(),
+        _session_options(SessionOptions("cpu", 1)),
+        providers=["CPUExecutionProvider"],
+    )
+    (sums,) = session.run(None, {"x": np.full((3, 64), 255, np.uint8)})
+    assert (sums == 64 * 255 * 127).all()
 
 
 def test_auto_chooses_the_variant_for_the_device(bundle: Bundle) -> None:
