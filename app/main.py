@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.api.admin import add_admin_routes
@@ -286,8 +287,18 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     """The response to a request that no route accepts: 404 or 405."""
     assert isinstance(error, HTTPException)
     code = HTTP_CODES.get(error.status_code, "http_error")
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # Starlette names only the first route of the path
+        headers["Allow"] = _allowed_methods(request)
     if request.state.dialect is not None:
         dialect: Dialect = request.state.dialect
-        return dialect.answer(error.status_code, code.replace("_", " "), dict(error.headers or {}))
+        return dialect.answer(error.status_code, code.replace("_", " "), headers)
     body = error_body(code, code.replace("_", " "), request.state.request_id)
-    return plain_error(error.status_code, body, dict(error.headers or {}))
+    return plain_error(error.status_code, body, headers)
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of all routes of the request's path."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))

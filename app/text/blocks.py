@@ -89,12 +89,13 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     for match in _REFERENCE.finditer(raw):
         reference = match.group()
         name = reference[1:]
-        if not name.endswith(";") and not name.startswith("#") and name not in html5:
+        is_known = name.startswith("#") or name in html5
+        if not is_known and not name.endswith(";"):
             continue
         for character in raw[done : match.start()]:
             yield character, character
-        meaning = unescape(reference)
-        yield reference, None if meaning == reference or not meaning else meaning
+        # Of an unknown name, `unescape` decodes the longest begin that is a name: `&not` of `&nothing;`.
+        yield reference, (unescape(reference) or None) if is_known else None
         done = match.end()
     for character in raw[done:]:
         yield character, character
@@ -106,10 +107,13 @@ def escaped(text: str, references: Mapping[str, str]) -> str:
 
 
 def references_of(block: Block) -> dict[str, str]:
-    """Map each character to its reference in the block's source, except ASCII letters and digits."""
+    """Map each character to its reference in the block's source, except ASCII letters and digits.
+
+    A reference that means several characters, such as `&bne;`, is the reference of none.
+    """
     found: dict[str, str] = {}
-    for character, raw in zip(block.text, block.raws, strict=True):
-        if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
+    for character, raw, next_raw in zip(block.text, block.raws, (*block.raws[1:], " "), strict=True):
+        if len(raw) > 1 and raw[0] == "&" and next_raw and character not in block.placeholders:
             is_plain = character.isascii() and character.isalnum()
             if not is_plain:
                 found.setdefault(character, raw if raw.endswith(";") else raw + ";")

@@ -205,6 +205,8 @@ def test_deep_elements_need_no_recursion() -> None:
         ("&copy;", [("&copy;", "\u00a9")]),
         ("&copy", [("&copy", "\u00a9")]),
         ("&nope;", [("&nope;", None)]),
+        ("&nothing;", [("&nothing;", None)]),
+        ("&bne;", [("&bne;", "=\u20e5")]),
         ("&#0;", [("&#0;", "\ufffd")]),
     ],
 )
@@ -214,7 +216,9 @@ def test_references(raw: str, expected: list[tuple[str, str | None]]) -> None:
 
 def test_references_of_a_block() -> None:
     (block,) = (
-        part for part in read_html("&mdash;\u2014 &#65;B &copy 1 &quot;").parts if isinstance(part, Block)
+        part
+        for part in read_html("&mdash;\u2014 &#65;B &copy 1 &bne; &quot;").parts
+        if isinstance(part, Block)
     )
     assert references_of(block) == {"\u2014": "&mdash;", "\u00a9": "&copy;", '"': "&quot;"}
 
