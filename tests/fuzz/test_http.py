@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from app.files import SUFFIXES
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.files.samples import SAMPLES
-from tests.fuzz.examples import SECONDS, examples
+from tests.fuzz.examples import SECONDS, changed, examples
 from tests.fuzz.loop_probe import LoopProbe
 from tests.fuzz.targets import TARGETS
 
+pytestmark = pytest.mark.server
 # CPU time of the event loop's thread between two answers to a probe, in seconds.
 MAX_STALL_S = 0.25
 # 429, 503 and 504 are correct answers of a busy server.
@@ -106,17 +107,6 @@ def bodies_of(document: dict[str, Any]) -> list[tuple[str, str, bytes]]:
     return found
 
 
-@st.composite
-def changed(draw: st.DrawFn, body: bytes) -> bytes:
-    """A body with some bytes replaced by tokens, and a part of it."""
-    tokens = st.lists(st.sampled_from(TARGETS["bodies"].tokens) | st.text(max_size=3), max_size=4)
-    for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(body)))
-        end = draw(st.integers(start, min(start + 8, len(body))))
-        body = body[:start] + "".join(draw(tokens)).encode(errors="replace") + body[end:]
-    return body[: draw(st.sampled_from([len(body), len(body), draw(st.integers(0, len(body)))]))]
-
-
 def check_answer(schema: Any, path: str, answer: httpx.Response, probe: LoopProbe) -> None:
     """Check an answer to a POST and the event loop."""
     assert answer.status_code not in FAULTS, answer.text
@@ -142,7 +132,7 @@ def test_damaged_bodies(client: httpx.Client, document: dict[str, Any], probe: L
     @given(st.sampled_from(bodies), st.data())
     def check(body: tuple[str, str, bytes], data: st.DataObject) -> None:
         path, media, raw = body
-        sent = data.draw(changed(raw))
+        sent = data.draw(changed(raw, TARGETS["bodies"].tokens))
         headers = {
             "content-type": data.draw(st.sampled_from([media, media, media, JSON, FORM, "text/plain"]))
         }
@@ -166,7 +156,7 @@ def test_damaged_files(client: httpx.Client, document: dict[str, Any], probe: Lo
     @given(st.sampled_from(sorted(SUFFIXES.items())), st.data())
     def check(kind: tuple[str, Any], data: st.DataObject) -> None:
         suffix, file_format = kind
-        content = data.draw(changed(SAMPLES[file_format]))
+        content = data.draw(changed(SAMPLES[file_format], TARGETS["bodies"].tokens))
         probe.slowest_s()
         request = client.build_request(
             "POST",
