@@ -21,7 +21,7 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native fuzz bench-serving bench-engine bench-http screenshots lock clean \
+.PHONY: help serve test test-fast lint check check-native fuzz audit bench-serving bench-engine bench-http screenshots lock clean \
 	python
 
 help: ## list the targets
@@ -53,12 +53,15 @@ lint: .venv-dev/ready ## `check` without the house rules, which are tests
 check-native: .venv-dev/ready ## test the native kernels with address, undefined-behaviour and thread sanitizers
 	@.ci/check-native .venv-dev/bin/python
 
-fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 20 targets]
+fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 30 parts]
 	@mkdir -p build; status=0; for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 		.venv-dev/bin/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) >build/fuzz-$$target.log 2>&1 || \
 		{ status=1; tail -n 30 build/fuzz-$$target.log; }; done; \
 	FUZZ_SECONDS=$(FUZZ_SECONDS) .venv-dev/bin/python -m pytest -q tests/fuzz || status=1; exit $$status
+
+audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## licences, CycloneDX list of packages, known vulnerabilities [AUDIT_OFFLINE=1]
+	@.ci/audit .venv-dev/bin/python .venv/bin/python
 
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)
