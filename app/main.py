@@ -50,7 +50,7 @@ from app.observability.logging import close_log, configure_logging, log_event, n
 from app.observability.metrics import Metrics
 from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
-from app.secret_settings import read_admin_token, read_api_keys
+from app.secret_settings import read_admin_token, read_api_keys, read_tls
 from app.settings import Settings, load_settings
 from app.stores.usage import UsageCounter
 from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing
@@ -94,6 +94,7 @@ class Application:
         self._document_jobs: DocumentJobs | None = None
         self._passed_check = False  # the golden check and the warm-up
         self._engine_died = False
+        self.tls = read_tls(settings)
         self.app = self._build(ApiKeys(read_api_keys(settings)), read_admin_token(settings))
 
     def _build(self, keys: ApiKeys, admin_token: str | None) -> FastAPI:
@@ -241,13 +242,14 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         server = Server(
             application.app,
             application.service,
-            serve_options(settings),
+            serve_options(settings, application.tls),
             close_engine=application.close_engine,
             reload=application.host.reload,
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
-        application.on_ready = lambda: print_address(host, port, has_page=settings.page_enabled)
+        scheme = "http" if application.tls is None else "https"
+        application.on_ready = lambda: print_address(scheme, host, port, has_page=settings.page_enabled)
         if settings.probe_port is not None:
             server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
             _log_listening("listening_for_probes", server.probe_listener)

@@ -49,6 +49,13 @@ class Settings(BaseSettings):
         le=65535,
         description="separate TCP port for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
     )
+    tls_certificate: Path | None = Field(
+        None,
+        description="PEM file with the server's certificate and those that signed it; the server then speaks HTTPS",
+    )
+    tls_key: Path | None = Field(
+        None, description="PEM file with the certificate's private key, without a password"
+    )
     max_connections: int = Field(
         1000,
         ge=1,
