@@ -6,6 +6,8 @@ PORT := 8000
 WORKERS := 2
 FUZZ_SECONDS := 180
 FUZZ_TARGETS := markup segmentation txt srt vtt html markdown po json docx bundle bodies glossary
+CHAOS_MINUTES := 20
+SOAK_MINUTES := 30
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native fuzz audit bench-serving bench-engine bench-http screenshots lock clean \
+.PHONY: help serve test test-fast lint check check-native fuzz chaos soak audit bench-serving bench-engine bench-http screenshots lock clean \
 	python
 
 help: ## list the targets
@@ -59,6 +61,12 @@ fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 fo
 		.venv-dev/bin/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) >build/fuzz-$$target.log 2>&1 || \
 		{ status=1; tail -n 30 build/fuzz-$$target.log; }; done; \
 	FUZZ_SECONDS=$(FUZZ_SECONDS) .venv-dev/bin/python -m pytest -q tests/fuzz || status=1; exit $$status
+
+chaos: .venv-dev/ready ## kill, stop and replace workers under load [CHAOS_MINUTES=20]
+	@.venv-dev/bin/python -m tests.faults.chaos --minutes $(CHAOS_MINUTES)
+
+soak: .venv-dev/ready ## whether memory grows with the number of requests [SOAK_MINUTES=30]
+	@.venv-dev/bin/python -m tests.faults.soak --minutes $(SOAK_MINUTES)
 
 audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## licences, CycloneDX list of packages, known vulnerabilities [AUDIT_OFFLINE=1]
 	@.ci/audit .venv-dev/bin/python .venv/bin/python
