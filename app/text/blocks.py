@@ -20,6 +20,8 @@ from app.text.tags import Tag, TagKind, partners
 # Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
 PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
+# Characters of the longest name that needs no semicolon.
+_MAX_OPEN_NAME = max(len(name) for name in html5 if not name.endswith(";"))
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -83,20 +85,25 @@ def unused_placeholders(text: str) -> Iterator[str]:
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
-    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it.
+    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it, or
+    its longest begin that HTML defines: `&lt3` means `<3`.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
-        reference = match.group()
-        name = reference[1:]
+        name = match.group()[1:]
         is_known = name.startswith("#") or name in html5
         if not is_known and not name.endswith(";"):
-            continue
+            lengths = range(_MAX_OPEN_NAME, 0, -1)
+            name = next((name[:length] for length in lengths if name[:length] in html5), "")
+            if not name:
+                continue
+            is_known = True
         for character in raw[done : match.start()]:
             yield character, character
-        # Of an unknown name, `unescape` decodes the longest begin that is a name: `&not` of `&nothing;`.
+        reference = f"&{name}"
+        # Of an unknown name, `unescape` would decode the begin: `&not` of `&nothing;`.
         yield reference, (unescape(reference) or None) if is_known else None
-        done = match.end()
+        done = match.start() + len(reference)
     for character in raw[done:]:
         yield character, character
 

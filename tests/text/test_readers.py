@@ -207,6 +207,9 @@ def test_deep_elements_need_no_recursion() -> None:
         ("&nope;", [("&nope;", None)]),
         ("&nothing;", [("&nothing;", None)]),
         ("&bne;", [("&bne;", "=\u20e5")]),
+        ("&lt3;", [("&lt3;", None)]),
+        ("&lt3", [("&lt", "<"), ("3", "3")]),
+        ("a&T", [("a", "a"), ("&", "&"), ("T", "T")]),
         ("&#0;", [("&#0;", "\ufffd")]),
     ],
 )
