@@ -172,6 +172,7 @@ def test_a_cdata_section_stays_in_one_piece() -> None:
             "line 2, column 12: entity declarations are not read",
         ),
         ("One\x00", "line 1, column 4: not well-formed"),
+        ("One\r\ntwo\rthree & four", "line 3, column 8: not well-formed"),
     ],
 )
 def test_the_error_for_malformed_xml_names_line_and_column(markup: str, message: str) -> None:
