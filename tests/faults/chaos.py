@@ -85,7 +85,7 @@ import time; time.sleep(600)
 # Private memory of the server and its workers together that may be added, in 10^6 bytes. A worker that replaces a dead
 # one shares no weights until the next reload. So the memory is compared after a reload.
 MAX_GROWTH_MB = 60.0
-# Statuses of requests whose clients left. Requests that are cut never get a status.
+# Statuses of requests whose clients left. 499: the server has noticed it.
 OF_UNSEEN = {200, 429, 499, 504}
 DEATH = '"event": "engine_process_died"'
 GAUGES = ("transduce_inflight_requests", "transduce_queue_depth", "transduce_queue_tokens")
@@ -95,7 +95,7 @@ GAUGES = ("transduce_inflight_requests", "transduce_queue_depth", "transduce_que
 class Seen:
     """What the clients saw.
 
-    num_left, num_killed: clients without an answer. num_whole: those of them that sent a whole request.
+    num_left, num_killed: clients without an answer. num_begun: those of them that sent at least a whole header.
     failures: good requests without an answer that is allowed, or with a wrong one.
     """
 
@@ -103,7 +103,7 @@ class Seen:
     malformed: Counter[int] = field(default_factory=Counter)
     num_left: int = 0
     num_killed: int = 0
-    num_whole: int = 0
+    num_begun: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -195,7 +195,7 @@ class Chaos:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.seen.num_left += 1
         with self._counting:
-            self.seen.num_whole += len(sent) == len(whole)
+            self.seen.num_begun += b"\r\n\r\n" in sent
 
     def _kill_clients(self, draw: random.Random) -> None:
         """Kill a client process while its request is decoded."""
@@ -211,7 +211,7 @@ class Chaos:
             client.kill()
         self.seen.num_killed += 1
         with self._counting:
-            self.seen.num_whole += 1
+            self.seen.num_begun += 1
 
     def _break(self, draw: random.Random) -> None:
         """One fault, after a pause. Returns when the server has all its workers again."""
@@ -300,7 +300,7 @@ def uncounted(server: ServerProcess, seen: Seen) -> list[str]:
     Clients that left may have been answered, and the server may have noticed that they left. A request that a busy
     server does not read gets 503 and is not counted.
     """
-    found, unseen = [], seen.num_whole
+    found, unseen = [], seen.num_begun
     observed = seen.good + seen.malformed
     observed.pop(503, None)
     with server.client() as client:
@@ -316,9 +316,7 @@ def uncounted(server: ServerProcess, seen: Seen) -> list[str]:
             found.append(f"{status}: counted {counted.get(status, 0)}, seen {observed[status]}")
     num_more = sum(counted.values()) - observed.total()
     if num_more > unseen:
-        found.append(
-            f"{num_more} more requests counted than seen; {unseen} clients left after a whole request"
-        )
+        found.append(f"{num_more} more requests counted than seen; {unseen} clients left after a header")
     return found
 
 
