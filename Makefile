@@ -4,6 +4,10 @@ HOST := 127.0.0.1
 PORT := 8000
 # Number of pytest-xdist's worker processes. 0: all tests run in pytest's own process, in which --pdb works.
 WORKERS := 2
+FUZZ_SECONDS := 180
+FUZZ_TARGETS := markup segmentation txt srt vtt html markdown po json docx bundle bodies glossary
+CHAOS_MINUTES := 20
+SOAK_MINUTES := 30
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -19,8 +23,8 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native gpu-stub bench-serving bench-engine bench-http screenshots lock clean \
-	python
+.PHONY: help serve test test-fast lint check check-native gpu-stub fuzz chaos soak audit bench-serving bench-engine bench-http \
+	screenshots lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +57,22 @@ check-native: .venv-dev/ready ## test the native kernels with address, undefined
 # Not in an environment, because it has the same Python package as onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
+fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 30 parts]
+	@mkdir -p build; status=0; for target in $(FUZZ_TARGETS); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		.venv-dev/bin/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) >build/fuzz-$$target.log 2>&1 || \
+		{ status=1; tail -n 30 build/fuzz-$$target.log; }; done; \
+	FUZZ_SECONDS=$(FUZZ_SECONDS) .venv-dev/bin/python -m pytest -q tests/fuzz || status=1; exit $$status
+
+chaos: .venv-dev/ready ## kill, stop and replace workers under load [CHAOS_MINUTES=20]
+	@.venv-dev/bin/python -m tests.faults.chaos --minutes $(CHAOS_MINUTES)
+
+soak: .venv-dev/ready ## whether memory grows with the number of requests [SOAK_MINUTES=30]
+	@.venv-dev/bin/python -m tests.faults.soak --minutes $(SOAK_MINUTES)
+
+audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## licences, CycloneDX list of packages, known vulnerabilities [AUDIT_OFFLINE=1]
+	@.ci/audit .venv-dev/bin/python .venv/bin/python
+
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)
 
@@ -70,7 +90,7 @@ python: ## show the Python that the environments are built with
 
 clean: ## remove the environments, caches and build outputs (never trained runs or data)
 	rm -rf .venv .venv-dev .venv-lock .venv-libretranslate build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
-		.import_linter_cache .hypothesis
+		.import_linter_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call compile_sources,folder): write the sources' byte code, as pip does for the packages that it installs. If

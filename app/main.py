@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.api.admin import AdminToken, add_admin_routes
@@ -54,7 +55,7 @@ from app.observability.loop_lag import LoopLag
 from app.observability.metrics import Metrics
 from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
-from app.secret_settings import read_admin_token, read_api_keys
+from app.secret_settings import read_admin_token, read_api_keys, read_tls
 from app.settings import Settings, load_settings
 from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing, usage
 from app.workers.fork_server import ForkServer
@@ -96,6 +97,7 @@ class Application:
         self._document_jobs: DocumentJobs | None = None
         self._passed_check = False  # the golden check and the warm-up
         self._engine_died = False
+        self.tls = read_tls(settings)
         self.keys = ApiKeys(())
         self._replace_keys(read_api_keys(settings))
         self._key_reload = KeyReload(
@@ -281,13 +283,14 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         server = Server(
             application.app,
             application.service,
-            serve_options(settings),
+            serve_options(settings, application.tls),
             close_engine=application.close_engine,
             reload=application.reload,
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
-        application.on_ready = lambda: print_address(host, port, has_page=settings.page_enabled)
+        scheme = "http" if application.tls is None else "https"
+        application.on_ready = lambda: print_address(scheme, host, port, has_page=settings.page_enabled)
         if settings.probe_port is not None:
             server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
             _log_listening("listening_for_probes", server.probe_listener)
@@ -327,8 +330,18 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     """The response to a request that no route accepts: 404 or 405."""
     assert isinstance(error, HTTPException)
     code = HTTP_CODES.get(error.status_code, "http_error")
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # Starlette names only the first route of the path
+        headers["Allow"] = _allowed_methods(request)
     if request.state.dialect is not None:
         dialect: Dialect = request.state.dialect
-        return dialect.answer(error.status_code, code.replace("_", " "), dict(error.headers or {}))
+        return dialect.answer(error.status_code, code.replace("_", " "), headers)
     body = error_body(code, code.replace("_", " "), request.state.request_id)
-    return plain_error(error.status_code, body, dict(error.headers or {}))
+    return plain_error(error.status_code, body, headers)
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of all routes of the request's path."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))

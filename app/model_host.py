@@ -240,6 +240,7 @@ class ModelHost:
             await old.released()
             serving = set(models)
             await self._source.retire([model for model in old if model not in serving])
+            self._service.free_old_models()
 
     def _on_engine_death(self, engine: Engine) -> None:
         """Report the death of an engine that serves requests. The death of one that is still loading fails its load."""

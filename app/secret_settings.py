@@ -1,10 +1,11 @@
-"""The secrets of the settings: values of variables, or the contents of files that variables name."""
+"""The secrets of the settings: values of variables, or the contents of files that variables name, such as keys."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from app.api.http.auth import NamedKeys, unnamed_key
+from app.api.http.tls import Tls
 from app.errors import SettingsError
 from app.keys_file import SECRET_RULE, VARIABLE, is_secret, read_keys_file, repeated_keys
 from app.settings import PREFIX, Settings
@@ -32,6 +33,20 @@ def read_admin_token(settings: Settings) -> str | None:
     if not is_secret(token):
         raise SettingsError([f"{name}: the token {SECRET_RULE}"])
     return token
+
+
+def read_tls(settings: Settings) -> Tls | None:
+    """The certificate and its key; None without them. Raises SettingsError if one is missing or cannot be used."""
+    names = f"{PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY"
+    if settings.tls_certificate is None and settings.tls_key is None:
+        return None
+    if settings.tls_certificate is None or settings.tls_key is None:
+        raise SettingsError([f"{names} need each other: set both or none"])
+    try:
+        return Tls(settings.tls_certificate, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        raise SettingsError([f"{names}: the files cannot be used: {reason}"]) from error
 
 
 def _read(path: Path, name: str) -> str:

@@ -6,7 +6,6 @@ equal to this file.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -19,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
 from app.graphs import KernelChoice
+from app.settings_problems import problem_lines, unknown_variables
 
 PREFIX = "TRANSDUCE_"
 # The rows of a worker if `num_rows` is 0, by device. Estimated for the base size on a GPU: a step of 512 rows takes
@@ -51,6 +51,13 @@ class Settings(BaseSettings):
         ge=0,
         le=65535,
         description="separate TCP port for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
+    )
+    tls_certificate: Path | None = Field(
+        None,
+        description="PEM file with the server's certificate and those that signed it; the server then speaks HTTPS",
+    )
+    tls_key: Path | None = Field(
+        None, description="PEM file with the certificate's private key, without a password"
     )
     max_connections: int = Field(
         1000,
@@ -365,11 +372,12 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     Raises SettingsError with one line per problem: an unknown variable with our prefix, a wrong value, a contradiction.
     No line repeats an API key.
     """
-    problems = unknown_variables(os.environ)
+    known = [name.upper() for name in Settings.model_fields]
+    problems = unknown_variables(os.environ, PREFIX, known, CLIENT_VARIABLES)
     try:
         settings = Settings(**dict(overrides or {}))  # type: ignore[arg-type]  # pydantic checks each value
     except ValidationError as error:
-        problems += _lines_of(error)
+        problems += problem_lines(error, PREFIX)
     else:
         if f"{PREFIX}API_KEY" in os.environ and not (settings.api_keys or settings.api_keys_file):
             problems.append(
@@ -379,27 +387,3 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     if problems:
         raise SettingsError(problems)
     return settings
-
-
-def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """One line for each variable with our prefix that is not a setting. It suggests a setting with a similar name."""
-    known = [name.upper() for name in Settings.model_fields]
-    problems = []
-    for variable in sorted(environment):
-        name = variable.upper().removeprefix(PREFIX)
-        if name != variable.upper() and name not in CLIENT_VARIABLES and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
-            problems.append(f"{variable} is not a setting{hint}")
-    return problems
-
-
-def _lines_of(error: ValidationError) -> list[str]:
-    """Pydantic's errors, one line each, with the variable's name and without its value."""
-    lines: list[str] = []
-    for finding in error.errors(include_input=False, include_url=False):
-        message = finding["msg"].removeprefix("Value error, ")
-        if finding["loc"]:
-            message = f"{PREFIX}{str(finding['loc'][0]).upper()}: {message}"
-        lines += message.splitlines()
-    return lines

@@ -8,6 +8,7 @@ from app.api.http.connections import ConnectionTable, max_per_address
 from app.api.http.protocol import ConnectionLimits
 from app.api.http.request_head import PROBES
 from app.api.http.server import ServeOptions
+from app.api.http.tls import Tls
 from app.api.limits import RequestLimits
 from app.api.page import PageFacts
 from app.engine.limits import EngineLimits
@@ -101,8 +102,8 @@ def engine_limits(settings: Settings) -> EngineLimits:
     return EngineLimits(**{name: getattr(settings, name) for name in names})
 
 
-def serve_options(settings: Settings) -> ServeOptions:
-    """The limits of connections and of draining."""
+def serve_options(settings: Settings, tls: Tls | None) -> ServeOptions:
+    """The limits of connections and of draining, and the certificate."""
     return ServeOptions(
         connections=ConnectionLimits(
             read_timeout_s=settings.read_timeout_s,
@@ -117,4 +118,5 @@ def serve_options(settings: Settings) -> ServeOptions:
         keep_alive_s=settings.keep_alive_s,
         drain_delay_s=settings.drain_delay_s,
         drain_timeout_s=settings.drain_timeout_s,
+        tls=tls,
     )

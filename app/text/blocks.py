@@ -20,6 +20,8 @@ from app.text.tags import Tag, TagKind, partners
 # Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
 PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
+# Characters of the longest name that needs no semicolon.
+_MAX_OPEN_NAME = max(len(name) for name in html5 if not name.endswith(";"))
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -83,19 +85,25 @@ def unused_placeholders(text: str) -> Iterator[str]:
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
-    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it.
+    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it, or
+    its longest begin that HTML defines: `&lt3` means `<3`.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
-        reference = match.group()
-        name = reference[1:]
-        if not name.endswith(";") and not name.startswith("#") and name not in html5:
-            continue
+        name = match.group()[1:]
+        is_known = name.startswith("#") or name in html5
+        if not is_known and not name.endswith(";"):
+            lengths = range(_MAX_OPEN_NAME, 0, -1)
+            name = next((name[:length] for length in lengths if name[:length] in html5), "")
+            if not name:
+                continue
+            is_known = True
         for character in raw[done : match.start()]:
             yield character, character
-        meaning = unescape(reference)
-        yield reference, None if meaning == reference or not meaning else meaning
-        done = match.end()
+        reference = f"&{name}"
+        # Of an unknown name, `unescape` would decode the begin: `&not` of `&nothing;`.
+        yield reference, (unescape(reference) or None) if is_known else None
+        done = match.start() + len(reference)
     for character in raw[done:]:
         yield character, character
 
@@ -106,10 +114,13 @@ def escaped(text: str, references: Mapping[str, str]) -> str:
 
 
 def references_of(block: Block) -> dict[str, str]:
-    """Map each character to its reference in the block's source, except ASCII letters and digits."""
+    """Map each character to its reference in the block's source, except ASCII letters and digits.
+
+    A reference that means several characters, such as `&bne;`, is the reference of none.
+    """
     references: dict[str, str] = {}
-    for character, raw in zip(block.text, block.raws, strict=True):
-        if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
+    for character, raw, next_raw in zip(block.text, block.raws, (*block.raws[1:], " "), strict=True):
+        if len(raw) > 1 and raw[0] == "&" and next_raw and character not in block.placeholders:
             is_plain = character.isascii() and character.isalnum()
             if not is_plain:
                 references.setdefault(character, raw if raw.endswith(";") else raw + ";")

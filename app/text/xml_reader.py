@@ -19,6 +19,7 @@ from app.text.tags import TagKind
 
 _ROOT = b"<fragment>"
 _ROOT_END = b"</fragment>"
+_LINE_END = re.compile(r"\r\n?|\n")  # as expat counts lines
 _DOCUMENT = re.compile(r"[\s\ufeff]*+<(?:\?xml\s|!DOCTYPE\s)")
 
 
@@ -130,7 +131,7 @@ def read_xml(text: str, rules: XmlRules | None = None) -> Document:
     try:
         recorder.run(body if is_document else _ROOT + body + _ROOT_END)
     except expat.ExpatError as error:
-        lines = text.split("\n")
+        lines = _LINE_END.split(text)
         column = error.offset + 1 - (shift if error.lineno == 1 else 0)
         column = min(max(column, 1), len(lines[error.lineno - 1]) + 1)
         raise MarkupError(expat.errors.messages[error.code], error.lineno, column) from None

@@ -250,6 +250,21 @@ def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, 
         assert answer.json()["error"]["code"] in {"not_found", "method_not_allowed", "malformed_http"}
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/translate", "POST"),
+        ("/livez", "GET"),
+        ("/v2/glossaries", "GET, POST"),
+        ("/v2/glossaries/a", "DELETE, GET"),
+        ("/v2/document/a", "GET, POST"),
+    ],
+)
+def test_allow_has_all_methods_of_the_path(client: httpx.Client, path: str, methods: str) -> None:
+    answer = client.put(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
 @pytest.mark.parametrize("request_id", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
 def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, request_id: str) -> None:
     answer = client.get("/nope", headers=[(b"x-request-id", request_id.encode())])

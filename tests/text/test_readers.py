@@ -172,6 +172,7 @@ def test_a_cdata_section_stays_in_one_piece() -> None:
             "line 2, column 12: entity declarations are not read",
         ),
         ("One\x00", "line 1, column 4: not well-formed"),
+        ("One\r\ntwo\rthree & four", "line 3, column 8: not well-formed"),
     ],
 )
 def test_the_error_for_malformed_xml_names_line_and_column(markup: str, message: str) -> None:
@@ -205,6 +206,11 @@ def test_deep_elements_need_no_recursion() -> None:
         ("&copy;", [("&copy;", "\u00a9")]),
         ("&copy", [("&copy", "\u00a9")]),
         ("&nope;", [("&nope;", None)]),
+        ("&nothing;", [("&nothing;", None)]),
+        ("&bne;", [("&bne;", "=\u20e5")]),
+        ("&lt3;", [("&lt3;", None)]),
+        ("&lt3", [("&lt", "<"), ("3", "3")]),
+        ("a&T", [("a", "a"), ("&", "&"), ("T", "T")]),
         ("&#0;", [("&#0;", "\ufffd")]),
     ],
 )
@@ -214,7 +220,9 @@ def test_references(raw: str, expected: list[tuple[str, str | None]]) -> None:
 
 def test_references_of_a_block() -> None:
     (block,) = (
-        part for part in read_html("&mdash;\u2014 &#65;B &copy 1 &quot;").parts if isinstance(part, Block)
+        part
+        for part in read_html("&mdash;\u2014 &#65;B &copy 1 &bne; &quot;").parts
+        if isinstance(part, Block)
     )
     assert references_of(block) == {"\u2014": "&mdash;", "\u00a9": "&copy;", '"': "&quot;"}
 

@@ -17,7 +17,7 @@ from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.middleware import caller_address
 from app.api.http.validation import validate
-from app.api.openapi import operation
+from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair
 from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
@@ -36,7 +36,10 @@ TRANSLATE = operation(
     example={"source": "en", "target": "de"},
 )
 DOWNLOAD = operation(
-    TAG, "A translated file, by the name in the answer of /translate_file", OCTETS, errors=ERRORS
+    TAG,
+    "A translated file, by the name in the answer of /translate_file",
+    OCTETS,
+    errors=Errors(ERRORS.answer, {**ERRORS.statuses, 404: "there is no such file, or no longer"}),
 )
 
 

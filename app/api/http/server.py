@@ -19,6 +19,7 @@ import uvicorn
 from app.api.http.connections import BACKLOG, NUM_PROBING, ConnectionTable
 from app.api.http.ending import UnjoinedExecutor, exit_within
 from app.api.http.protocol import BoundedProtocol, ConnectionLimits
+from app.api.http.tls import Tls
 from app.api.service import Service
 from app.observability.logging import log_event
 
@@ -44,6 +45,7 @@ class ServeOptions:
     table: the served connections. keep_alive_s: after them an idle connection is closed.
     drain_delay_s: after the signal, while the server still accepts requests.
     drain_timeout_s: after drain_delay_s, while the server completes the accepted requests.
+    tls: None: the server speaks HTTP.
     """
 
     connections: ConnectionLimits
@@ -51,6 +53,7 @@ class ServeOptions:
     keep_alive_s: float
     drain_delay_s: float
     drain_timeout_s: float
+    tls: Tls | None = None
 
 
 class SignalFilter:
@@ -142,9 +145,20 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve the listeners."""
-        await super().startup(sockets)
-        if self.probe_listener is None:
-            return
+        tls = self._options.tls
+        await super().startup(sockets if tls is None else [])
+        if tls is not None:
+            # uvicorn would let a client take a minute for its handshake.
+            limit_s = self._options.connections.read_timeout_s
+            for listener in sockets or []:
+                table = self._options.table
+                await self._listen(listener, table, ssl=tls.context, ssl_handshake_timeout=limit_s)
+        if self.probe_listener is not None:
+            table = ConnectionTable(NUM_PROBING, NUM_PROBING, num_reserved=0, is_for_probes=True)
+            await self._listen(self.probe_listener, table)
+
+    async def _listen(self, listener: socket.socket, table: ConnectionTable, **options: Any) -> None:
+        """Serve a listener. options: of the event loop's `create_server`."""
         protocol = functools.partial(
             BoundedProtocol,
             self.config,
@@ -152,10 +166,10 @@ class Server(uvicorn.Server):
             self.lifespan.state,
             limits=self._options.connections,
             metrics=self._service.metrics,
-            table=ConnectionTable(NUM_PROBING, NUM_PROBING, num_reserved=0, is_for_probes=True),
+            table=table,
         )
         loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(protocol, sock=self.probe_listener, backlog=BACKLOG))
+        self.servers.append(await loop.create_server(protocol, sock=listener, backlog=BACKLOG, **options))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close the remaining connections."""
@@ -181,7 +195,17 @@ class Server(uvicorn.Server):
     def _on_reload(self) -> None:
         if not self.should_exit:
             log_event(logger, logging.INFO, "reloading")
+            self._reload_certificate()
             self._reload()
+
+    def _reload_certificate(self) -> None:
+        """Read the certificate again, for new connections. The files are small, so they are read on the event loop."""
+        if self._options.tls is None:
+            return
+        try:
+            self._options.tls.reload()
+        except OSError as error:
+            log_event(logger, logging.ERROR, "certificate_reload_failed", error=error)
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -1,0 +1,36 @@
+"""Describes what is wrong with the environment's settings, one line for each problem, without values."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from pydantic import ValidationError
+
+
+def unknown_variables(
+    environment: Mapping[str, str], prefix: str, settings: Collection[str], others: Collection[str]
+) -> list[str]:
+    """One line for each variable with the prefix that is not a setting. It suggests a setting with a similar name.
+
+    settings, others: names without the prefix, in capitals. others: variables of other programs.
+    """
+    problems = []
+    for variable in sorted(environment):
+        name = variable.upper().removeprefix(prefix)
+        if name != variable.upper() and name not in others and name not in settings:
+            near = difflib.get_close_matches(name, settings, n=1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+            problems.append(f"{variable} is not a setting{hint}")
+    return problems
+
+
+def problem_lines(error: ValidationError, prefix: str) -> list[str]:
+    """Pydantic's errors, one line each, with the variable's name and without its value."""
+    lines: list[str] = []
+    for finding in error.errors(include_input=False, include_url=False):
+        message = finding["msg"].removeprefix("Value error, ")
+        if finding["loc"]:
+            message = f"{prefix}{str(finding['loc'][0]).upper()}: {message}"
+        lines += message.splitlines()
+    return lines

@@ -1,0 +1,27 @@
+"""Certificates for tests, signed by themselves."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1 and its key into a folder. Skips the test where there is no openssl."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    algorithm = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"]
+    command = ["openssl", "req", "-x509", *algorithm, *names, "-out", str(certificate), "-keyout", str(key)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return certificate, key
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    """A client's context that trusts this certificate only."""
+    return ssl.create_default_context(cafile=str(certificate))

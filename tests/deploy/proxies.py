@@ -1,0 +1,97 @@
+"""Runs the proxies of deploy/proxy with a certificate of the tests, in front of a port of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.server_process import free_port
+from tests.api.certificates import trusting
+from tests.api.server_process import HANG_TIMEOUT_S
+from tests.house_rules.project import ROOT
+
+FOLDER = ROOT / "deploy" / "proxy"
+# What nginx needs beside the file of deploy/proxy. It writes into the folder of the test only.
+NGINX = """
+daemon off; pid {folder}/nginx.pid; error_log stderr; worker_processes 1; {user}
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    include {folder}/transduce.conf;
+}}
+"""
+# Caddy must neither open the ports 80 and 2019 nor install its own certificate.
+CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
+
+
+def replaced(text: str, changes: dict[str, str]) -> str:
+    """The text with every change. Fails if one of them changes nothing."""
+    for before, after in changes.items():
+        assert before in text, before
+        text = text.replace(before, after)
+    return text
+
+
+def nginx(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+    """Write nginx's files, and return its command."""
+    changes = {
+        "server 127.0.0.1:8000;": f"server 127.0.0.1:{upstream};",
+        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
+        "/etc/ssl/private/translate.example.org.key": str(pair[1]),
+    }
+    (folder / "transduce.conf").write_text(replaced((FOLDER / "nginx.conf").read_text("utf-8"), changes))
+    user = "user root;" if os.getuid() == 0 else ""
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user))
+    return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
+
+
+def caddy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+    """Write Caddy's file, and return its command."""
+    changes = {
+        "translate.example.org {": f"https://127.0.0.1:{port} {{",
+        "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
+        "/etc/ssl/private/translate.example.org.key": str(pair[1]),
+    }
+    (folder / "Caddyfile").write_text(CADDY + replaced((FOLDER / "Caddyfile").read_text("utf-8"), changes))
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+
+
+PROXIES = {"nginx": nginx, "caddy": caddy}
+
+
+@contextlib.contextmanager
+def running(name: str, folder: Path, upstream: int, pair: tuple[Path, Path]) -> Iterator[str]:
+    """Run a proxy; yields its URL. Skips the test where the program is not installed."""
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    port, log = free_port(), folder / f"{name}.log"
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            PROXIES[name](folder, port, upstream, pair), stdout=output, stderr=output, env=environment
+        )
+    try:
+        url, until = f"https://127.0.0.1:{port}", time.monotonic() + HANG_TIMEOUT_S
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(url, verify=trusting(pair[0]), trust_env=False)
+                break
+            assert process.poll() is None, log.read_text("utf-8")
+            assert time.monotonic() < until, log.read_text("utf-8")
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(HANG_TIMEOUT_S)

@@ -1,0 +1,151 @@
+"""The server behind nginx and Caddy with the files of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.settings import Settings
+from tests.api.certificates import make_certificate, trusting
+from tests.api.conftest import echo_command, tokenizer_path
+from tests.api.echo import release_steps
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.deploy.proxies import FOLDER, PROXIES, running
+
+__all__ = ["echo_command", "tokenizer_path"]  # fixtures
+TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}
+FIELDS = {"source": "en", "target": "de"}
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def hang_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hang") / "hang"
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {"trusted_proxies": "127.0.0.1", "sentence_cache_bytes": 0}
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
+        yield process.ready()
+
+
+def client_of(url: str, pair: tuple[Path, Path], source: str = "127.0.0.1") -> httpx.Client:
+    transport = httpx.HTTPTransport(verify=trusting(pair[0]), local_address=source)
+    return httpx.Client(base_url=url, transport=transport, timeout=HANG_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module", params=PROXIES)
+def client(
+    request: pytest.FixtureRequest,
+    server: ServerProcess,
+    pair: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with running(request.param, folder, server.port, pair) as url, client_of(url, pair) as client:
+        yield client
+
+
+def test_a_request_over_tls(client: httpx.Client) -> None:
+    assert client.post("/v1/translate", json=TEXT).json()["translations"][0]["text"] == TEXT["text"]
+
+
+def test_the_link_of_a_file_has_the_scheme_and_the_host(client: httpx.Client) -> None:
+    answer = client.post("/translate_file", data=FIELDS, files={"file": ("a.txt", b"Anna sees.")}).json()
+    assert answer["translatedFileUrl"].startswith(f"{client.base_url}/download_file/")
+    assert client.get(answer["translatedFileUrl"]).content == b"Anna sees."
+
+
+def test_a_stream_is_not_buffered(client: httpx.Client, hang_file: Path) -> None:
+    """The next step starts after the client has read the event of the step before."""
+    assert (
+        client.post("/v1/translate", json=TEXT).status_code == 200
+    )  # steps without the file reset its count
+    hang_file.touch()
+    release_steps(hang_file, 2)
+    num_deltas = 0
+    try:
+        with client.stream("POST", "/v1/translate/stream", json={**TEXT, "beam_size": 1}) as answer:
+            for line in answer.iter_lines():
+                if line == "event: delta":
+                    num_deltas += 1
+                    release_steps(hang_file, 1)
+    finally:
+        hang_file.unlink()
+    assert num_deltas > 5
+
+
+def test_sizes(client: httpx.Client) -> None:
+    """The proxy passes on what the server may take. What is too large gets 413."""
+    largest = Settings().max_file_bytes
+    answer = client.post("/translate_file", data=FIELDS, files={"file": ("a.txt", b" " * largest)})
+    assert answer.status_code == 413
+    assert "error" in answer.json()  # the server's answer, not the proxy's
+    content = b" " * (largest * 6 // 5)
+    assert client.post("/translate_file", data=FIELDS, files={"file": ("a.txt", content)}).status_code == 413
+
+
+def test_pages_of_other_sites_are_refused_and_its_own_are_served(client: httpx.Client) -> None:
+    for origin, status in ((str(client.base_url), 200), ("https://evil.example", 403)):
+        assert client.post("/v1/translate", json=TEXT, headers={"origin": origin}).status_code == status
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Answers with the header X-Forwarded-For of the request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.headers.get("X-Forwarded-For", "").encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_the_callers_address_is_passed_on(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """The last address is the caller's, whatever the caller writes into the header."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as upstream:
+        thread = threading.Thread(target=upstream.serve_forever)
+        thread.start()
+        try:
+            with (
+                running(name, tmp_path, upstream.server_port, pair) as url,
+                client_of(url, pair, source="127.0.0.2") as client,
+            ):
+                seen = client.get("/", headers={"x-forwarded-for": "198.51.100.7"}).text
+        finally:
+            upstream.shutdown()
+            thread.join()
+    assert seen.split(",")[-1].strip() == "127.0.0.2"
+
+
+def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() -> None:
+    defaults = Settings()
+    nginx = (FOLDER / "nginx.conf").read_text("utf-8")
+    caddy = (FOLDER / "Caddyfile").read_text("utf-8")
+    (kept,) = re.findall(r"keepalive_timeout (\d+)s", nginx)
+    requests, files = re.findall(r"proxy_read_timeout (\d+)s", nginx)
+    assert int(kept) < defaults.keep_alive_s
+    assert int(requests) > defaults.max_timeout_s
+    assert int(files) > defaults.file_timeout_s
+    (kept,) = re.findall(r"keepalive (\d+)s", caddy)
+    (waited,) = re.findall(r"response_header_timeout (\d+)s", caddy)
+    assert int(kept) < defaults.keep_alive_s
+    assert int(waited) > defaults.file_timeout_s

@@ -1,0 +1,93 @@
+"""Soak: the private memory of a server and its workers must not grow with the number of requests.
+
+After a warm-up, the memory is read after every SAMPLE_REQUESTS requests of mixed traffic (benchmarks/soak.py), while
+the server is idle. The slope is the median of the slopes between all pairs of samples, so a single early jump, such as
+the first use of a row, does not count. The sentence cache is off, because it fills. Linux only.
+
+    python -m tests.faults.soak --minutes 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks.serving import read_sentences
+from benchmarks.soak import NUM_CLIENTS, Traffic, private_memory, processes_of
+from tests.api.server_process import ServerProcess
+from tests.faults.chaos import BUNDLED, COMMAND, SETTINGS
+
+SAMPLE_REQUESTS = 500
+NUM_WARM_UP = 4  # samples that do not count
+# The largest slope of `make soak`, in bytes for each request.
+MAX_SLOPE = 1_000.0
+# Seconds of traffic after which the requests are counted.
+SLICE_S = 0.5
+
+
+class Sample(NamedTuple):
+    """Requests so far, and bytes of private memory."""
+
+    num_requests: int
+    num_bytes: float
+
+
+def slope(samples: Sequence[Sample]) -> float:
+    """Bytes that are added for each request (Theil and Sen). Raises StatisticsError if there are fewer than two."""
+    pairs = itertools.combinations(samples, 2)
+    return median((b.num_bytes - a.num_bytes) / (b.num_requests - a.num_requests) for a, b in pairs)
+
+
+def sample_memory(pid: int, clients: Sequence[Traffic], *, num_requests: int) -> Iterator[Sample]:
+    """Let the clients send requests, and yield a sample whenever they have sent num_requests more. Without end."""
+    goal = num_requests
+    while True:
+        while (sent := sum(client.counts.total() for client in clients)) < goal:
+            until = time.monotonic() + SLICE_S
+            with ThreadPoolExecutor(len(clients)) as pool:
+                for done in [pool.submit(client.run, until) for client in clients]:
+                    done.result()
+        goal = sent + num_requests
+        yield Sample(sent, 1e6 * sum(sum(private_memory(each).values()) for each in processes_of(pid)))
+
+
+def words() -> list[str]:
+    """The words of the benchmark's sentences."""
+    return sorted({word.strip(".,;:!?\"'()").lower() for line in read_sentences() for word in line.split()})
+
+
+def main() -> int:
+    """Soak for some minutes, and print each sample. Exit code 1 if the slope is above the limit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=30.0, help="default: 30")
+    parser.add_argument(
+        "--max-slope", type=float, default=MAX_SLOPE, help=f"bytes a request (default: {MAX_SLOPE:.0f})"
+    )
+    args = parser.parse_args()
+    with ServerProcess(COMMAND, {**SETTINGS, "bundle": BUNDLED}) as server:
+        port = server.ready().port
+        clients = [Traffic(port, seed, words()) for seed in range(NUM_CLIENTS)]
+        until = time.monotonic() + 60 * args.minutes
+        samples = []
+        for sample in sample_memory(server.pid, clients, num_requests=SAMPLE_REQUESTS):
+            print(f"{sample.num_requests:8,} requests  {sample.num_bytes / 1e6:8.2f} MB", flush=True)
+            samples.append(sample)
+            if time.monotonic() > until and len(samples) >= NUM_WARM_UP + 2:
+                break
+    found = slope(samples[NUM_WARM_UP:])
+    print(f"{found:,.0f} bytes a request; the limit is {args.max_slope:,.0f}")
+    return 1 if found > args.max_slope else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Clients and faults of every class at once cost no answer and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chaos import State, run_chaos
+
+# Seconds of chaos, and how often each class of clients acts at least.
+SECONDS, LEAST = 12.0, 5
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_chaos(tmp_path: Path) -> None:
+    seen, problems = run_chaos(tmp_path, seconds=SECONDS, least=LEAST, seed=1)
+    assert problems == []
+    assert min(seen.faults.values()) >= 1
+
+
+def test_growth_is_seen() -> None:
+    before = State(num_children=2, num_descriptors=50, num_threads=9, memory_mb=100.0)
+    after = State(num_children=3, num_descriptors=51, num_threads=10, memory_mb=200.0)
+    assert after.growth_over(before) == [
+        "num_children: 3, before 2",
+        "num_descriptors: 51, before 50",
+        "memory_mb: 200, before 100",
+    ]
+    assert before.growth_over(after) == []

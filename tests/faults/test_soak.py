@@ -1,0 +1,58 @@
+"""The soak's check passes a server that does not leak, and refuses the same server while it leaks on purpose."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.soak import Traffic
+from tests.api.server_process import ServerProcess
+from tests.faults.chaos import BUNDLED
+from tests.faults.soak import Sample, sample_memory, slope, words
+
+COMMAND = [sys.executable, "-W", "error", "-m", "tests.faults.leaking_server"]
+SETTINGS: dict[str, object] = {
+    "bundle": BUNDLED,
+    "precision": "int8",
+    "num_threads": 1,
+    "sentence_cache_bytes": 0,
+}
+LEAKED_BYTES = 100_000
+# Bytes a request. A short run sees the allocator's jumps, so the limit is higher than that of `make soak`.
+MAX_SLOPE = 30_000
+NUM_CLIENTS, NUM_REQUESTS, NUM_SAMPLES = 4, 60, 5
+
+
+class ShortTraffic(Traffic):
+    """Traffic whose valid requests are one short line."""
+
+    def _request(self) -> tuple[str, bytes]:
+        fields = {"text": "The old house is empty.", "source": "en", "target": "de", "beam_size": 1}
+        return "/v1/translate", json.dumps(fields).encode()
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_leak_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leak_file = tmp_path / "leak"
+    monkeypatch.setenv("LEAK_FILE", str(leak_file))
+    monkeypatch.setenv("LEAKED_BYTES", str(LEAKED_BYTES))
+    with ServerProcess(COMMAND, SETTINGS) as server:
+        port = server.ready().port
+        clients = [ShortTraffic(port, seed, words()) for seed in range(NUM_CLIENTS)]
+        samples = sample_memory(server.pid, clients, num_requests=NUM_REQUESTS)
+        next(itertools.islice(samples, 2, 2), None)  # the warm-up
+        tight = slope(list(itertools.islice(samples, NUM_SAMPLES)))
+        leak_file.touch()
+        leaking = slope(list(itertools.islice(samples, NUM_SAMPLES)))
+    assert tight < MAX_SLOPE < leaking
+    assert leaking < 1.5 * LEAKED_BYTES
+
+
+def test_one_early_jump_is_no_slope() -> None:
+    assert slope([Sample(100 * number, 1e6 * (number > 1)) for number in range(12)]) == 0.0
+    assert slope([Sample(100 * number, 5e4 * number) for number in range(5)]) == 500.0

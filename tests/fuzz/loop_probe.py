@@ -1,0 +1,59 @@
+"""Measures from outside how long a server's event loop computes without a pause, also on a busy machine. Linux only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+PROBE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class LoopProbe:
+    """Requests /livez all the time, and reads the CPU time of the server's first thread after each answer.
+
+    The event loop computes for at most that time between two answers. How long it waits for a core does not count.
+    """
+
+    def __init__(self, pid: int, port: int) -> None:
+        self._stat = Path(f"/proc/{pid}/task/{pid}/stat")
+        self._connection = socket.create_connection(("127.0.0.1", port))
+        self._ends, self._answered = threading.Event(), threading.Event()
+        self._slowest_s = 0.0
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> LoopProbe:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+        self._connection.close()
+
+    def slowest_s(self) -> float:
+        """The longest time since the last call, in seconds, in steps of 10 ms. Waits for one more answer."""
+        self._answered.clear()
+        self._answered.wait()
+        found, self._slowest_s = self._slowest_s, 0.0
+        return found
+
+    def _cpu_s(self) -> float:
+        user, system = self._stat.read_text("ascii").rpartition(") ")[2].split()[11:13]
+        return (int(user) + int(system)) * TICK_S
+
+    def _run(self) -> None:
+        before = self._cpu_s()
+        try:
+            while not self._ends.wait(0.002):
+                self._connection.sendall(PROBE)
+                while not self._connection.recv(4096).endswith(b"}"):
+                    pass
+                now = self._cpu_s()
+                self._slowest_s = max(self._slowest_s, now - before)
+                before = now
+                self._answered.set()
+        finally:
+            self._answered.set()  # so that nobody waits for a probe that has failed

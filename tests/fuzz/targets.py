@@ -1,0 +1,269 @@
+"""What is fuzzed: the parsers of texts, files, request bodies and bundles, each as a function of bytes.
+
+A target's function raises if it finds a fault. Errors that the parser documents are not faults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from app.api.http.form_body import parse_form, parse_json
+from app.api.inference.tensors import read_infer
+from app.bundle import load_bundle
+from app.errors import BundleError, RequestError
+from app.files import FileError, FileFormat, FileLimits
+from app.files.reading import read_file
+from app.graph_file import GraphFileError, read_graph
+from app.stores.glossaries import EntriesError, EntriesFormat, GlossaryLimits, parse_entries
+from app.text.blocks import MarkupError
+from app.text.parsed_text import ParseOptions, Splitting, TextFormat
+from app.text.segmentation import fitting_pieces, join, sentence_spans
+from benchmarks.roundtrip import read_texts, through
+from benchmarks.roundtrip_models import copied, dropping, shuffled, without_alignment
+from tests.files.samples import DOCUMENT, SAMPLES, docx
+from tests.house_rules.project import ROOT
+
+# The longest input that the fuzzer makes, in bytes. The CPU time that it may take: a server that parses it on its event
+# loop stalls for as long.
+MAX_BYTES = 4096
+LIMIT_S = 0.25
+SWAPPED_LIMITS = FileLimits(max_unpacked_bytes=1 << 20, max_part_bytes=1 << 20)
+BUNDLE = ROOT / "bundles" / "en-de"
+LANGUAGES = ("en", "de", "el", "zh", "th", "hi")
+
+
+class TooSlow(AssertionError):
+    """An input took more than LIMIT_S of CPU time."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One parser. seeds: returns valid inputs to begin with. tokens: parts that random inputs are made of."""
+
+    check: Callable[[bytes], None]
+    seeds: Callable[[], Sequence[bytes]]
+    tokens: tuple[str, ...]
+
+    def check_in_time(self, data: bytes) -> None:
+        """Check an input of at most MAX_BYTES. Raises what the check raises, and TooSlow if it always takes long."""
+        taken = []
+        for _ in range(3):
+            started = time.thread_time()
+            self.check(data)
+            taken.append(time.thread_time() - started)
+            if taken[-1] < LIMIT_S:
+                return
+        raise TooSlow(f"{len(data)} bytes took {min(taken):.2f} s")
+
+
+def text_of(data: bytes) -> str:
+    """The text of any bytes. Surrogates cannot be in a request, so the text has none."""
+    return data.decode("utf-8", errors="replace")
+
+
+def check_markup(data: bytes) -> None:
+    """Copied texts keep all characters. Other translations of XML are well formed."""
+    choice, text = data[0] if data else 0, text_of(data[1:])
+    text_format = tuple(TextFormat)[choice % 3]
+    splitting = tuple(Splitting)[choice // 3 % 3]
+    options = ParseOptions("en", "en", text_format, splitting)
+    try:
+        same = through(text, options, copied)
+    except MarkupError:
+        return
+    assert characters_of(same.text) == characters_of(text)
+    for model in (shuffled, without_alignment(dropping)):
+        other = through(text, options, model)
+        if text_format is TextFormat.XML and is_xml(text):
+            assert is_xml(other.text)
+
+
+def characters_of(text: str) -> list[str]:
+    """The decoded text's characters without case and spaces, sorted.
+
+    Titles are lowered for the model. In markup, spaces are joined, a lone `<` is written as a reference, and a tag
+    inside a word moves to the word's end.
+    """
+    return sorted("".join(unescape(text).split()).casefold())
+
+
+def is_xml(text: str) -> bool:
+    """Whether the text is the content of an XML element or a document."""
+    for whole in (f"<r>{text}</r>", text):
+        with contextlib.suppress(ElementTree.ParseError):
+            ElementTree.fromstring(whole.encode())
+            return True
+    return False
+
+
+def check_segmentation(data: bytes) -> None:
+    """No part of a text is lost, whatever length the model takes."""
+    choice, text = data[0] if data else 0, text_of(data[1:])
+    spans = list(sentence_spans(text, LANGUAGES[choice % len(LANGUAGES)]))
+    assert join(text, spans, [span.of(text) for span in spans]).text == text
+    pieces = [
+        piece.span for span in spans for piece in fitting_pieces(text, span, lambda part: len(part) <= 20)
+    ]
+    assert join(text, pieces, [span.of(text) for span in pieces]).text == text
+    assert all(span.end - span.start <= 20 for span in pieces)
+
+
+def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
+    """A file whose texts are unchanged is the same file. A file with other texts can be read again."""
+
+    def check(data: bytes) -> None:
+        with contextlib.suppress(FileError):
+            file = read_file(data, file_format, SWAPPED_LIMITS)
+            texts = [unit.text for unit in file.units]
+            assert file.write(texts) == data
+            changed = file.write([f"{text}x" for text in texts])
+            again = read_file(changed, file_format, SWAPPED_LIMITS)
+            assert again.write([unit.text for unit in again.units]) == changed
+
+    return check
+
+
+def check_docx(data: bytes) -> None:
+    """The bytes are an archive, else the text of one."""
+    check = check_file(FileFormat.DOCX)
+    if data.startswith(b"PK"):
+        check(data)
+    else:
+        check(docx(text_of(data)))
+
+
+def check_bundle(data: bytes) -> None:
+    """The bytes are fields of the bundled model's manifest if they are a JSON object, else a graph."""
+    with tempfile.TemporaryDirectory() as folder:
+        if data.lstrip()[:1] == b"{":
+            with contextlib.suppress(ValueError):
+                data = json.dumps({**manifest(), **json.loads(data)}).encode()
+            (Path(folder) / "manifest.json").write_bytes(data)
+            with contextlib.suppress(BundleError):
+                load_bundle(Path(folder))
+        else:
+            (graph := Path(folder) / "encoder.onnx").write_bytes(data)
+            with contextlib.suppress(GraphFileError):
+                read_graph(graph)
+
+
+def check_bodies(data: bytes) -> None:
+    """The bytes are a form, a JSON object or a tensor with its header's length before it."""
+    with contextlib.suppress(RequestError):
+        parse_form(data)
+    with contextlib.suppress(RequestError):
+        parse_json(data)
+    length, _, body = data.partition(b"\n")
+    for header_length in (None, text_of(length)):
+        with contextlib.suppress(RequestError):
+            found = read_infer(body, header_length, max_items=16)
+            assert len(found.texts) <= 16
+
+
+def check_glossary(data: bytes) -> None:
+    """The entries of a glossary in both formats."""
+    for entries_format in EntriesFormat:
+        with contextlib.suppress(EntriesError):
+            terms = parse_entries(text_of(data), entries_format, GlossaryLimits())
+            assert len({term.source for term in terms}) == len(terms) > 0
+
+
+def markup_seeds() -> list[bytes]:
+    """The round trip's texts, each in its own format."""
+    formats = tuple(TextFormat)
+    return [bytes([formats.index(each.text_format)]) + each.text.encode() for each in read_texts()]
+
+
+def text_seeds() -> list[bytes]:
+    """The round trip's texts."""
+    return [b"\0" + each.text.encode() for each in read_texts()]
+
+
+@cache
+def manifest() -> dict[str, Any]:
+    """The bundled model's manifest."""
+    found: dict[str, Any] = json.loads((BUNDLE / "manifest.json").read_text("utf-8"))
+    return found
+
+
+def bundle_seeds() -> list[bytes]:
+    """Each field of the bundled model's manifest, and the begin of a graph."""
+    graph = (BUNDLE / "int8" / "native_encoder.onnx").read_bytes()
+    return [*(json.dumps({name: value}).encode() for name, value in manifest().items()), graph[:MAX_BYTES]]
+
+
+@cache
+def body_seeds() -> list[bytes]:
+    """A form, JSON and a tensor."""
+    tensor: dict[str, object] = {"name": "text", "datatype": "BYTES", "shape": [2]}
+    header = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 10}}]}).encode()
+    in_json = json.dumps({"id": "1", "inputs": [{**tensor, "data": ["Anna.", "No."]}]}).encode()
+    return [
+        b"text=Anna%20sees.&text=No.&target_lang=DE",
+        in_json,
+        b"\n" + in_json,
+        b"%d\n%b\1\0\0\0a\1\0\0\0b" % (len(header), header),
+    ]
+
+
+MARKUP = (
+    "a", "Anna sees 42 cats. ", "<b>", "</b>", "<i>", "</i>", "<br>", "<br/>", "<p>", "<sub>", "<code>", "</code>",
+    "<a href='x'>", "<!--", "-->", "<![CDATA[", "]]>", "<script>", "&amp;", "&#x41;", "&lt", "<", ">", '"', "'", "=",
+    "{", "}", "{x}", "%s", "$x", "\n", "\t", "\r\n", "\u2028", "\xa0", "\ue000", "\u0301", "http://a.b/c", "1,000.5",
+    "<pre>", "<textarea>", "<svg>", "translate='no'", "</", "<?x?>", "<!DOCTYPE a>", "@", ".", "H", "2",
+)  # fmt: skip
+TEXT = (
+    "Hello", "Mr.", "B\xa0.", "! ", "? ", ". ", "\u3002", ";", ": ", "1. ", "(a) ", "- ", "\u2022 ", "...", '"', ")",
+    "\u200d", "\u200b", "\u0301", "\U0001f600", "\U0001f1e9", "\U0001f3fd", "\u4f60", "\u0e01", "\n", "\t", "\x85",
+    "e.g. ", "U.S. ", " ", ",", "word ", "\ufeff",
+)  # fmt: skip
+LINES = ("1\n", "00:00:01,000 --> 00:00:02,500\n", "00:01.000 --> 00:02.000\n", "WEBVTT", "NOTE\n", "STYLE\n",
+    "{\\an8}", "<v Ann>", "<c.loud>", "</c>", "<00:01.500>")  # fmt: skip
+MARKDOWN = ("**", "*", "_", "`", "[", "](u)", "![", "> ", "- ", "1. ", "# ", "|", "\\", "~~", "    ", "```\n",
+    "---\n", "==\n", "[r]: u\n", "|-|-|\n", "- [ ] ")  # fmt: skip
+PO = ('msgid "', 'msgstr "', 'msgid_plural "', 'msgstr[0] "', 'msgctxt "', '"\n', "#, fuzzy\n", "#~ ", "#| ", "\\n",
+    '\\"', "\\", "Content-Type: text/plain; charset=", "latin-1", "utf-16")  # fmt: skip
+JSON = ("{", "}", "[", "]", '"', ":", ",", "\\u00e9", "\\ud800", "\\", "1e400", "NaN", "null", "true", '"a":',
+    "-1", "0.5")  # fmt: skip
+WORD = ("<w:p>", "</w:p>", "<w:r>", "</w:r>", "<w:t>", "</w:t>", "<w:br/>", "<w:rPr>", "</w:rPr>", "<w:b/>",
+    '<w:fldChar w:fldCharType="begin"/>', '<w:fldChar w:fldCharType="end"/>', "<w:hyperlink>", "</w:hyperlink>",
+    '<w:document xmlns:w="w">', "</w:document>", "<w:txbxContent>", "</w:txbxContent>")  # fmt: skip
+
+
+def _file_target(file_format: FileFormat, *tokens: str) -> Target:
+    return Target(check_file(file_format), lambda: [SAMPLES[file_format]], (*tokens, *MARKUP))
+
+
+TARGETS: dict[str, Target] = {
+    "markup": Target(check_markup, markup_seeds, MARKUP),
+    "segmentation": Target(check_segmentation, text_seeds, TEXT),
+    "txt": _file_target(FileFormat.TXT),
+    "srt": _file_target(FileFormat.SRT, *LINES),
+    "vtt": _file_target(FileFormat.VTT, *LINES),
+    "html": _file_target(FileFormat.HTML),
+    "markdown": _file_target(FileFormat.MARKDOWN, *MARKDOWN),
+    "po": _file_target(FileFormat.PO, *PO),
+    "json": _file_target(FileFormat.JSON, *JSON),
+    "docx": Target(check_docx, lambda: [docx(), DOCUMENT.encode()], (*WORD, *MARKUP)),
+    "bundle": Target(
+        check_bundle, bundle_seeds, (*JSON, '"files"', '"variants"', '"languages"', "\x0a\x80\x01")
+    ),
+    "bodies": Target(
+        check_bodies, body_seeds, (*JSON, "&", "=", "%41", "%", "text", '"inputs"', '"shape"', '"data"')
+    ),
+    "glossary": Target(
+        check_glossary,
+        lambda: [b"old house\taltes Haus\n", b'"a, b",c,en,de\r\n'],
+        ("\t", ",", '"', "\n", "a", "\r", "\x0b"),
+    ),
+}

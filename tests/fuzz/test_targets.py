@@ -1,0 +1,96 @@
+"""No target finds a fault in saved failures and random inputs. Their time grows linearly. The command fuzzes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.examples import changed, examples, joined
+from tests.fuzz.targets import MAX_BYTES, TARGETS, Target, TooSlow
+from tests.house_rules.project import ROOT
+from tests.text.growth import check_near_linear
+
+CRASHES = Path(__file__).with_name("crashes")
+SAVED = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
+GROWN_BYTES = 16_000
+
+
+def inputs(target: Target) -> st.SearchStrategy[bytes]:
+    """Tokens in any order, and seeds with some bytes replaced by tokens."""
+    tokens = joined(target.tokens, max_size=30)
+    choice = st.binary(min_size=1, max_size=1)
+    seeds = st.sampled_from(list(target.seeds()))
+    damaged = seeds.flatmap(lambda seed: changed(seed, target.tokens)).map(lambda data: data[:MAX_BYTES])
+    return st.builds(bytes.__add__, choice, tokens) | tokens | damaged
+
+
+@pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.name[:14]}")
+def test_a_saved_failure_is_mended(path: Path) -> None:
+    TARGETS[path.parent.name].check_in_time(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_random_inputs(name: str) -> None:
+    target = TARGETS[name]
+
+    @settings(
+        max_examples=examples(12, per_s=20),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(inputs(target))
+    def check(data: bytes) -> None:
+        target.check_in_time(data)
+
+    check()
+
+
+def test_time_is_near_linear() -> None:
+    """In the number of repeats of a few tokens, after others, in each target."""
+
+    @settings(
+        max_examples=examples(6, per_s=1),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(st.sampled_from(sorted(TARGETS)), st.data())
+    def check(name: str, data: st.DataObject) -> None:
+        target = TARGETS[name]
+        tokens = st.lists(st.sampled_from(target.tokens), min_size=1, max_size=4)
+        first, repeated, last = ("".join(data.draw(tokens)).encode() for _ in range(3))
+        choice = data.draw(st.binary(min_size=1, max_size=1))
+
+        def work(size: int) -> None:
+            target.check(choice + first + repeated * (size // len(repeated)) + last)
+
+        check_near_linear(work, GROWN_BYTES)
+
+    check()
+
+
+def compute(_data: bytes) -> None:
+    sum(range(5 * 10**7))
+
+
+def test_a_slow_input_is_a_fault() -> None:
+    with pytest.raises(TooSlow):
+        Target(compute, list, ()).check_in_time(b"")
+
+
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this machine")
+def test_the_command_fuzzes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "glossary", "--seconds", "1"]
+    folders = ["--corpus", str(tmp_path / "corpus"), "--crashes", str(tmp_path / "crashes")]
+    done = subprocess.run([*command, *folders], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "number_of_executed_units" in done.stderr
+    assert len(list((tmp_path / "corpus" / "glossary").iterdir())) > len(TARGETS["glossary"].seeds())
+    assert not list((tmp_path / "crashes" / "glossary").iterdir())

@@ -1,0 +1,96 @@
+"""The licence of every locked package, and whether licences.toml allows it.
+
+A package states its licence as an SPDX expression, as a text or as a classifier. licences.toml says what texts and
+classifiers mean. It also has the licences of packages that state none, or that are not installed here because they are
+for another platform or for a GPU.
+
+    python -m tests.house_rules.licences
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.utils import canonicalize_name
+
+from tests.house_rules.test_locks import OTHERS, SERVING, locked
+
+RULES = Path(__file__).with_name("licences.toml")
+CLASSIFIER = "License :: "
+
+
+class Licences:
+    """The rules of licences.toml, and the licences by these rules."""
+
+    def __init__(self, rules: str) -> None:
+        read = tomllib.loads(rules)
+        self._allowed = frozenset(read["allowed"])
+        self._spellings: dict[str, str] = read["spellings"]
+        self.stated: dict[str, str] = read["stated"]
+
+    def of(self, package: str) -> str | None:
+        """The SPDX expression of a package's licence; None if it is not known."""
+        if package in self.stated:
+            return self.stated[package]
+        try:
+            found = metadata(package)
+        except PackageNotFoundError:
+            return None
+        classifiers = found.get_all("Classifier") or []
+        texts = [
+            *(found.get_all("License-Expression") or []),
+            *(found.get_all("License") or []),
+            *(each.rpartition(" :: ")[2] for each in classifiers if each.startswith(CLASSIFIER)),
+        ]
+        return next(filter(None, map(self.expression, filter(None, texts))), None)
+
+    def expression(self, text: str) -> str | None:
+        """The SPDX expression that a text means; None if it is not known."""
+        try:
+            return str(canonicalize_license_expression(self._spellings.get(text.strip(), text.strip())))
+        except InvalidLicenseExpression:
+            return None
+
+    def is_allowed(self, expression: str) -> bool:
+        """Whether every licence is allowed that applies together, and one of those to choose from."""
+        choices = re.split(r"\s+OR\s+", expression.replace("(", " ").replace(")", " "))
+        if " AND " in expression and len(choices) > 1:
+            choices = [" AND ".join(choices)]  # a mixture: every licence in it must be allowed
+        return any(
+            all(part.strip() in self._allowed for part in re.split(r"\s+AND\s+", choice))
+            for choice in choices
+        )
+
+    def problem(self, package: str) -> str | None:
+        """Why a package may not be used, or None."""
+        expression = self.of(package)
+        if expression is None:
+            return f"{package}: its licence is not known; state it in {RULES.name}"
+        return None if self.is_allowed(expression) else f"{package}: {RULES.name} does not allow {expression}"
+
+
+def packages() -> list[str]:
+    """The names of all locked packages."""
+    names = {
+        canonicalize_name(each.name) for lock in (*SERVING, *OTHERS, "build") for each, _ in locked(lock)
+    }
+    return sorted(names)
+
+
+def main() -> int:
+    """Print each package with its licence, then the problems. Exit code 1 if there is one."""
+    licences = Licences(RULES.read_text("utf-8"))
+    for package in packages():
+        print(f"{package:44} {licences.of(package) or '?'}")
+    problems = [problem for package in packages() if (problem := licences.problem(package))]
+    print("\n".join(problems) or f"{len(packages())} packages, all with an allowed licence")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
