@@ -302,6 +302,10 @@ class Settings(BaseSettings):
                 values = {**values, name: [part for part in re.split(separator, listed) if part]}
         return values
 
+    def rows_on(self, device: Literal["cpu", "cuda"]) -> int:
+        """The number of cache rows of each worker on this device."""
+        return self.num_rows or DEFAULT_NUM_ROWS[device]
+
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
         """Raise ValueError with one line for each pair of settings that contradict each other, naming both."""
@@ -315,7 +319,7 @@ class Settings(BaseSettings):
             ("max_connections_per_address", "max_connections"),
         )
         values = {name: getattr(self, name) for pair in pairs for name in pair}
-        values["num_rows"] = self.num_rows or DEFAULT_NUM_ROWS["cpu"]
+        values["num_rows"] = self.rows_on("cpu")
         problems = [
             f"{PREFIX}{small.upper()} ({values[small]}) is above {PREFIX}{large.upper()} "
             f"({values[large]}): lower the first or raise the second"

@@ -29,7 +29,7 @@ from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
 from app.runtime.machine import num_usable_cores
 from app.runtime.memory import return_memory
-from app.settings import DEFAULT_NUM_ROWS, Settings
+from app.settings import Settings
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
@@ -162,7 +162,7 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
         folder=str(path.resolve()),
         precision=precision,
         variant=manifest.variants[precision],
-        limits=limits_of(manifest, settings.num_rows or DEFAULT_NUM_ROWS[device], settings.num_kept_rows),
+        limits=limits_of(manifest, settings.rows_on(device), settings.num_kept_rows),
         device=device,
         kernels=settings.kernels,
         num_threads=num_threads,

@@ -48,7 +48,7 @@ def main(tokenizer_path: str, *choices: str) -> int:
         def load_all(self, settings: Settings) -> LoadedModels:
             while load_file is not None and load_file.exists():
                 time.sleep(0.01)
-            return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.num_rows)
+            return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.rows_on("cpu"))
 
         def load_one(self, path: Path, settings: Settings) -> LoadedModel:
             raise NotImplementedError("the echo models have no bundle")
