@@ -9,7 +9,6 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.http.auth import ApiKeys
 from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import load_settings
@@ -32,8 +31,8 @@ class Leak:
 class LeakingApplication(Application):
     """The server with the leak."""
 
-    def _build(self, keys: ApiKeys, admin_token: str | None) -> FastAPI:
-        app = super()._build(keys, admin_token)
+    def _build(self, admin_token: str | None) -> FastAPI:
+        app = super()._build(admin_token)
         app.add_middleware(
             Leak, num_bytes=int(os.environ["LEAKED_BYTES"]), file=Path(os.environ["LEAK_FILE"])
         )

@@ -28,7 +28,7 @@ from app.stores.glossaries import EntriesError, EntriesFormat, GlossaryLimits, p
 from app.text.blocks import MarkupError
 from app.text.parsed_text import ParseOptions, Splitting, TextFormat
 from app.text.segmentation import fitting_pieces, join, sentence_spans
-from benchmarks.roundtrip import read_texts, through
+from benchmarks.roundtrip import read_texts, run_text_layer
 from benchmarks.roundtrip_models import copied, dropping, shuffled, without_alignment
 from tests.files.samples import DOCUMENT, SAMPLES, docx
 from tests.house_rules.project import ROOT
@@ -78,12 +78,12 @@ def check_markup(data: bytes) -> None:
     splitting = tuple(Splitting)[choice // 3 % 3]
     options = ParseOptions("en", "en", text_format, splitting)
     try:
-        same = through(text, options, copied)
+        same = run_text_layer(text, options, copied)
     except MarkupError:
         return
     assert characters_of(same.text) == characters_of(text)
     for model in (shuffled, without_alignment(dropping)):
-        other = through(text, options, model)
+        other = run_text_layer(text, options, model)
         if text_format is TextFormat.XML and is_xml(text):
             assert is_xml(other.text)
 
