@@ -225,7 +225,7 @@ def test_a_server_without_worker_processes_ends_the_fork_server(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
+    ("settings", "message"), [({"num_rows": -1}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
 )
 def test_a_failed_start_leaves_no_process(settings: dict[str, object], message: str) -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
