@@ -9,11 +9,7 @@ from pathlib import Path
 
 from app.bundle import MANIFEST, Manifest, read_manifest
 from app.errors import BundleError, ServiceError, SettingsError
-
-# Seconds between two polls. Larger: a new version is served later. Smaller: more calls of the file system.
-POLL_S = 2.0
-# Path, size, time of change in nanoseconds and inode of each file. A file that is replaced has another inode.
-Signature = tuple[tuple[str, int, int, int], ...]
+from app.file_signature import POLL_S, Signature, signature_of
 
 
 class BundleWatch:
@@ -22,7 +18,7 @@ class BundleWatch:
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
         """find: returns the folders of all bundles; raises SettingsError. Changes count from now on."""
         self._find = find
-        self._seen = {folder: _signature([folder / MANIFEST]) for folder in self._folders()}
+        self._seen = {folder: signature_of([folder / MANIFEST]) for folder in self._folders()}
         self._changing: dict[Path, Signature] = {}
 
     async def run(
@@ -56,11 +52,11 @@ class BundleWatch:
         """
         changed: dict[Path, Manifest | None] = {}
         for folder in {*self._seen, *self._folders()}:
-            manifest = _signature([folder / MANIFEST])
+            manifest = signature_of([folder / MANIFEST])
             if not manifest or manifest == self._seen.get(folder):
                 self._changing.pop(folder, None)
                 continue
-            files = _signature(sorted(folder.rglob("*")))
+            files = signature_of(sorted(folder.rglob("*")))
             if self._changing.get(folder) == files:
                 del self._changing[folder]
                 self._seen[folder] = manifest
@@ -75,16 +71,6 @@ class BundleWatch:
             return [*self._find()]
         except (SettingsError, OSError):
             return []
-
-
-def _signature(files: Iterable[Path]) -> Signature:
-    """The signature of files. A file that does not exist is left out."""
-    entries = []
-    for file in files:
-        with contextlib.suppress(OSError):
-            status = file.stat()
-            entries.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(entries)
 
 
 def _manifest(folder: Path) -> Manifest | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,13 +11,10 @@ from typing import Any
 
 from app.api.http.auth import NamedKeys
 from app.errors import SettingsError
+from app.file_signature import POLL_S, Signature, signature_of
 from app.observability.logging import log_event
 
 logger = logging.getLogger("app.main")
-# Seconds between two polls of the file. Larger: a new key works later. Smaller: more calls of the file system.
-POLL_S = 2.0
-# Size, time of change in nanoseconds, and inode of a file.
-Signature = tuple[int, int, int]
 
 
 class KeyReload:
@@ -41,7 +37,7 @@ class KeyReload:
         self._path = path
         self._reading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seen: Signature | None = None  # of the file that was read last
+        self._seen: Signature = ()  # of the file that was read last
 
     def reload(self) -> None:
         """Read the file again. Logs the result."""
@@ -67,7 +63,7 @@ class KeyReload:
 
     async def _reload(self, path: Path) -> None:
         async with self._reading:  # the last one to read the file replaces the keys last
-            self._seen = await asyncio.to_thread(_signature, path)
+            self._seen = await asyncio.to_thread(signature_of, [path])
             try:
                 keys = await asyncio.to_thread(self._read)
             except SettingsError as error:
@@ -79,18 +75,10 @@ class KeyReload:
         log_event(logger, logging.INFO, "keys_reloaded", fields={"names": len(keys)})
 
     async def _watch(self, path: Path) -> None:
-        self._seen = before = await asyncio.to_thread(_signature, path)
+        self._seen = before = await asyncio.to_thread(signature_of, [path])
         while True:
             await asyncio.sleep(POLL_S)
-            now = await asyncio.to_thread(_signature, path)
-            if now != self._seen and now == before and now is not None:
+            now = await asyncio.to_thread(signature_of, [path])
+            if now != self._seen and now == before and now:
                 await self._reload(path)
             before = now
-
-
-def _signature(path: Path) -> Signature | None:
-    """The signature of a file; None without one."""
-    with contextlib.suppress(OSError):
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns, status.st_ino
-    return None

@@ -153,7 +153,7 @@ class Application:
         if admin_token is not None:
             token = AdminToken(admin_token)
             add_admin_routes(app.router, self.host, token)
-            add_trace_route(app.router, self.service, self.service.rows, token)
+            add_trace_route(app.router, self.service, token)
             add_key_routes(app.router, self.service.usage, token)
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))

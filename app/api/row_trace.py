@@ -23,7 +23,7 @@ from app.api.native.answers import ErrorAnswer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
 from app.decoding.validation import check_range
-from app.engine.row_recorder import MAX_SPANS, RowRecorder, RowSpan
+from app.engine.row_recorder import MAX_SPANS, RowSpan
 from app.errors import InvalidRequest
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class TraceAnswer(TypedDict):
     otherData: Json
 
 
-def add_trace_route(router: APIRouter, service: Service, recorder: RowRecorder, token: AdminToken) -> None:
+def add_trace_route(router: APIRouter, service: Service, token: AdminToken) -> None:
     """Add the route, which records for some seconds and then answers."""
 
     @router.post(
@@ -66,7 +66,7 @@ def add_trace_route(router: APIRouter, service: Service, recorder: RowRecorder, 
         seconds = _seconds_of(request)
         service.check_open()
         began_at = time.monotonic()
-        with recorder.recording() as spans:
+        with service.rows.recording() as spans:
             await service.while_open(while_connected(request, asyncio.sleep(seconds)))
         workers = {worker.number: name for name, worker in service.check_open().workers()}
         return OrjsonResponse(await asyncio.to_thread(trace_events, spans, workers, began_at))
@@ -81,11 +81,13 @@ def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: 
     """
     events: list[Json] = []
     for worker in sorted({span.worker for span in spans}):
-        own = sorted((span for span in spans if span.worker == worker), key=lambda span: span.began_at)
+        worker_spans = sorted(
+            (span for span in spans if span.worker == worker), key=lambda span: span.began_at
+        )
         name = {"name": f"worker {worker}, {models.get(worker, 'replaced')}"}
         events.append({"ph": "M", "name": "process_name", "pid": worker, "args": name})
-        events += _row_events(own, began_at)
-        events += _counter_events(own, began_at)
+        events += _row_events(worker_spans, began_at)
+        events += _counter_events(worker_spans, began_at)
     return {
         "traceEvents": events,
         "otherData": {"sentences": len(spans), "is_complete": len(spans) < MAX_SPANS},

@@ -1,4 +1,4 @@
-"""Records which sentences held rows, and when. It costs nothing while nobody records."""
+"""Records which sentences held rows, and when. It costs nothing without a recording."""
 
 from __future__ import annotations
 

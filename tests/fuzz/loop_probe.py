@@ -56,4 +56,4 @@ class LoopProbe:
                 before = now
                 self._answered.set()
         finally:
-            self._answered.set()  # so that nobody waits for a probe that has failed
+            self._answered.set()  # a probe that has failed ends the wait
