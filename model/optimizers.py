@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from model.muon import Muon
+
 
 class Optimizers:
     """Adam of section 5.3 for every parameter. With "muon", Muon updates the matrices inside the layers instead.
@@ -17,8 +19,13 @@ class Optimizers:
     norms stay with Adam. Weights stay fp32; autocast makes bfloat16 copies for the matrix products.
     """
 
-    def __init__(self, model: nn.Module, kind: Literal["adam", "muon"]) -> None:
-        """kind: the optimiser of the layers' matrices."""
+    def __init__(
+        self,
+        model: nn.Module,
+        kind: Literal["adam", "muon"],
+        precision: Literal["bf16", "fp32"] = "fp32",
+    ) -> None:
+        """kind: the optimiser of the layers' matrices. precision: of Muon's matrix products."""
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         matrices = [p for name, p in model.named_parameters() if kind == "muon" and _is_layer_matrix(name, p)]
         with_muon = {id(parameter) for parameter in matrices}
@@ -27,11 +34,8 @@ class Optimizers:
             torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
         ]
         if matrices:
-            self._all.append(
-                torch.optim.Muon(
-                    matrices, lr=0.0, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
-                )
-            )
+            dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+            self._all.append(Muon(matrices, lr=0.0, precision=dtype))
 
     def step(self, learning_rate: float) -> None:
         """Update every parameter by its gradient, then drop the gradients."""

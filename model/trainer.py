@@ -63,7 +63,7 @@ class Trainer:
         self.config = {"model": model.config.to_json(), **(description or {})}
         self.device = model.embedding.weight.device
         self.precision = resolve_precision(options.precision, self.device)
-        self.optimizers = Optimizers(model, options.optimizer)
+        self.optimizers = Optimizers(model, options.optimizer, self.precision)
         self.rate = 0.0
         self.step = 0
         self.position = Position()

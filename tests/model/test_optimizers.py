@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import nn
 
 from model.config import preset
+from model.muon import Muon
 from model.optimizers import Optimizers
 from model.transformer import Transformer
 
@@ -31,6 +34,25 @@ def test_muon_makes_updates_of_matrices_orthogonal() -> None:
     assert f"{name}/momentum_buffer" in state
     assert f"{name}/exp_avg" not in state
     assert {"embedding.weight/exp_avg", "encoder.0.feed_forward.w_1.bias/exp_avg"} <= set(state)
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
+def test_muon_moves_matrices_as_pytorchs_muon(precision: torch.dtype) -> None:
+    torch.manual_seed(2)
+    shapes = [(12, 40), (40, 12), (12, 40), (16, 16)]
+    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [nn.Parameter(matrix.detach().clone()) for matrix in ours]
+    muon = Muon(ours, 0.1, precision)
+    reference = torch.optim.Muon(theirs, lr=0.1, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    for _ in range(3):
+        for our, their in zip(ours, theirs, strict=True):
+            our.grad = torch.randn_like(our)
+            their.grad = our.grad.clone()
+        muon.step()
+        reference.step()
+    for our, their in zip(ours, theirs, strict=True):
+        # PyTorch multiplies in bfloat16, so its updates differ from those of fp32 by some hundredths of their size.
+        torch.testing.assert_close(our, their, rtol=0, atol=1e-6 if precision == torch.bfloat16 else 0.02)
 
 
 def test_every_parameter_is_updated_and_gradients_are_dropped() -> None:
