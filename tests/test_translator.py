@@ -7,6 +7,7 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -26,6 +27,7 @@ from app.errors import (
 from app.text.tokenizer import Tokenizer
 from app.translator import AnswerLimits, Extras, ScoreRequest, TranslationRequest, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.translator.translator import MAX_SUBMITTED
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 
@@ -113,21 +115,24 @@ class FutureTranslator:
         return task
 
 
-def test_other_tasks_run_while_many_sentences_are_submitted(tokenizer: Tokenizer) -> None:
-    """Submitting a thousand sentences without a pause would block the event loop for 0.1 s."""
+def test_large_requests_submit_one_slice_in_an_iteration_of_the_event_loop(tokenizer: Tokenizer) -> None:
+    """Submitting thousands of sentences without a pause would block the event loop for 0.1 s."""
 
     async def run() -> None:
         setup = FutureTranslator(tokenizer, max_sentences=300)
-        seen: set[int] = set()
-        task = asyncio.create_task(setup.translator.translate(request(texts=("Anna draws. " * 300,))))
-        while len(setup.engine.futures) < 300 and not task.done():
-            seen.add(len(setup.engine.futures))
+        futures = setup.engine.futures
+        large = request(texts=("Anna draws. " * 300,))
+        tasks = [asyncio.create_task(setup.translator.translate(large)) for _ in range(4)]
+        seen = [0]
+        while len(futures) < 300 * len(tasks) and not any(task.done() for task in tasks):
+            seen.append(len(futures))
             await asyncio.sleep(0)
-        assert len(seen) > 3
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert all(future.cancelled() for future in setup.engine.futures)
+        assert max(later - earlier for earlier, later in pairwise(seen)) == MAX_SUBMITTED
+        for task in tasks:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert all(future.cancelled() for future in futures)
 
     asyncio.run(run())
 

@@ -16,10 +16,9 @@ import asyncio
 import functools
 import hashlib
 import time
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
@@ -174,7 +173,7 @@ class CachingSubmitter:
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
         """Return the cache key. Two keys are equal if and only if the model, the ids and every option are equal."""
         digest = hashlib.blake2b(_fingerprint(self._model_key, options), digest_size=DIGEST_BYTES)
-        digest.update(np.asarray(source_ids, np.int32).tobytes())
+        digest.update(array("i", source_ids).tobytes())
         return digest.digest()
 
     def _start(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:

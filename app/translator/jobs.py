@@ -198,10 +198,18 @@ class TextPlan(NamedTuple):
     jobs: tuple[SegmentJob, ...]
 
 
-def submissions(jobs: Sequence[SegmentJob]) -> list[tuple[tuple[int, ...], DecodingOptions, int]]:
-    """Return the ids, the options and the expected number of decodings of each sentence, for admission."""
+class Submission(NamedTuple):
+    """A sentence for admission."""
+
+    ids: tuple[int, ...]
+    options: DecodingOptions
+    num_decodings: int
+
+
+def submissions(jobs: Sequence[SegmentJob]) -> list[Submission]:
+    """Return the ids, the options and the expected number of decodings of each sentence."""
     return [
-        (part.encoded.ids, options, job.expected_decodings)
+        Submission(part.encoded.ids, options, job.expected_decodings)
         for job in jobs
         for part in job.parts
         for options in samples_of(part.options)

@@ -44,11 +44,15 @@ class PreparedRequest(NamedTuple):
 
 
 class RequestPlan(NamedTuple):
-    """The segments to decode for a request. jobs: the jobs of all texts, in order."""
+    """The segments to decode for a request.
+
+    jobs: the jobs of all texts, in order. num_source_tokens: the subwords of their sources, end tokens included.
+    """
 
     prepared: PreparedRequest
     texts: tuple[TextPlan, ...]
     jobs: tuple[SegmentJob, ...]
+    num_source_tokens: int
 
 
 class Planner:
@@ -96,18 +100,19 @@ class Planner:
         num_sentences, num_drawn_samples = 0, num_samples(whole.options)
         for index in range(len(request.texts)):
             parsed_text, language = self._parse(request, index, glossary)
-            jobs = self._jobs(prepared, index, parsed_text, language)
-            num_sentences += len(jobs) * num_drawn_samples
+            text_jobs = self._jobs(prepared, index, parsed_text, language)
+            num_sentences += len(text_jobs) * num_drawn_samples
             if num_sentences > self._limits.max_sentences:
                 counted = ", each counted once a sample" if num_drawn_samples > 1 else ""
                 raise PayloadTooLarge(
                     f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
                     field="text",
                 )
-            texts.append(TextPlan(request.texts[index], language, parsed_text, jobs))
-        plan = RequestPlan(prepared, tuple(texts), tuple(job for text in texts for job in text.jobs))
-        self.check_token_lists(whole, [len(job.parts[0].encoded.ids) for job in plan.jobs])
-        return plan
+            texts.append(TextPlan(request.texts[index], language, parsed_text, text_jobs))
+        jobs = tuple(job for text in texts for job in text.jobs)
+        lengths = [len(job.parts[0].encoded.ids) for job in jobs]
+        self.check_token_lists(whole, lengths)
+        return RequestPlan(prepared, tuple(texts), jobs, num_source_tokens=sum(lengths))
 
     def part(
         self,

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 from app.bundle import Manifest
@@ -24,13 +25,14 @@ from app.engine.sequence import SequenceResult
 from app.engine.stats import Health
 from app.errors import DeadlineExceeded
 from app.language_pairs import LanguagePair
+from app.loop_turns import take_turn
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.admission_ticket import AdmissionTicket
 from app.translator.caching_submitter import CachingSubmitter
 from app.translator.detokeniser import Detokeniser
-from app.translator.jobs import Part, Phases, SegmentJob, spans_of, submissions
+from app.translator.jobs import Part, Phases, SegmentJob, Submission, spans_of, submissions
 from app.translator.live_text import LiveSegment
 from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
@@ -40,7 +42,6 @@ from app.translator.request import (
     ScoreRequest,
     ScoreResult,
     Timings,
-    Translation,
     TranslationRequest,
     TranslationResult,
 )
@@ -57,9 +58,9 @@ CHARACTERS_PER_TOKEN = 3
 # Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. If
 # larger, other requests wait for that work. If smaller, handing the work to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Sentences that are submitted before the event loop runs other tasks. That takes a few milliseconds. If larger, other
-# requests wait longer.
-MAX_SUBMITTED = 64
+# Sentences that a request submits in one turn on the event loop, which takes two milliseconds. If larger, other
+# requests wait longer. If smaller, requests with fewer sentences take turns, too.
+MAX_SUBMITTED = 16
 
 
 @dataclass(frozen=True)
@@ -155,26 +156,21 @@ class Translator(ModelTranslator):
             started = time.monotonic()
             if request.source is None:
                 await self.languages.wait_for_detector()
-            plan = await self.run(request, lambda: self.planner.plan(request))
+
+            plan, sentences = await self.run(request, lambda: self._plan(request))
             tokenise_s = time.monotonic() - started
-            parts = [part for job in plan.jobs for part in job.parts]
-            ticket.finalize(submissions(plan.jobs))
+            ticket.finalize(sentences)
             if observer is not None:
                 observer.on_segments(spans_of(plan.texts))
                 await self._stream(plan, observer)
-            translations, detokenise_s = await self._decode_all(plan)
-        phases = Phases.slowest([job.phases for job in plan.jobs])
-        return TranslationResult(
-            source_tokens=sum(len(part.encoded.ids) for part in parts),
-            target_tokens=sum(job.num_target_tokens for job in plan.jobs),
-            num_sentences=len(plan.jobs),
-            num_cached=sum(part.is_cached for job in plan.jobs for part in job.parts),
-            timings=timings_of(phases, tokenise_s, detokenise_s),
-            model=self.version,
-            num_rows=sum(part.num_rows for job in plan.jobs for part in job.parts),
-            num_steps=phases.num_steps,
-            translations=translations,
-        )
+            result, detokenise_s = await self._decode_all(plan)
+        if len(plan.jobs) > MAX_SUBMITTED:
+            # The executor's thread frees the plan's many objects, which takes up to 10 ms.
+            unused: list[object] = [plan, sentences]
+            del plan, sentences
+            self._executor.submit(unused.clear)
+        timings = result.timings._replace(tokenise=tokenise_s * 1000, detokenise=detokenise_s * 1000)
+        return replace(result, timings=timings)
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """Score every pair of text and translation. A text is not split.
@@ -238,26 +234,48 @@ class Translator(ModelTranslator):
             return work()
         return await self.off_loop(work)
 
-    async def _decode_all(self, plan: RequestPlan) -> tuple[tuple[Translation, ...], float]:
-        """Decode until every segment is final. Returns the translations, and the seconds of work between decodings."""
+    def _plan(self, request: TranslationRequest) -> tuple[RequestPlan, list[Submission]]:
+        plan = self.planner.plan(request)
+        return plan, submissions(plan.jobs)
 
-        def advance() -> tuple[Translation, ...] | None:
-            """Accept or retry each decoded segment. Returns the translations; None while parts are left to decode."""
+    async def _decode_all(self, plan: RequestPlan) -> tuple[TranslationResult, float]:
+        """Decode until every segment is final. Returns the result, and the seconds of work between decodings."""
+
+        def advance() -> TranslationResult | None:
+            """Accept or retry each decoded segment. Returns the result; None while parts are left to decode."""
             for job in plan.jobs:
                 if job.best is None:
                     self.retry_policy.retry_or_accept(plan.prepared, job)
             if any(job.pending_parts for job in plan.jobs):
                 return None
-            return tuple(self.detokeniser.translation(text, plan.prepared.request) for text in plan.texts)
+            return self._result(plan)
 
-        translations, detokenise_s, is_retry = None, 0.0, False
-        while translations is None:
+        result, detokenise_s, is_retry = None, 0.0, False
+        while result is None:
             await self.decode_pending(plan.prepared.request, plan.jobs, is_retry=is_retry)
             is_retry = True
             decoded = time.monotonic()
-            translations = await self.run(plan.prepared.request, advance)
+            result = await self.run(plan.prepared.request, advance)
             detokenise_s += time.monotonic() - decoded
-        return translations, detokenise_s
+        return result, detokenise_s
+
+    def _result(self, plan: RequestPlan) -> TranslationResult:
+        """Return the result of a plan whose segments are final, with the engine's timings only."""
+        phases = Phases.slowest([job.phases for job in plan.jobs])
+        parts = [part for job in plan.jobs for part in job.parts]
+        return TranslationResult(
+            source_tokens=plan.num_source_tokens,
+            target_tokens=sum(job.num_target_tokens for job in plan.jobs),
+            num_sentences=len(plan.jobs),
+            num_cached=sum(part.is_cached for part in parts),
+            timings=timings_of(phases, tokenise_s=0.0, detokenise_s=0.0),
+            model=self.version,
+            num_rows=sum(part.num_rows for part in parts),
+            num_steps=phases.num_steps,
+            translations=tuple(
+                self.detokeniser.translation(text, plan.prepared.request) for text in plan.texts
+            ),
+        )
 
     async def _stream(self, plan: RequestPlan, observer: Observer) -> None:
         """Decode each segment by itself, with its retries, and report each to the observer when it is final."""
@@ -321,27 +339,14 @@ class Translator(ModelTranslator):
         Raises DeadlineExceeded, also if the last result arrives after the deadline.
         """
         futures: list[asyncio.Future[SequenceResult]] = []
-        sample_counts: list[int] = []
+        samples = [samples_of(part.options) for part in parts]
+        searches = [(part, options) for part, each in zip(parts, samples, strict=True) for options in each]
         try:
-            for part in parts:
-                samples = samples_of(part.options)
-                sample_counts.append(len(samples))
-                for index, options in enumerate(samples):
-                    if (len(futures) + 1) % MAX_SUBMITTED == 0:
-                        await asyncio.sleep(0)  # lets other requests run
-                    future = self.submitter.submit(
-                        part.encoded.ids,
-                        options,
-                        request_id=request.request_id,
-                        caller=request.share or request.caller,
-                        deadline=request.deadline,
-                        on_tokens=functools.partial(
-                            live.on_tokens, verbatim_spans=part.encoded.verbatim_spans
-                        )
-                        if live is not None and index == 0
-                        else None,
-                    )
-                    futures.append(future)
+            for begin in range(0, len(searches), MAX_SUBMITTED):
+                if len(searches) > MAX_SUBMITTED:
+                    await take_turn()
+                some = searches[begin : begin + MAX_SUBMITTED]
+                self._submit(request, some, futures, None if begin else live)
             if is_retry:
                 self.submitter.prioritize_retries(future for future in futures if not future.done())
             answers = iter([await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures))
@@ -350,10 +355,32 @@ class Translator(ModelTranslator):
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
-        results = [join_samples([next(answers) for _ in range(count)]) for count in sample_counts]
+        results = [join_samples(list(islice(answers, len(each)))) for each in samples]
         for part, result in zip(parts, results, strict=True):
             part.result = result
         return results
+
+    def _submit(
+        self,
+        request: Request,
+        searches: Sequence[tuple[Part, DecodingOptions]],
+        futures: list[asyncio.Future[SequenceResult]],
+        live: LiveSegment | None = None,
+    ) -> None:
+        """Submit searches, and append their futures. live: receives the tokens of the first one."""
+        for index, (part, options) in enumerate(searches):
+            on_tokens = None
+            if live is not None and index == 0:
+                on_tokens = functools.partial(live.on_tokens, verbatim_spans=part.encoded.verbatim_spans)
+            future = self.submitter.submit(
+                part.encoded.ids,
+                options,
+                request_id=request.request_id,
+                caller=request.share or request.caller,
+                deadline=request.deadline,
+                on_tokens=on_tokens,
+            )
+            futures.append(future)
 
 
 async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.http.json_body import JSON, too_large
+from app.api.http.json_body import JSON, take_turn_to_parse, too_large
 from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
 
 FORM = "application/x-www-form-urlencoded"
@@ -83,4 +83,5 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
                 raise too_large(max_bytes)
     except ClientDisconnect as error:
         raise RequestCancelled("the client disconnected before the end of the body") from error
+    await take_turn_to_parse(body)
     return bytes(body)

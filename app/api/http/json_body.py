@@ -8,12 +8,16 @@ import orjson
 from starlette.requests import Request
 
 from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
+from app.loop_turns import take_turn
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
 # A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. If smaller, parsing a body of brackets
 # blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
 BYTES_PER_CONTAINER = 8
+# Larger bodies are parsed and validated in turns. That takes up to 10 ms for 50,000 bytes. If larger, many such bodies
+# delay other requests. If smaller, requests with short texts wait for turns.
+LARGE_BODY_BYTES = 8_192
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
@@ -38,6 +42,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
             body = part
         if len(body) > max_bytes:
             raise too_large(max_bytes)
+    await take_turn_to_parse(body)
     max_containers = max_bytes // BYTES_PER_CONTAINER
     if body.count(b"[") + body.count(b"{") > max_containers:
         raise PayloadTooLarge(f"the body has more than {max_containers} arrays and objects")
@@ -46,6 +51,12 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
     except orjson.JSONDecodeError as error:
         # orjson's message may hold a part of the body.
         raise MalformedRequest("the body is not valid JSON in UTF-8") from error
+
+
+async def take_turn_to_parse(body: bytes | bytearray) -> None:
+    """Wait for a turn if the body is so large that its parsing and validation delay other requests."""
+    if len(body) > LARGE_BODY_BYTES:
+        await take_turn()
 
 
 def too_large(max_bytes: int) -> PayloadTooLarge:
