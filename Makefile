@@ -23,7 +23,7 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native gpu-stub fuzz chaos soak audit bench-serving bench-engine bench-http \
+.PHONY: help serve test test-fast lint check check-native envoy gpu-stub fuzz chaos soak audit bench-serving bench-engine bench-http \
 	screenshots lock clean python
 
 help: ## list the targets
@@ -55,6 +55,8 @@ check-native: .venv-dev/ready ## test the native kernels with address, undefined
 	@.ci/check-native .venv-dev/bin/python
 
 # Not in an environment, because it has the same Python package as onnxruntime for CPUs.
+envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
+
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 30 parts]
@@ -121,10 +123,10 @@ endef
 .venv-dev/ready: requirements/dev.txt $(PROJECT_FILES)
 	$(call build_environment,.venv-dev,$<,)
 
-build/gpu-stub/ready: requirements/gpu-stub.txt .venv-dev/ready
-	@rm -rf build/gpu-stub
+build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-dev/ready
+	@rm -rf build/$*
 	@.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes \
-		--target build/gpu-stub -r $<
+		--target build/$* -r $<
 	@touch $@
 
 .venv-lock/ready: $(FIND_PYTHON)
@@ -146,3 +148,4 @@ lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newe
 		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt --generate-hashes \
 			-o requirements/$$extra.txt; done
 	$(COMPILE) requirements/gpu-stub.in --no-deps --generate-hashes -c requirements/gpu.txt -o requirements/gpu-stub.txt
+	$(COMPILE) requirements/envoy.in --no-deps --generate-hashes -o requirements/envoy.txt

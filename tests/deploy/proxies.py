@@ -19,6 +19,8 @@ from tests.api.server_process import HANG_TIMEOUT_S
 from tests.house_rules.project import ROOT
 
 FOLDER = ROOT / "deploy" / "proxy"
+# The folders of the programs: the environment's, and that of `make envoy`.
+PATH = f"{os.environ['PATH']}:{ROOT}/build/envoy/envoy/_bin"
 # What nginx needs beside the file of deploy/proxy. It writes into the folder of the test only.
 NGINX = """
 daemon off; pid {folder}/nginx.pid; error_log stderr; worker_processes 1; {user}
@@ -68,16 +70,29 @@ def caddy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> li
     return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
 
 
-PROXIES = {"nginx": nginx, "caddy": caddy}
+def envoy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+    """Write Envoy's file, and return its command."""
+    changes = {
+        "address: 0.0.0.0, port_value: 443": f"address: 127.0.0.1, port_value: {port}",
+        "port_value: 8000": f"port_value: {upstream}",
+        "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
+        "/etc/ssl/private/translate.example.org.key": str(pair[1]),
+    }
+    (folder / "envoy.yaml").write_text(replaced((FOLDER / "envoy.yaml").read_text("utf-8"), changes))
+    # Without hot restarts, Envoy uses no shared memory, so several can run at once.
+    return ["envoy", "-c", str(folder / "envoy.yaml"), "--concurrency", "1", "--disable-hot-restart"]
+
+
+PROXIES = {"nginx": nginx, "caddy": caddy, "envoy": envoy}
 
 
 @contextlib.contextmanager
 def running(name: str, folder: Path, upstream: int, pair: tuple[Path, Path]) -> Iterator[str]:
     """Run a proxy; yields its URL. Skips the test where the program is not installed."""
-    if shutil.which(name) is None:
+    if shutil.which(name, path=PATH) is None:
         pytest.skip(f"{name} is not installed")
     port, log = free_port(), folder / f"{name}.log"
-    environment = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    environment = {**os.environ, "PATH": PATH, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             PROXIES[name](folder, port, upstream, pair), stdout=output, stderr=output, env=environment

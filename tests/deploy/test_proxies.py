@@ -1,4 +1,4 @@
-"""The server behind nginx and Caddy with the files of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
+"""The server behind nginx, Caddy and Envoy with the files of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
 
 from __future__ import annotations
 
@@ -149,3 +149,10 @@ def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() 
     (waited,) = re.findall(r"response_header_timeout (\d+)s", caddy)
     assert int(kept) < defaults.keep_alive_s
     assert int(waited) > defaults.file_timeout_s
+    envoy = (FOLDER / "envoy.yaml").read_text("utf-8")
+    (kept,) = re.findall(r"{idle_timeout: (\d+)s", envoy)
+    files, requests = re.findall(r", timeout: (\d+)s", envoy)
+    (silent,) = re.findall(r"stream_idle_timeout: (\d+)s", envoy)
+    assert int(kept) < defaults.keep_alive_s
+    assert int(requests) > defaults.max_timeout_s
+    assert min(int(files), int(silent)) > defaults.file_timeout_s

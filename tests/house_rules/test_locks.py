@@ -16,7 +16,7 @@ from tests.house_rules.project import ROOT
 SERVING = ("cpu", "gpu")
 OTHERS = ("train", "export", "bench", "loadtest", "top", "dev")
 # Locks of requirements/*.in.
-WITHOUT_EXTRA = ("build", "gpu-stub")
+WITHOUT_EXTRA = ("build", "gpu-stub", "envoy")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 

@@ -140,7 +140,7 @@ def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
-    assert log.read_text() == "lint\ngpu-stub\ncheck-native\ntest\n"
+    assert log.read_text() == "lint\nenvoy\ngpu-stub\ncheck-native\ntest\n"
     assert done.stdout.endswith("1 passed\n")
     assert done.returncode == 1
 
