@@ -14,7 +14,7 @@ from app.text.segmentation import Span
 from app.text.segments import Fallback, SegmentTranslation, SourceSegment
 from app.text.tokenizer import Encoded
 from app.translator.languages import ResolvedLanguage
-from app.translator.request import TextSpan
+from app.translator.request import TextSpan, Timings
 from app.translator.samples import samples_of
 
 
@@ -57,6 +57,16 @@ class Phases(NamedTuple):
             self.encode + later.encode,
             self.decode + later.decode,
             self.num_steps + later.num_steps,
+        )
+
+    def timings(self, tokenise_s: float, detokenise_s: float) -> Timings:
+        """Return these times, and those of the phases outside the engine, in the milliseconds of a response."""
+        return Timings(
+            tokenise=tokenise_s * 1000,
+            queue=self.queue * 1000,
+            encode=self.encode * 1000,
+            decode=self.decode * 1000,
+            detokenise=detokenise_s * 1000,
         )
 
 

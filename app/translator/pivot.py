@@ -31,7 +31,7 @@ from app.translator.observer import Observer
 from app.translator.pivot_results import PivotDetokeniser, PivotJob, PivotTextPlan
 from app.translator.planning import PreparedRequest
 from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
-from app.translator.translator import Translator, all_of, timings_of
+from app.translator.translator import Translator, all_of
 
 # Options that say how to search. The first model takes a request's value too, if it differs from the second model's
 # default. Otherwise the first model uses its own default.
@@ -278,7 +278,7 @@ class PivotTranslator:
             target_tokens=sum(job.halves[1].num_target_tokens for job in jobs),
             num_sentences=len(jobs),
             num_cached=sum(all(part.is_cached for part in job.parts) for job in jobs),
-            timings=timings_of(phases, tokenise_s, text_s),
+            timings=phases.timings(tokenise_s, text_s),
             model=self._last.version,
             num_rows=sum(part.num_rows for job in jobs for part in job.parts),
             num_steps=phases.num_steps,

@@ -41,7 +41,6 @@ from app.translator.request import (
     AnswerLimits,
     ScoreRequest,
     ScoreResult,
-    Timings,
     TranslationRequest,
     TranslationResult,
 )
@@ -201,7 +200,7 @@ class Translator(ModelTranslator):
             target_tokens=sum(part.num_target_tokens for part in parts),
             num_sentences=len(pieces),
             num_cached=sum(part.is_cached for part in parts),
-            timings=timings_of(phases, tokenise_s, detokenise_s),
+            timings=phases.timings(tokenise_s, detokenise_s),
             model=self.version,
             num_rows=sum(part.num_rows for part in parts),
             num_steps=phases.num_steps,
@@ -268,7 +267,7 @@ class Translator(ModelTranslator):
             target_tokens=sum(job.num_target_tokens for job in plan.jobs),
             num_sentences=len(plan.jobs),
             num_cached=sum(part.is_cached for part in parts),
-            timings=timings_of(phases, tokenise_s=0.0, detokenise_s=0.0),
+            timings=phases.timings(tokenise_s=0.0, detokenise_s=0.0),
             model=self.version,
             num_rows=sum(part.num_rows for part in parts),
             num_steps=phases.num_steps,
@@ -392,14 +391,3 @@ async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def timings_of(phases: Phases, tokenise_s: float, detokenise_s: float) -> Timings:
-    """Convert seconds to the milliseconds of a response."""
-    return Timings(
-        tokenise=tokenise_s * 1000,
-        queue=phases.queue * 1000,
-        encode=phases.encode * 1000,
-        decode=phases.decode * 1000,
-        detokenise=detokenise_s * 1000,
-    )

@@ -1,4 +1,4 @@
-"""The server behind nginx, Caddy and Envoy with the files of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
+"""The server behind the proxies of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
 
 from __future__ import annotations
 
