@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -173,9 +174,11 @@ def server_timing(timings: Timings) -> str:
 async def build_answer(
     models: Models, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
-    """Return the result of `build`, which runs on another thread if the answer is long."""
+    """Return the result of `build`. A long one is built, serialised and freed on another thread."""
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
-    return await models.default.off_loop(build) if is_long else build()
+    if not is_long:
+        return build()
+    return await models.default.off_loop(lambda: orjson.Fragment(orjson.dumps(build())))
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
