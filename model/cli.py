@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,6 +157,12 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each test set instead of text"
     )
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="DIR",
+        help="write NAME.source, NAME.translation and NAME.reference for other metrics, one sentence a line",
+    )
 
 
 def run_evaluate(args: argparse.Namespace) -> int:
@@ -180,6 +186,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
         found = translate(model, tokenizer, sources, beam_size=args.beam_size, tag=direction.tag)
         scores = score(found, references)
         name = Path(specification).name + (" reversed" if direction.is_reversed else "")
+        if args.write is not None:
+            columns = {"source": sources, "translation": found, "reference": references}
+            _write_lines(args.write / name.replace(" ", "."), columns)
         if args.json:
             row = {"test_set": name, "num_pairs": len(pairs), "beam_size": args.beam_size}
             print(json.dumps(row | dataclasses.asdict(scores)))
@@ -187,3 +196,11 @@ def run_evaluate(args: argparse.Namespace) -> int:
             print(f"{name}: BLEU {scores.bleu:.2f} ({scores.bleu_signature})")
             print(f"{name}: chrF {scores.chrf:.2f} ({scores.chrf_signature})")
     return 0
+
+
+def _write_lines(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
+    """Write each column to PATH.NAME, one sentence a line. A line end inside a sentence becomes a space."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, sentences in columns.items():
+        lines = [" ".join(sentence.splitlines()) + "\n" for sentence in sentences]
+        path.with_name(f"{path.name}.{name}").write_text("".join(lines), "utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import overload
 
 import torch
@@ -33,13 +33,15 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None: ...
 
     @overload
-    def step(self, closure: object) -> None: ...
+    def step(self, closure: Callable[[], float]) -> float: ...
 
     @torch.no_grad()
-    def step(self, closure: object = None) -> None:
-        """Update every matrix that has a gradient. Raises ValueError for a closure."""
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every matrix that has a gradient. Returns the loss of the closure, which computes the gradients."""
+        loss = None
         if closure is not None:
-            raise ValueError("Muon takes no closure")
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             with_gradient = [p for p in group["params"] if p.grad is not None]
             for matrices in _by_shape(with_gradient):
@@ -48,6 +50,7 @@ class Muon(torch.optim.Optimizer):
                 scale = 0.2 * max(matrices[0].shape) ** 0.5
                 for matrix, update in zip(matrices, updates, strict=True):
                     matrix.add_(update, alpha=-group["lr"] * scale)
+        return loss
 
     def _nesterov(self, matrix: nn.Parameter) -> Tensor:
         """Move the momentum towards the gradient. Return the gradient that Nesterov's method looks ahead to."""

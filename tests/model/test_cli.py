@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -62,6 +63,10 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
             "--json",
             "--beam-size",
             beam_size,
+            "--threads",
+            1,
+            "--write",
+            tmp_path / "written",
         )
         assert scored.returncode == 0, scored.stderr
         row = json.loads(scored.stdout)
@@ -69,6 +74,14 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         assert 0 <= row["bleu"] <= 100
         assert "nrefs:1|case:mixed|eff:no|tok:13a" in row["bleu_signature"]
         assert "nrefs:1|case:mixed|eff:yes|nc:6" in row["chrf_signature"]
+        written = {
+            name: (tmp_path / "written" / f"dev.tsv.{name}").read_text("utf-8").splitlines()
+            for name in ("source", "translation", "reference")
+        }
+        assert [*zip(written["source"], written["reference"], strict=True)] == [
+            (pair.source, pair.target) for pair in pairs()[:3]
+        ]
+        assert BLEU().corpus_score(written["translation"], [written["reference"]]).score == row["bleu"]
 
 
 @pytest.mark.parametrize(
