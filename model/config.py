@@ -1,4 +1,4 @@
-"""Sizes of a Transformer: one frozen configuration, and named presets."""
+"""The hyper-parameters of a Transformer: one frozen configuration, and named presets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Hyper-parameters of Table 3 of the paper, with the options that it does not vary.
+    """Hyper-parameters of "Attention Is All You Need", and options that the paper does not have.
 
     vocab_size: size of the joint vocabulary, in subwords.
-    d_model, num_heads, d_ff: widths, as in sections 3.2 and 3.3; head_dim = d_model / num_heads.
+    d_model, d_ff: widths (sections 3.2 and 3.3). num_heads: h; a head has d_model / num_heads columns.
     num_encoder_layers, num_decoder_layers: N of section 3.1, here two independent numbers.
     dropout: P_drop of section 5.4, on each sub-layer's output and on the embedding sums; 0 is off.
     norm: "post" is LayerNorm(x + Sublayer(x)), section 3.1; "pre" is x + Sublayer(LayerNorm(x)).
     activation: activation of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
     output_bias: whether the logits have a bias (vocab_size,). Marian's have one, the paper's have none.
-    max_length: the longest source or target, in subwords, for which there are positions.
+    max_length: the longest source or target, in subwords with the end token.
     """
 
     vocab_size: int
@@ -46,7 +46,7 @@ class ModelConfig:
     output_bias: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for sizes that fit no model."""
+        """Raise ConfigError for values with which no model can be built."""
         for name in (
             "vocab_size",
             "d_model",
@@ -59,8 +59,10 @@ class ModelConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.d_model % self.num_heads:
             raise ConfigError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
-        if self.d_model % 2:
-            raise ConfigError(f"d_model {self.d_model} is odd: positions pair a sine with a cosine")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ConfigError(
+                f"d_model {self.d_model} is odd: sinusoidal positions pair a sine with a cosine"
+            )
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout {self.dropout} is outside [0, 1)")
         if self.max_length < 2:
@@ -84,7 +86,10 @@ class ModelConfig:
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> ModelConfig:
-        """Read what `to_json` wrote. Raises ConfigError for an unknown or a missing field."""
+        """Read what `to_json` wrote. A missing field has its default.
+
+        Raises ConfigError if vocab_size is missing, a field is unknown, or a value is impossible.
+        """
         known = {field.name for field in dataclasses.fields(ModelConfig)}
         if unknown := sorted(set(fields) - known):
             raise ConfigError(f"unknown model fields: {', '.join(unknown)}")
@@ -93,8 +98,8 @@ class ModelConfig:
         return ModelConfig(**fields)
 
 
-# base and big are the paper's (Table 3). tiny is for tests. small is for two CPU cores. small and fast have a deep
-# encoder, which runs once for each sentence, and a shallow decoder, which runs once for each subword.
+# base and big are the paper's (Table 3). tiny is for tests. small can be trained and served on two CPU cores. small and
+# fast have a deep encoder, which runs once for each sentence, and a shallow decoder, which runs once for each subword.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 64, "num_heads": 2, "d_ff": 128, "num_encoder_layers": 2, "num_decoder_layers": 2},
     "small": {"d_model": 256, "num_heads": 4, "d_ff": 1024, "num_encoder_layers": 6, "num_decoder_layers": 3},

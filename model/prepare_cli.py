@@ -110,11 +110,11 @@ def run_prepare(args: argparse.Namespace) -> int:
         with Progress("prepare", unit="pairs") as progress:
             writer.write(prepare(_counted(pairs_of(args.data), progress, report), preparation, report))
             progress.advance(0, f"{report.num_dropped:,} dropped")
-        content = {"options": _options(args), "shards": writer.names, **report.to_json()}
+        content = {"options": _options(args), "shards": writer.shard_names, **report.to_json()}
         writer.write_file(REPORT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     for note in report.notes:
         print(note, file=sys.stderr)
-    print(f"{report.table()}\n\n{args.output}: {len(writer.names)} files and {REPORT}", file=sys.stderr)
+    print(f"{report.table()}\n\n{args.output}: {len(writer.shard_names)} files and {REPORT}", file=sys.stderr)
     return 0
 
 

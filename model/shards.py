@@ -1,4 +1,4 @@
-"""Writes parallel text atomically to a folder of compressed TSV files of limited size."""
+"""Writes parallel text to a folder of compressed TSV files, the shards. The folder appears when it is complete."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Compression = Literal["gz", "xz"]
 class ShardWriter:
     """Writes `part-00000.tsv.gz` and so on into a folder. Use it as a context manager.
 
-    The folder has a temporary name until the block ends without an error. After an error nothing is left of it. The
-    same pairs give the same bytes.
+    The folder has a temporary name until the `with` block ends without an error. After an error in the block, the
+    temporary folder is removed. After a killed run, the next run removes it. The same pairs give the same bytes.
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
         """Raises CorpusError if `folder` exists and is not empty."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise CorpusError(f"{folder} exists already; name a new folder")
+            raise CorpusError(f"{folder} exists and is not an empty folder; name a new folder")
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression
         self._temporary = folder.with_name(f".{folder.name}.tmp")
         self._stack = ExitStack()
         self._file: IO[str] | None = None
         self._count = 0
-        self.names: list[str] = []
+        self.shard_names: list[str] = []
 
     def __enter__(self) -> Self:
         """Make the folder under its temporary name, and remove the files of a killed run. Raises OSError."""
@@ -67,8 +67,8 @@ class ShardWriter:
     def _next_file(self) -> IO[str]:
         """Close the shard that is open and open the next one."""
         self._stack.close()
-        name = f"part-{len(self.names):05}.tsv.{self._compression}"
-        self.names.append(name)
+        name = f"part-{len(self.shard_names):05}.tsv.{self._compression}"
+        self.shard_names.append(name)
         raw = self._stack.enter_context((self._temporary / name).open("wb"))
         packed: IO[bytes]
         if self._compression == "gz":

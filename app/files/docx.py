@@ -19,7 +19,7 @@ from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xml_tree import Node, read_tree
 
-_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_TEXT_ENTRIES = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 # Bytes per step when an entry is copied or its checksum is verified.
 _COPIED_BYTES = 1 << 16
 _BODY = "word/document.xml"
@@ -32,7 +32,7 @@ _Changed = tuple[Paragraph, list[Piece[Raw]]]
 
 
 @dataclass(frozen=True)
-class _Part:
+class _TextEntry:
     """One XML entry. paragraphs: those with text to translate, in reading order."""
 
     root: Node
@@ -42,10 +42,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class DocxFile:
-    """A parsed document. Only entries with text are unpacked before the document is written."""
+    """A parsed document. Only entries with text are kept unpacked; the others are copied when it is written."""
 
     data: bytes
-    parts: Mapping[str, _Part]
+    parts: Mapping[str, _TextEntry]
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -53,7 +53,10 @@ class DocxFile:
         return tuple(each.unit for part in self.parts.values() for each in part.paragraphs)
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The document with the translations in its paragraphs. Raises ValueError."""
+        """The document with the translations in its paragraphs.
+
+        Raises ValueError for another number of translations or lost marks, and FileError for a damaged archive.
+        """
         units = self.units
         check_count(translations, len(units))
         if all(unit.text == text for unit, text in zip(units, translations, strict=True)):
@@ -80,10 +83,10 @@ class DocxFile:
 
 def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
     """Parse a document. Raises FileError."""
-    parts: dict[str, _Part] = {}
+    parts: dict[str, _TextEntry] = {}
     num_elements_left = limits.max_elements
     num_units = num_characters = 0
-    for name, content in _texts(data, limits):
+    for name, content in _checked_entries(data, limits):
         root, encoding = read_tree(content, name, max_elements=num_elements_left)
         paragraphs: list[Paragraph] = []
         for node in _elements(root):
@@ -94,16 +97,16 @@ def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
                 num_characters += len(paragraph.tagged.plain)
                 limits.check(num_units + len(paragraphs), num_characters)
         num_units += len(paragraphs)
-        parts[name] = _Part(root, encoding, tuple(paragraphs))
+        parts[name] = _TextEntry(root, encoding, tuple(paragraphs))
     return DocxFile(data, parts)
 
 
-def _texts(data: bytes, limits: FileLimits) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the entries that hold text, the body first."""
+def _checked_entries(data: bytes, limits: FileLimits) -> Iterator[tuple[str, bytes]]:
+    """Check the archive. Yield name and content of each entry with text, the body first. Raises FileError."""
     try:
         with ZipFile(BytesIO(data)) as archive:
             _check(archive.infolist(), limits)
-            names = [info.filename for info in archive.infolist() if _PARTS.fullmatch(info.filename)]
+            names = [info.filename for info in archive.infolist() if _TEXT_ENTRIES.fullmatch(info.filename)]
             for info in archive.infolist():
                 if info.filename not in names:
                     _check_content(archive, info)
@@ -125,7 +128,7 @@ def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
         raise FileError("the archive has a compression method that Word documents do not use")
     if sum(info.file_size for info in infos) > limits.max_unpacked_bytes:
         raise FileError(f"the archive exceeds the limit of {limits.max_unpacked_bytes} unpacked bytes")
-    size = sum(info.file_size for info in infos if _PARTS.fullmatch(info.filename))
+    size = sum(info.file_size for info in infos if _TEXT_ENTRIES.fullmatch(info.filename))
     if size > limits.max_part_bytes:
         raise FileError(f"the entries with text exceed the limit of {limits.max_part_bytes} unpacked bytes")
     if all(info.filename != _BODY for info in infos):
@@ -133,7 +136,7 @@ def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
 
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:
-    """Unpack an entry, up to its declared size; read() without a size would unpack everything."""
+    """Unpack an entry up to its declared size. Without a size, read() would also unpack what exceeds it."""
     with archive.open(info) as entry:
         content = entry.read(info.file_size)
         entry.read(1)  # reaching the end verifies the checksum
@@ -166,9 +169,9 @@ def _elements(root: Node) -> Iterator[Node]:
 
 
 def _rendered(node: Node, changed: Mapping[int, _Changed]) -> str:
-    """A node's XML with the changed paragraphs replaced at any depth. `read_tree` bounds the depth.
+    """A node's XML, in which the changed paragraphs are replaced, nested ones too.
 
-    changed: by the id() of the paragraph's node.
+    The function is recursive; `read_tree` limits the depth of the tree. changed: by the id() of the paragraph's node.
     """
     if id(node) in changed:
         paragraph, pieces = changed[id(node)]

@@ -241,7 +241,7 @@ def test_an_error_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     (tmp_path / "empty").mkdir()
     for arguments, message in (
-        (command(data, tmp_path / "full"), "exists already"),
+        (command(data, tmp_path / "full"), "is not an empty folder"),
         (command(tmp_path / "bad.tsv", tmp_path / "new"), "bad.tsv, line 2: 4 columns"),
         (command(tmp_path / "empty", tmp_path / "new"), "empty holds no TSV file"),
         (command(data, tmp_path / "new", "--domain", "hme=2"), "no pair has the domain hme: there are home"),

@@ -1,4 +1,4 @@
-"""HTTP/1.1 over raw connections: one request at a time per connection, with the time of each relevant byte.
+"""Sends HTTP/1.1 requests over raw connections, one at a time per connection, and times the parts of each response.
 
 httptools parses the responses. httpx is too slow for a tester that shares a small machine and must keep its schedule:
 it takes over a millisecond of CPU time per request, and more with every open connection (docs/load-testing.md).
@@ -18,7 +18,7 @@ import httptools
 from transduce.loadtest.pacing import Clock
 from transduce.loadtest.plan import Target
 
-# Servers close idle connections, uvicorn after 5 s; connections that are idle for longer are not reused.
+# Servers close idle connections; uvicorn does so after 5 s. A connection that was idle for this long is not reused.
 MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
 
@@ -48,16 +48,20 @@ class RawResponse:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. The event loop and the parser call its methods from `connection_made` on."""
+    """One connection.
 
-    def __init__(self, first_text: tuple[bytes, ...], clock: Clock) -> None:
-        self._first_text = first_text
+    The event loop calls `connection_made`, `connection_lost` and `data_received`. The parser calls the methods `on_*`.
+    """
+
+    def __init__(self, text_marks: tuple[bytes, ...], clock: Clock) -> None:
+        """text_marks: a streamed body contains text as soon as it contains one of these."""
+        self._text_marks = text_marks
         self._clock = clock
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._received: RawResponse | None = None
+        self._response: RawResponse | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._ends_with_connection = True
+        self._response_ends_with_connection = True
         self._keeps_alive = False
         self.idle_since = 0.0
 
@@ -72,20 +76,20 @@ class Connection(asyncio.Protocol):
             and self._clock() - self.idle_since < MAX_IDLE_S
         )
 
-    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
-        """Send a request and receive its response. Returns the time of sending, and the response.
+    async def exchange(self, request: bytes) -> tuple[float, RawResponse]:
+        """Send a request, head and body, and receive its response. Returns the time of sending, and the response.
 
         Raises:
-            ConnectionLostError: the connection ended first.
+            ConnectionLostError: the connection was closed, or failed before the response was complete.
         """
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLostError
         self._parser = httptools.HttpResponseParser(self)
-        response = self._received = RawResponse()
-        self._ends_with_connection = True
+        response = self._response = RawResponse()
+        self._response_ends_with_connection = True
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         sent_at = self._clock()
-        self._transport.write(content)
+        self._transport.write(request)
         try:
             await waiter
         finally:
@@ -107,15 +111,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A response without a length ends here; any other is lost."""
-        response = self._received
-        if exc is None and response is not None and response.status and self._ends_with_connection:
+        response = self._response
+        if exc is None and response is not None and response.status and self._response_ends_with_connection:
             self.on_message_complete()
         self._keeps_alive = False
         self._fail(ConnectionLostError())
 
     def data_received(self, data: bytes) -> None:
         """Parse a part of the response."""
-        response = self._received
+        response = self._response
         if response is None:
             self.close()
             return
@@ -131,7 +135,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store the relevant headers."""
         lowered = name.lower()
-        response = self._received
+        response = self._response
         if response is None:
             return
         if lowered == b"server-timing":
@@ -139,42 +143,42 @@ class Connection(asyncio.Protocol):
         elif lowered == CACHED_HEADER and value.isdigit():
             response.num_cached = int(value)
         elif lowered in {b"content-length", b"transfer-encoding"}:
-            self._ends_with_connection = False
+            self._response_ends_with_connection = False
 
     def on_headers_complete(self) -> None:
         """Store the status."""
-        if self._received is not None:
-            self._received.status = self._parser.get_status_code()
+        if self._response is not None:
+            self._response.status = self._parser.get_status_code()
 
     def on_body(self, data: bytes) -> None:
         """Append to the body, and note when it first contains text."""
-        response = self._received
+        response = self._response
         if response is None:
             return
         response.body += data
-        if not response.first_text_at and any(mark in response.body for mark in self._first_text):
+        if not response.first_text_at and any(mark in response.body for mark in self._text_marks):
             response.first_text_at = self._clock()
 
     def on_message_complete(self) -> None:
         """The response is complete."""
-        response = self._received
+        response = self._response
         if response is None:
             return
         response.ended_at = self._clock()
-        self._received = None
+        self._response = None
         self._keeps_alive = self._parser.should_keep_alive()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def _fail(self, error: Exception) -> None:
         """End the exchange in progress with an error."""
-        self._received = None
+        self._response = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 
 
 class ConnectionPool:
-    """A pool of connections to one server: reuses the most recently idle one, or opens a new one.
+    """A pool of connections to one server. It reuses the one that became idle last; if there is none, it opens one.
 
     max_connections: None for no limit; at the limit a request waits for a free connection.
     """
@@ -189,21 +193,21 @@ class ConnectionPool:
         self._tls = ssl.create_default_context() if target.has_tls else None
         self.num_opened = 0
 
-    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
-        """Send a request over a connection of the pool, and receive its response.
+    async def exchange(self, request: bytes) -> tuple[float, RawResponse]:
+        """Send a request, head and body, over a connection of the pool, and receive its response.
 
         Raises:
             ConnectFailedError, ConnectionLostError.
         """
         if self._slots is None:
-            return await self._exchange(content)
+            return await self._exchange(request)
         async with self._slots:
-            return await self._exchange(content)
+            return await self._exchange(request)
 
-    async def _exchange(self, content: bytes) -> tuple[float, RawResponse]:
+    async def _exchange(self, request: bytes) -> tuple[float, RawResponse]:
         connection = self._take_idle() or await self._open()
         try:
-            answered = await connection.exchange(content)
+            answered = await connection.exchange(request)
         except BaseException:  # also on a timeout's cancellation: the rest of the response is not read
             connection.close()
             raise
@@ -223,7 +227,6 @@ class ConnectionPool:
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
-        self.num_opened += 1
         try:
             _, connection = await loop.create_connection(
                 lambda: Connection(self._target.dialect.first_text, self._clock),
@@ -233,6 +236,7 @@ class ConnectionPool:
             )
         except OSError as error:
             raise ConnectFailedError(error.strerror or str(error)) from error
+        self.num_opened += 1
         return connection
 
     def close(self) -> None:

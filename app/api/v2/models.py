@@ -1,6 +1,7 @@
 """The bodies that the /v2 routes read, and the types of their answers.
 
-A body is JSON or urlencoded. A form has strings where JSON has numbers, booleans or arrays.
+A body is JSON or a form. A form is urlencoded; that of POST /v2/document is multipart. Every field of a form is a
+string, also where JSON has a number, a boolean or an array.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ def _to_bool(value: object) -> object:
     return _SWITCHES.get(word.lower(), value) if isinstance(word, str) else value
 
 
-def _to_word(value: object) -> object:
+def _to_text(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
 def _to_list(value: object) -> object:
-    """The parts between commas of a string, and of each string of an array."""
+    """Split a string, or each string of an array, at its commas. Empty parts are dropped."""
     items = value if isinstance(value, list) else [value]
     parts = [item.split(",") if isinstance(item, str) else [item] for item in items]
     return [part.strip() if isinstance(part, str) else part for each in parts for part in each if part != ""]
@@ -60,7 +61,7 @@ Tags = Annotated[
 NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 Ignored = Annotated[Any, Field(description="ignored")]
 SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
-TargetLanguage = Annotated[str, Field(min_length=1, description="language code")]
+RequiredLanguage = Annotated[str, Field(min_length=1, description="language code")]
 UploadedFile = Annotated[
     Any, WithJsonSchema({"type": "string", "format": "binary"}), Field(description="the file")
 ]
@@ -81,12 +82,14 @@ class V2TranslateBody(V2Body):
         Field(description="one text, or several"),
     ]
     source_lang: SourceLanguage = ""
-    target_lang: TargetLanguage
+    target_lang: RequiredLanguage
     split_sentences: Annotated[
         Literal["0", "1", "nonewlines"] | None,
-        BeforeValidator(_to_word),
+        BeforeValidator(_to_text),
         Field(
-            description="0: sentences end only at line breaks; 1: also at line breaks; nonewlines: not at line breaks; "
+            description="0: only line breaks end a sentence; 1: the server splits sentences, and line breaks end them, "
+            "too; "
+            "nonewlines: the server splits sentences, and line breaks end none; "
             "absent: 1, or nonewlines with tag_handling html"
         ),
     ] = None
@@ -95,9 +98,11 @@ class V2TranslateBody(V2Body):
         Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
         BeforeValidator(_to_none),
         BeforeValidator(_to_lower),
-        Field(description="more and less are refused: no language has a choice of formality"),
+        Field(
+            description="more and less are refused, because no language has a choice; the others change nothing"
+        ),
     ] = None
-    glossary_id: Annotated[str | None, Field(description="of a stored glossary; needs source_lang")] = None
+    glossary_id: Annotated[str | None, Field(description="a stored glossary's id; needs source_lang")] = None
     glossary_ids: Annotated[
         list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
     ] = Field(default_factory=list)
@@ -108,7 +113,7 @@ class V2TranslateBody(V2Body):
     ] = None
     tag_handling_version: Annotated[Literal["v1", "v2"], Field(description="both mean the same")] = "v2"
     outline_detection: Annotated[
-        Switch, Field(description="xml: a sentence ends at elements that have no text beside them")
+        Switch, Field(description="xml: a sentence ends at an element whose parent directly contains no text")
     ] = True
     splitting_tags: Annotated[Tags, Field(description="xml: elements at which a sentence always ends")] = (
         Field(default_factory=list)
@@ -164,8 +169,8 @@ class V2GlossaryBody(V2Body):
     """The body of POST /v2/glossaries."""
 
     name: Annotated[str, Field(description="a name for the owner")]
-    source_lang: TargetLanguage
-    target_lang: TargetLanguage
+    source_lang: RequiredLanguage
+    target_lang: RequiredLanguage
     entries: Annotated[str, Field(description="one line for each term: the term and its translation")]
     entries_format: Annotated[
         EntriesFormat, Field(strict=False, description="what separates term and translation")
@@ -177,12 +182,13 @@ class V2DocumentBody(V2Body):
 
     file: UploadedFile
     source_lang: SourceLanguage = ""
-    target_lang: TargetLanguage
+    target_lang: RequiredLanguage
     filename: Annotated[str, Field(description="replaces the uploaded file's own name")] = ""
     formality: Annotated[
-        Literal["", "default", "prefer_more", "prefer_less"], Field(description="ignored")
+        Literal["", "default", "prefer_more", "prefer_less"],
+        Field(description="changes nothing; other values are refused"),
     ] = ""
-    glossary_id: Annotated[str, Field(description="of a stored glossary")] = ""
+    glossary_id: Annotated[str, Field(description="a stored glossary's id; needs source_lang")] = ""
     output_format: Annotated[str, Field(description="the file's own format: no other is offered")] = ""
 
 
@@ -196,15 +202,17 @@ class V2Error(TypedDict):
     """Why a request failed."""
 
     message: str
-    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
+    field: NotRequired[Annotated[str, Field(description="the field at fault, for some errors")]]
 
 
 class V2TranslationRow(TypedDict):
     """The translation of one text."""
 
-    detected_source_language: Annotated[str, Field(description="the text's language, as sent or detected")]
+    detected_source_language: Annotated[
+        str, Field(description="the source text's language, as sent or detected")
+    ]
     text: str
-    billed_characters: Annotated[int, Field(description="code points of the text, markup included")]
+    billed_characters: Annotated[int, Field(description="code points of the source text, markup included")]
     model_type_used: NotRequired[Annotated[str, Field(description="with model_type")]]
 
 
@@ -219,11 +227,14 @@ class V2Language(TypedDict):
 
     language: Annotated[str, Field(description="upper-case code")]
     name: str
-    supports_formality: NotRequired[Annotated[bool, Field(description="of targets: false")]]
+    supports_formality: NotRequired[Annotated[bool, Field(description="only with type=target; always false")]]
 
 
 class V2Usage(TypedDict):
-    """The code points that the server has translated for the caller's key since it started, and the key's limit."""
+    """The code points translated for the caller's key this month, or today if only the day has a limit.
+
+    character_limit: the key's limit for that time.
+    """
 
     character_count: int
     character_limit: int
