@@ -23,11 +23,11 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native gpu-stub fuzz chaos soak audit bench-serving bench-engine bench-http \
-	screenshots lock clean python
+.PHONY: help serve test test-fast lint check check-native check-aarch64 gpu-stub fuzz chaos soak audit bench-serving \
+	bench-engine bench-http screenshots lock clean python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
 	@$(call compile_sources,.venv)
@@ -53,6 +53,9 @@ lint: .venv-dev/ready ## `check` without the house rules, which are tests
 
 check-native: .venv-dev/ready ## test the native kernels with address, undefined-behaviour and thread sanitizers
 	@.ci/check-native .venv-dev/bin/python
+
+check-aarch64: .venv-dev/ready ## test the native kernels for Arm on another processor, by emulation, an hour [TESTS=files]
+	@.ci/check-aarch64 .venv-dev/bin/python $(TESTS)
 
 # Not in an environment, because it has the same Python package as onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU

@@ -239,11 +239,11 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 // Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
 // instruction multiplies two inputs with the weights of eight columns, exactly. (The one for uint8 by int8 saturates its
 // sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: inputs of each column that are multiplied and
-// added at once.
+// added at once. STORED_INPUT_OFFSET: what a stored input is less than its unsigned bits.
 using Quantized = int16_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;
-constexpr int INT8_DEPTH = 2;
+constexpr int INT8_DEPTH = 2, STORED_INPUT_OFFSET = 0;
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {
@@ -271,5 +271,8 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
     asm("" : "+x"(low), "+x"(high));
     return {low, high};
 }
+
+// The compiler reads the inputs of one row at a time.
+inline void end_row() {}
 
 }  // namespace transduce
