@@ -1,9 +1,9 @@
-"""Builds the native kernels, once for each target of this machine's architecture. Decides whether the installation may go on without them.
+"""Builds the native kernels, once for each target of this machine's architecture.
 
-A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
-variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.
-Elsewhere than on x86-64 and 64-bit Arm, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every
-platform.
+Decides whether the installation may go on without them. A compile error ends the installation where a compiler is
+found and the processor can run the kernels. The environment variable NATIVE_KERNELS=optional turns that error into a
+warning; the server then runs on ONNX Runtime's operators. Elsewhere than on x86-64 and 64-bit Arm, and with
+NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every platform.
 """
 
 import copy

@@ -18,7 +18,12 @@ Kernels = Literal["native", "standard"]
 # The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
 # What a processor without a target lacks, in words.
-INSTRUCTIONS = {"avx512": "AVX-512 VNNI", "avx2": "AVX2 and FMA", "neon": "Arm dot products"}
+INSTRUCTIONS = {
+    "avx512": "AVX-512 VNNI",
+    "avxvnni": "AVX-VNNI",
+    "avx2": "AVX2 and FMA",
+    "neon": "Arm dot products",
+}
 
 
 def is_native_usable() -> bool:

@@ -28,6 +28,7 @@ ARMV8_2 = frozenset({"asimdrdm", "atomics", "crc32"})
 # By name, the fastest of each architecture first.
 TARGETS = {
     "avx512": Target("x86_64", ("-march=x86-64-v4", "-mavx512vnni"), X86_64_V4 | {"avx512_vnni"}),
+    "avxvnni": Target("x86_64", ("-march=x86-64-v3", "-mavxvnni"), X86_64_V3 | {"avx_vnni"}),
     "avx2": Target("x86_64", ("-march=x86-64-v3",), X86_64_V3),
     "neon": Target("aarch64", ("-march=armv8.2-a+dotprod",), ARMV8_2 | {"asimddp"}),
 }
@@ -37,7 +38,10 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def targets_for(machine: str) -> tuple[str, ...]:
-    """Return the names of the targets of an architecture, the fastest first. machine: as platform.machine() names it."""
+    """Return the names of the targets of an architecture, the fastest first.
+
+    machine: the architecture, as platform.machine() names it.
+    """
     name = LINUX_NAMES.get(machine, machine)
     return tuple(target for target in TARGETS if TARGETS[target].machine == name)
 
