@@ -23,11 +23,11 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native envoy gpu-stub fuzz chaos soak audit bench-serving bench-engine bench-http \
-	screenshots lock clean python
+.PHONY: help serve test test-fast lint check check-native check-aarch64 envoy gpu-stub fuzz chaos soak audit \
+	bench-serving bench-engine bench-http screenshots lock clean python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
 	@$(call compile_sources,.venv)
@@ -54,9 +54,12 @@ lint: .venv-dev/ready ## `check` without the house rules, which are tests
 check-native: .venv-dev/ready ## test the native kernels with address, undefined-behaviour and thread sanitizers
 	@.ci/check-native .venv-dev/bin/python
 
-# Not in an environment, because it has the same Python package as onnxruntime for CPUs.
+check-aarch64: .venv-dev/ready ## test the native kernels for Arm on another processor, by emulation, an hour [TESTS=files]
+	@.ci/check-aarch64 .venv-dev/bin/python $(TESTS)
+
 envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
 
+# Not in an environment, because it has the same Python package as onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 30 parts]

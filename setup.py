@@ -1,8 +1,9 @@
-"""Builds the native kernels, once for each target. Decides whether the installation may go on without them.
+"""Builds the native kernels, once for each target of this machine's architecture.
 
-A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
-variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.
-Elsewhere than on x86-64, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every platform.
+Decides whether the installation may go on without them. A compile error ends the installation where a compiler is
+found and the processor can run the kernels. The environment variable NATIVE_KERNELS=optional turns that error into a
+warning; the server then runs on ONNX Runtime's operators. Elsewhere than on x86-64 and 64-bit Arm, and with
+NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every platform.
 """
 
 import copy
@@ -20,9 +21,9 @@ from setuptools.errors import CompileError, LinkError
 CPU = run_path(str(Path(__file__).parent / "app" / "runtime" / "native" / "cpu.py"))
 
 
-def has_kernels() -> bool:
-    """Whether the kernels are for this machine's architecture, and NATIVE_KERNELS does not leave them out."""
-    return os.environ.get("NATIVE_KERNELS") != "none" and platform.machine() in ("x86_64", "AMD64")
+def targets() -> tuple[str, ...]:
+    """The targets to compile: those of this machine's architecture, or none if NATIVE_KERNELS leaves them out."""
+    return () if os.environ.get("NATIVE_KERNELS") == "none" else CPU["targets_for"](platform.machine())
 
 
 class Project(Distribution):
@@ -30,7 +31,7 @@ class Project(Distribution):
 
     def has_ext_modules(self) -> bool:
         """Whether an extension is built."""
-        return has_kernels() and bool(super().has_ext_modules())
+        return bool(targets()) and bool(super().has_ext_modules())
 
 
 class BuildNativeKernels(build_ext):
@@ -43,9 +44,8 @@ class BuildNativeKernels(build_ext):
         """Replace the extension of pyproject.toml by one for each target."""
         found = self.distribution.ext_modules or []
         if not any(hasattr(extension, "target") for extension in found):
-            targets = CPU["TARGETS"] if has_kernels() else ()
             self.distribution.ext_modules = [
-                _for_target(extension, target) for extension in found for target in targets
+                _for_target(extension, target) for extension in found for target in targets()
             ]
         super().finalize_options()
         self.parallel = self.parallel or True

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 Precision = Literal["int8", "fp16", "fp32"]
 # The requested operators on a CPU: ONNX Runtime's (standard), the native ones, or the native ones of one target
 # (`app/runtime/native/cpu.py`). auto: native if possible.
-KernelChoice = Literal["auto", "native", "avx512", "avx2", "standard"]
+KernelChoice = Literal["auto", "native", "avx512", "avxvnni", "avx2", "neon", "standard"]
 # Pydantic reads this in `app.bundle`. Unknown fields are errors.
 STRICT = {"extra": "forbid"}
 

@@ -132,7 +132,7 @@ class Settings(BaseSettings):
     kernels: KernelChoice = Field(
         "auto",
         description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's; "
-        "avx512, avx2: the native ones for these instructions",
+        "avx512, avxvnni, avx2, neon: the native ones for these instructions",
     )
     num_threads: int = Field(
         0,

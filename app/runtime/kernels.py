@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import platform
 from typing import Literal
 
 from app.errors import SettingsError
 from app.graphs import KernelChoice, Variant
 from app.runtime import native
 from app.runtime.native import built_targets, is_supported, usable_targets
-from app.runtime.native.cpu import TARGETS, supported_targets
+from app.runtime.native.cpu import TARGETS, supported_targets, targets_for
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +18,12 @@ Kernels = Literal["native", "standard"]
 # The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
 # What a processor without a target lacks, in words.
-INSTRUCTIONS = {"avx512": "AVX-512 VNNI", "avx2": "AVX2 and FMA"}
+INSTRUCTIONS = {
+    "avx512": "AVX-512 VNNI",
+    "avxvnni": "AVX-VNNI",
+    "avx2": "AVX2 and FMA",
+    "neon": "Arm dot products",
+}
 
 
 def is_native_usable() -> bool:
@@ -57,8 +63,11 @@ def _problem_with_native(variant: Variant, target: str | None = None) -> str:
         return "the bundle's variant has no native graphs"
     if STEPS_INPUT not in {spec.name for spec in variant.native.decoder.inputs}:
         return "the bundle's native graphs are from an older transduce: export the bundle again"
+    needed = target or next(reversed(targets_for(platform.machine())), None)
+    if needed is None:
+        return f"there are none for {platform.machine()} processors"
     if not is_supported() or (target and target not in supported_targets()):
-        return f"this processor has no {INSTRUCTIONS[target or 'avx2']}"
+        return f"this processor has no {INSTRUCTIONS[needed]}"
     if target not in built_targets() if target else not usable_targets():
         return "they are not built: install transduce again on a machine with a C++ compiler"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from app.errors import SettingsError
 from app.graphs import Variant
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
-from app.runtime.kernels import choose_kernels, is_native_usable
+from app.runtime.kernels import INSTRUCTIONS, choose_kernels, is_native_usable
 from app.runtime.native import usable_targets, used_target
+from app.runtime.native.cpu import TARGETS, targets_for
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import load_tiny_runner, random_model
 
+# What any processor of this architecture with a target can run.
+LAST_TARGET = targets_for(platform.machine())[-1]
 needs_native = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
@@ -58,9 +62,9 @@ def test_auto_is_native_if_possible(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("is_built", "can_run", "has_graphs", "reason"),
     [
-        (False, False, True, "this processor has no AVX2 and FMA"),
+        (False, False, True, f"this processor has no {INSTRUCTIONS[LAST_TARGET]}"),
         (False, True, True, "they are not built"),
-        (True, False, True, "this processor has no AVX2 and FMA"),
+        (True, False, True, f"this processor has no {INSTRUCTIONS[LAST_TARGET]}"),
         (True, True, False, "the bundle's variant has no native graphs"),
     ],
 )
@@ -75,7 +79,8 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
 ) -> None:
     """auto logs the reason. The level is warning if the processor can run the kernels."""
     caplog.set_level(logging.INFO)
-    pretend(monkeypatch, built=("avx2",) if is_built else (), supported=("avx2",) if can_run else ())
+    only = (LAST_TARGET,)
+    pretend(monkeypatch, built=only if is_built else (), supported=only if can_run else ())
     found = variant if has_graphs else replace(variant, native=None)
     assert choose_kernels(found, "auto") == "standard"
     (record,) = caplog.records
@@ -118,6 +123,20 @@ def test_a_target_that_cannot_be_used_is_an_error(
     pretend(monkeypatch, built=built, supported=supported)
     with pytest.raises(SettingsError, match=f"avx512 kernels are required, and {reason}"):
         choose_kernels(variant, "avx512")
+
+
+def test_the_instructions_of_every_target_have_a_name() -> None:
+    assert list(INSTRUCTIONS) == list(TARGETS)
+
+
+def test_an_architecture_without_targets_has_no_native_kernels(
+    variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, built=(), supported=())
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert choose_kernels(variant, "auto") == "standard"
+    with pytest.raises(SettingsError, match="there are none for riscv64 processors"):
+        choose_kernels(variant, "native")
 
 
 def test_older_native_graphs_are_not_used(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The native CPU kernels, a C++ library of ONNX Runtime custom operators, and the calls of its C functions.
 
-There is a library for each target, a set of x86-64 instructions (cpu.py, docs/native-kernels.md). A process uses one of
+There is a library for each target, a set of instructions (cpu.py, docs/native-kernels.md). A process uses one of
 them. This module does not load ONNX Runtime. A session receives the library's path.
 """
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "hints.h"
+
 namespace transduce {
 namespace {
 
@@ -39,7 +41,7 @@ public:
     void prefetch(int lines) {
         while (lines > 0 && next_) {
             int some = lines < lines_left_ ? lines : lines_left_;
-            for (int i = 0; i < some; ++i) _mm_prefetch(next_ + i * LINE, _MM_HINT_T0);
+            for (int i = 0; i < some; ++i) prefetch_l1(next_ + i * LINE);
             next_ += some * LINE;
             lines -= some;
             lines_left_ -= some;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "hints.h"
 #include "simd.h"
 
 namespace transduce {
@@ -115,7 +116,7 @@ LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, 
     Floats maxima = max16(max16(largest[0], largest[1]), max16(largest[2], largest[3]));
     Floats top = finite(maxima), even = zero16(), odd = even;
     each_vector(logits, count, [&](int vector, int64_t at, Floats values) {
-        _mm_prefetch(next + at, _MM_HINT_T0);
+        prefetch_l1(next + at);
         Floats& sum = vector % 2 ? odd : even;
         sum = add16(sum, exp16_below_0(sub16(values, top)));
     });

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "hints.h"
+
 namespace transduce {
 namespace {
 
@@ -100,13 +102,14 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
                     if (part == 0) {
 #pragma GCC unroll 4
                         for (int l = 0; l < LINES; ++l)
-                            _mm_prefetch(ahead + l * LINE, IS_SINGLE_PASS ? _MM_HINT_T0 : _MM_HINT_T1);
+                            IS_SINGLE_PASS ? prefetch_l1(ahead + l * LINE) : prefetch_l2(ahead + l * LINE);
                     }
 #pragma GCC unroll 6
                     for (int r = 0; r < R; ++r) {
                         auto input = Kind::spread(x + r * stride + part * Kind::PART);
 #pragma GCC unroll 4
                         for (int v = 0; v < V; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+                        end_row();
                     }
                 }
                 weights += LINE;
@@ -146,10 +149,12 @@ void Linear::pack(const LinearSource& source) {
     auto weights = static_cast<const Weight*>(source.weights);
     size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
     auto to = packed_.as<Weight>();
+    // What a stored input is less than the quantized number.
+    const int32_t offset = STORED_INPUT_OFFSET - (range_ == ActivationRange::symmetric ? 128 : 0);
     auto put = [&](int input, int column) {
         for (int i = 0; i < part; ++i, ++to) {
             *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
-            if (depth > 1 && range_ == ActivationRange::symmetric) initial_sums_[column] -= 128 * int32_t(*to);
+            if (depth > 1 && offset) initial_sums_[column] += offset * int32_t(*to);
         }
     };
     for (int column = 0; column < num_panels() * PANEL; column += PANEL) {

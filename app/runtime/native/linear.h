@@ -128,8 +128,9 @@ public:
     void multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                         int32_t* sums, Writer& writer) const;
 
-    // Returns what is added to the sums of 16 columns: for symmetric activations -128 times the sum of a column's
-    // weights.
+    // Returns what is added to the sums of 16 columns. An input is stored as an unsigned number or with an offset
+    // (STORED_INPUT_OFFSET); this is the difference between the quantized and the stored number, times the sum of a
+    // column's weights.
     Integers initial_sums(int panel, int vector) const {
         return load16(initial_sums_ + panel * PANEL + vector * LANES);
     }

@@ -1,15 +1,21 @@
 #include "matrix_tiles.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 
 #include "simd.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace transduce {
 namespace {
+
+std::atomic<bool> is_allowed{true};
+
+#ifdef __x86_64__
 
 // The arch_prctl code that requests permission for a processor state, and the number of the tiles' state. Linux saves
 // this state only for processes that have the permission.
@@ -38,7 +44,23 @@ bool is_granted() {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-std::atomic<bool> is_allowed{true};
+void configure(int height) {
+    Configuration configuration;
+    for (int tile = 0; tile < 6; ++tile) configuration.set(tile, height);
+    for (int tile = 6; tile < 8; ++tile) configuration.set(tile, MATRIX_ROWS);
+    asm volatile("ldtilecfg %0" : : "m"(configuration));
+}
+
+void release() { asm volatile("tilerelease"); }
+
+#else
+
+// Other processors have no tile registers.
+bool is_granted() { return false; }
+void configure(int) {}
+void release() {}
+
+#endif
 
 // The tile height for which this thread's registers are configured; 0 if they are not in use.
 thread_local int configured_height = 0;
@@ -52,16 +74,13 @@ bool has_matrix_tiles() {
 
 void set_up_matrix_tiles(int height) {
     if (height == configured_height) return;
-    Configuration configuration;
-    for (int tile = 0; tile < 6; ++tile) configuration.set(tile, height);
-    for (int tile = 6; tile < 8; ++tile) configuration.set(tile, MATRIX_ROWS);
-    asm volatile("ldtilecfg %0" : : "m"(configuration));
+    configure(height);
     configured_height = height;
 }
 
 void release_matrix_tiles() {
     if (configured_height == 0) return;
-    asm volatile("tilerelease");
+    release();
     configured_height = 0;
 }
 

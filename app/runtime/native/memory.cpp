@@ -45,7 +45,9 @@ Region::Region(size_t min_bytes) : bytes(round_up(min_bytes, HUGE_PAGE)) {
     size_t before = start - static_cast<char*>(mapped);
     if (before) munmap(mapped, before);
     if (before < HUGE_PAGE) munmap(start + bytes, HUGE_PAGE - before);
+#ifdef MADV_HUGEPAGE
     madvise(start, bytes, MADV_HUGEPAGE);
+#endif
 }
 
 Buffer::Buffer(size_t bytes) {

@@ -1,5 +1,5 @@
-// Vectors of 16 numbers. The result of a lane depends neither on its position nor on the other lanes. simd_avx512.h and
-// simd_avx2.h define the same types and functions for their processors.
+// Vectors of 16 numbers. The result of a lane depends neither on its position nor on the other lanes. simd_avx512.h,
+// simd_avx2.h and simd_neon.h define the same types and functions for their processors.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,9 @@ struct Half {
 
 }  // namespace transduce
 
-#ifdef __AVX512VNNI__
+#ifdef __aarch64__
+#include "simd_neon.h"
+#elif defined(__AVX512VNNI__)
 #include "simd_avx512.h"
 #else
 #include "simd_avx2.h"

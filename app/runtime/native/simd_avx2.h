@@ -1,5 +1,6 @@
 // The vectors of simd.h on processors with AVX2, FMA and F16C: 16 numbers are two registers. Every function rounds and
-// adds in the order of simd_avx512.h, so the results have the same bits.
+// adds in the order of simd_avx512.h, so the results have the same bits. Processors with AVX-VNNI have other products of
+// int8.
 #pragma once
 
 #include <immintrin.h>
@@ -236,14 +237,60 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 }
 
+#if defined(__AVXVNNI__) || defined(EMULATES_AVXVNNI)
+
+// Products of int8, as in simd_avx512.h.
+using Quantized = uint8_t;
+using QuantizedWeights = Integers;
+using QuantizedInputs = __m256i;
+constexpr int INT8_DEPTH = 4, STORED_INPUT_OFFSET = 0;
+
+// Stores the lowest eight bits of each number.
+inline void store16(Quantized* to, Integers values) {
+    Integers bytes = and16(values, all16(255));
+    __m256i packed = _mm256_packs_epi32(bytes.low, bytes.high);
+    packed = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
+    __m128i first = _mm256_castsi256_si128(packed), last = _mm256_extracti128_si256(packed, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(first, last));
+}
+// Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
+inline QuantizedWeights load_weights16(const int8_t* from) { return load16(reinterpret_cast<const int32_t*>(from)); }
+// Reads INT8_DEPTH inputs of a row.
+inline QuantizedInputs spread16(const Quantized* from) {
+    int32_t four;
+    std::memcpy(&four, from, 4);
+    return _mm256_set1_epi32(four);
+}
+// Adds the products of eight columns, exactly.
+inline __m256i add_products8(__m256i sums, __m256i inputs, __m256i weights) {
+#ifdef EMULATES_AVXVNNI
+    // What the instruction does, for tests on processors without it.
+    alignas(32) int32_t sum[8];
+    alignas(32) uint8_t input[32];
+    alignas(32) int8_t weight[32];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(sum), sums);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(input), inputs);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(weight), weights);
+    for (int i = 0; i < 32; ++i) sum[i / 4] += input[i] * weight[i];
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(sum));
+#else
+    return _mm256_dpbusd_avx_epi32(sums, inputs, weights);
+#endif
+}
+inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
+    return {add_products8(sums.low, inputs, weights.low), add_products8(sums.high, inputs, weights.high)};
+}
+
+#else
+
 // Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
 // instruction multiplies two inputs with the weights of eight columns, exactly. (The one for uint8 by int8 saturates its
 // sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: inputs of each column that are multiplied and
-// added at once.
+// added at once. STORED_INPUT_OFFSET: what a stored input is less than its unsigned bits.
 using Quantized = int16_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;
-constexpr int INT8_DEPTH = 2;
+constexpr int INT8_DEPTH = 2, STORED_INPUT_OFFSET = 0;
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {
@@ -271,5 +318,10 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
     asm("" : "+x"(low), "+x"(high));
     return {low, high};
 }
+
+#endif
+
+// The compiler reads the inputs of one row at a time.
+inline void end_row() {}
 
 }  // namespace transduce

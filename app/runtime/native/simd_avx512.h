@@ -115,11 +115,12 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
-// columns. INT8_DEPTH: inputs of each column that are multiplied and added at once.
+// columns. INT8_DEPTH: inputs of each column that are multiplied and added at once. STORED_INPUT_OFFSET: what a stored input
+// is less than its unsigned bits.
 using Quantized = uint8_t;
 using QuantizedWeights = __m512i;
 using QuantizedInputs = __m512i;
-constexpr int INT8_DEPTH = 4;
+constexpr int INT8_DEPTH = 4, STORED_INPUT_OFFSET = 0;
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {
@@ -137,5 +138,8 @@ inline QuantizedInputs spread16(const Quantized* from) {
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return _mm512_dpbusd_epi32(sums, inputs, weights);
 }
+
+// The compiler reads the inputs of one row at a time.
+inline void end_row() {}
 
 }  // namespace transduce

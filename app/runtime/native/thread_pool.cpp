@@ -1,20 +1,18 @@
 #include "thread_pool.h"
 
-#include <immintrin.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <climits>
 #include <exception>
 
+#include "hints.h"
 #include "matrix_tiles.h"
+#include "wait.h"
 
 namespace transduce {
 namespace {
@@ -147,14 +145,14 @@ void sleep_until_woken(int index) {
     uint32_t seen = pool.wake_count.load(std::memory_order_seq_cst);
     bool has_job = has_chunks() && is_active(index);
     if (!has_job && index < pool.num_workers.load(std::memory_order_seq_cst)) {
-        syscall(SYS_futex, &pool.wake_count, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+        wait_for_change(pool.wake_count, seen);
     }
     pool.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void wake() {
     pool.wake_count.fetch_add(1, std::memory_order_seq_cst);
-    syscall(SYS_futex, &pool.wake_count, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    wake_all(pool.wake_count);
 }
 
 // Prefetches the next job's memory line by line while a thread waits.
@@ -169,9 +167,9 @@ public:
             from_ = from;
             pieces_ = at_ = 0;
         }
-        if (pieces_ + at_ >= pool.prefetch_bytes.load(std::memory_order_relaxed)) return _mm_pause();
+        if (pieces_ + at_ >= pool.prefetch_bytes.load(std::memory_order_relaxed)) return pause();
         from += static_cast<int>(direction_) * int64_t(pieces_) + at_;
-        for (uint32_t i = 0; i < LINES_PER_CHECK; ++i) _mm_prefetch(from + i * LINE, _MM_HINT_T1);
+        for (uint32_t i = 0; i < LINES_PER_CHECK; ++i) prefetch_l2(from + i * LINE);
         at_ += LINES_PER_CHECK * LINE;
         uint32_t piece = pool.prefetch_piece.load(std::memory_order_relaxed);
         if (at_ < piece) return;

@@ -2,14 +2,25 @@
 // columns, or of one panel, by vector instructions while the tile registers compute the next.
 #pragma once
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 
+#include "hints.h"
 #include "matrix_tiles.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 namespace transduce {
+
+#ifndef __x86_64__
+// Other processors have no tile registers. Code with these functions is compiled there, but never called.
+inline void _tile_zero(int) {}
+inline void _tile_loadd(int, const void*, size_t) {}
+inline void _tile_stored(int, void*, size_t) {}
+inline void _tile_dpbusd(int, int, int) {}
+#endif
 
 // Prefetches a panel in `times` equal parts.
 class PanelPrefetcher {
@@ -18,7 +29,7 @@ public:
         : next_(from), end_(from + bytes), lines_(int((bytes / LINE + times - 1) / times)) {}
     void step() {
         if (!next_ || next_ >= end_) return;
-        for (int line = 0; line < lines_; ++line, next_ += LINE) _mm_prefetch(next_, _MM_HINT_T1);
+        for (int line = 0; line < lines_; ++line, next_ += LINE) prefetch_l2(next_);
     }
 
 private:
@@ -59,7 +70,7 @@ struct TilePanel {
 
 // Prefetches a tile of weights into the L1 cache.
 inline void prefetch_tile(const char* from) {
-    for (int line = 0; line < MATRIX_ROWS; ++line) _mm_prefetch(from + line * TileGroup::LINE, _MM_HINT_T0);
+    for (int line = 0; line < MATRIX_ROWS; ++line) prefetch_l1(from + line * TileGroup::LINE);
 }
 
 // Tile registers: 0 to 3 hold sums, 4 and 5 inputs, 6 and 7 weights.

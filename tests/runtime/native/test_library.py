@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -16,33 +18,56 @@ import pytest
 from numpy.typing import NDArray
 
 from app.runtime import native
-from app.runtime.native.cpu import TARGETS, is_supported, supported_targets
+from app.runtime.native.cpu import TARGETS, is_supported, supported_targets, targets_for
 from tests.house_rules.project import ROOT
 from tests.runtime.native.processes import run_python
 from tests.runtime.native.test_feed_forward import Block
+
+# What /proc/cpuinfo calls the list of instructions.
+LISTS = {"x86_64": "flags\t\t", "aarch64": "Features\t"}
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_cpu_needs_every_instruction_of_a_target(name: str, tmp_path: Path) -> None:
     cpu_info = tmp_path / "cpuinfo"
     flags = sorted(TARGETS[name].needed_flags)
-    cpu_info.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)} ht\n")
+    start = f"processor\t: 0\n{LISTS[TARGETS[name].machine]}:"
+    cpu_info.write_text(f"{start} fpu {' '.join(flags)} ht\n")
     assert supported_targets(cpu_info)[0] == name
     assert is_supported(cpu_info)
     for missing in flags:
         others = " ".join(flag for flag in flags if flag != missing)
-        cpu_info.write_text(f"processor\t: 0\nflags\t\t: {others} {missing}x\n")
+        cpu_info.write_text(f"{start} {others} {missing}x\n")
         assert name not in supported_targets(cpu_info)
         assert is_supported(cpu_info) == bool(supported_targets(cpu_info))
 
 
-def test_the_fastest_target_comes_first(tmp_path: Path) -> None:
-    """A processor that can run one target can run those after it."""
+@pytest.mark.parametrize("machine", LISTS)
+def test_the_fastest_target_comes_first(machine: str, tmp_path: Path) -> None:
+    """A processor that can run any target can run the last one."""
     cpu_info = tmp_path / "cpuinfo"
-    names = tuple(TARGETS)
-    for index, target in enumerate(TARGETS.values()):
-        cpu_info.write_text(f"flags : {' '.join(target.needed_flags)}\n")
-        assert supported_targets(cpu_info) == names[index:]
+    names = targets_for(machine)
+    assert names
+    for name in names:
+        cpu_info.write_text(f"{LISTS[machine]}: {' '.join(TARGETS[name].needed_flags)}\n")
+        supported = supported_targets(cpu_info)
+        assert (supported[0], supported[-1]) == (name, names[-1])
+
+
+def test_every_target_is_of_one_architecture() -> None:
+    assert targets_for("x86_64") + targets_for("aarch64") == tuple(TARGETS)
+    assert targets_for("AMD64") == targets_for("x86_64")
+    assert targets_for("arm64") == targets_for("aarch64")
+    assert targets_for("riscv64") == ()
+
+
+@pytest.mark.parametrize(("machine", "supported"), [("arm64", ("neon",)), ("x86_64", ())])
+def test_a_mac_supports_a_target_if_it_has_an_arm_processor(
+    machine: str, supported: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert supported_targets(tmp_path / "none") == supported
 
 
 def test_only_usable_targets_can_be_selected(target: str) -> None:
@@ -57,7 +82,12 @@ def test_only_usable_targets_can_be_selected(target: str) -> None:
 
 # The compiler's macro of an instruction set, and Linux's flag for it. Elsewhere the flag is the macro in lower case.
 FLAGS_OF_MACROS = {
+    "__ARM_FEATURE_ATOMICS": "atomics",
+    "__ARM_FEATURE_CRC32": "crc32",
+    "__ARM_FEATURE_DOTPROD": "asimddp",
+    "__ARM_FEATURE_QRDMX": "asimdrdm",
     "__AVX512VNNI__": "avx512_vnni",
+    "__AVXVNNI__": "avx_vnni",
     "__BMI__": "bmi1",
     "__CRC32__": "sse4_2",
     "__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16": "cx16",
@@ -67,21 +97,23 @@ FLAGS_OF_MACROS = {
 }
 
 
-def macros(*options: str) -> set[str]:
-    """The names of the macros that g++ predefines with these options."""
-    command = ["g++", *options, "-dM", "-E", "-x", "c++", "/dev/null"]
+def macros(compiler: str, *options: str) -> set[str]:
+    """The names of the macros that the compiler predefines with these options."""
+    command = [compiler, *options, "-dM", "-E", "-x", "c++", "/dev/null"]
     text = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout
     return {line.split()[1] for line in text.splitlines()}
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_needed_instructions_are_those_that_the_compiler_may_use(name: str) -> None:
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++ here")
+    machine = TARGETS[name].machine
+    compiler = "g++" if name in targets_for(platform.machine()) else f"{machine}-linux-gnu-g++"
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler} here")
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     (extension,) = setuptools["ext-modules"]
     assert not any(option.startswith("-m") for option in extension["extra-compile-args"])
-    found = macros(*TARGETS[name].compiler_options) - macros()
+    found = macros(compiler, *TARGETS[name].compiler_options) - macros(compiler)
     added = {macro for macro in found if not macro.startswith("__FP_FAST_FMA")}
     assert {FLAGS_OF_MACROS.get(macro, macro.strip("_").lower()) for macro in added} == TARGETS[
         name

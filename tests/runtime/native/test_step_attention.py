@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.house_rules.project import ROOT
 from tests.runtime.native.graphs import Operator, operator, random_floats
+from tests.runtime.native.processes import run_python
 from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_inputs, random_weights
 
 Array = NDArray[Any]
@@ -195,7 +193,4 @@ block.operator("float32").run(rows)
 
 
 def test_nothing_is_read_after_a_cache() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", AT_THE_END], cwd=ROOT, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert run_python(AT_THE_END) == (0, b"")
