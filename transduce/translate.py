@@ -70,7 +70,7 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         type=batch_size,
         metavar="N",
         default=DEFAULT_BATCH_SIZE,
-        help=f"lines or texts in a batch, at most {MAX_ITEMS} (default: %(default)s; always 1 for typed input)",
+        help=f"lines or texts in a batch, at most {MAX_ITEMS} (default: %(default)s; 1 while lines are typed)",
     )
     parser.add_argument(
         "--api-key-file",

@@ -162,9 +162,9 @@ def bimodal_table(parts: Parts) -> str:
         if most <= part["rate"]
     ]
     return (
-        f"Every server gets {part['rate']:.1f} requests/s. This is {part['share_of_window']:.0%} of the rate at which the "
-        "window batcher answers the same sentences from 32 clients. Four short sentences come with each long one.\n\n"
-        f"{table(header, lines)}"
+        f"Every server gets {part['rate']:.1f} requests/s. This is {part['share_of_window']:.0%} of the rate at which "
+        "the window batcher answers the same sentences from 32 clients. Four short sentences come with each long one."
+        f"\n\n{table(header, lines)}"
         + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
     )
 
@@ -243,7 +243,8 @@ def scaling_tables(parts: Parts) -> str:
     )
     shares = (
         f"\n\nBy Amdahl's law, {part['parallel_share']:.0%} of one server's work runs on both threads. The throughput "
-        f"of two replicas is {part['replica_share']:.0%} of twice the throughput of one. The tester runs on the same cores."
+        f"of two replicas is {part['replica_share']:.0%} of twice the throughput of one. The tester runs on the same "
+        "cores."
         if "parallel_share" in part
         else ""
     )

@@ -7,11 +7,11 @@ from typing import Any
 
 from benchmarks.oracles.comparison import KINDS
 
-# The smallest share of sentences with equal answers. Larger: rounding alone can fail a comparison. Smaller: a wrong search
-# may pass.
+# The smallest share of sentences with equal answers. Larger: rounding alone can fail a comparison. Smaller: a wrong
+# search may pass.
 MIN_SHARE_SAME = 0.99
-# The largest error of a score. A score is a sum of up to --max-target-length fp32 log-probabilities, and each has an error
-# of a few 1e-6.
+# Errors of scores are below this. A score is a sum of up to --max-target-length fp32 log-probabilities, and each has an
+# error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
 
 

@@ -129,7 +129,7 @@ def test_a_failed_forward_is_an_engine_failure_and_the_next_one_runs(bundle: Bun
 def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:
     """The engine fails the sentences of such rows (`app.engine.core`)."""
     model = random_model(max_length=16)
-    # The weight also makes the logits. A softmax sums over all of them, so one NaN makes every probability of a row NaN.
+    # The weight also makes the logits. The softmax sums over them, so one NaN makes all probabilities of a row NaN.
     model.embedding.weight.data[7] = float("nan")
     runner = load_tiny_runner(model, "fp32", tmp_path)
     runner.encode([np.array([5, 2], np.int32)] * 2, [0, 1])
