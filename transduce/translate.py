@@ -1,4 +1,4 @@
-"""`transduce translate`: translates stdin or a file through a running server, line by line or in its format."""
+"""`transduce translate`: translates stdin or a file through a running server, and keeps its lines or file format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="format of the file (default: by its suffix; plain text without one)",
+        help="format of the file (default: that of its suffix; plain text for stdin and for a file without a suffix)",
     )
     parser.add_argument(
         "--url",
@@ -56,19 +56,21 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", required=True, help="language of the text, such as en; auto detects it")
     parser.add_argument("--target", required=True, help="language to translate into, such as de")
     parser.add_argument(
-        "--model", metavar="NAME", help="one of the server's models (default: the first of the pair)"
+        "--model",
+        metavar="NAME",
+        help="one of the server's models (default: the first one that translates these languages)",
     )
     parser.add_argument(
         "--no-pivot",
         action="store_true",
-        help="refuse a pair of languages that no single model of the server translates",
+        help="use one model only; without this option, two models may translate through a third language",
     )
     parser.add_argument(
         "--batch-size",
         type=batch_size,
         metavar="N",
         default=DEFAULT_BATCH_SIZE,
-        help=f"texts per request, at most {MAX_ITEMS} (default: %(default)s; 1 for typed input)",
+        help=f"lines or texts in a batch, at most {MAX_ITEMS} (default: %(default)s; 1 while lines are typed)",
     )
     parser.add_argument(
         "--api-key-file",
@@ -97,8 +99,9 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate the file or stdin.
 
     Raises:
-        CommandError: the input cannot be read, a request fails as in `translate_batch`, or --json does not apply.
-        OSError: the file cannot be read, or the output cannot be written.
+        CommandError: the input has another format or is not UTF-8, no format has its suffix, a request fails as in
+            `translate_batch`, or --json does not apply.
+        OSError: the input cannot be opened or read, or the output cannot be written.
     """
     options = decoding_options(args)
     if args.target_prefix:
@@ -127,12 +130,12 @@ def run_translate(args: argparse.Namespace) -> int:
 
 
 def translate_stream(client: Client, args: argparse.Namespace, params: TranslateParams) -> None:
-    """Translate line by line; each batch is written as soon as it is translated."""
-    written = json_line if args.json else translated_line
+    """Translate plain text in batches of lines, and write each batch as soon as it is translated."""
+    format_line = json_line if args.json else translated_line
     with ExitStack() as stack:
         source = stack.enter_context(args.file.open("rb")) if args.file else sys.stdin.buffer
         progress = stack.enter_context(progress_bar(args.file))
-        # Typed input is translated line by line, without waiting for a full batch.
+        # A typed line is translated at once: its batch does not wait for further lines.
         is_typed = args.file is None and sys.stdin.isatty()
         for batch in batches(read_lines(source), max_lines=1 if is_typed else args.batch_size):
             texts = [piece for line in batch for piece in line.pieces]
@@ -140,7 +143,7 @@ def translate_stream(client: Client, args: argparse.Namespace, params: Translate
                 each for request in requests(texts) for each in translate_batch(client, request, params)
             )
             for line in batch:
-                sys.stdout.buffer.write(written(line, answers).encode("utf-8", "replace"))
+                sys.stdout.buffer.write(format_line(line, answers).encode("utf-8", "replace"))
                 progress.update(line.num_bytes)
             sys.stdout.buffer.flush()
 

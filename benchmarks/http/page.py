@@ -1,6 +1,6 @@
-"""Write the figures of docs/comparison.md from the committed result.
+"""Write the tables and lists of numbers in docs/comparison.md from the committed result.
 
-`BLOCKS[NAME]` formats the text between `<!-- figures: NAME -->` and `<!-- end -->`.
+`BLOCKS[NAME]` makes the new text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
     python -m benchmarks.http.page
 """
@@ -40,7 +40,10 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with every block rebuilt from the result at `path`. Raises KeyError for an unknown block."""
+    """The page with every block rebuilt from the result at `path`. Raises KeyError for an unknown block.
+
+    Without a file at `path`, the blocks say that nothing was measured yet.
+    """
     parts = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     return fill_blocks(page, lambda name: BLOCKS[name](parts))
 

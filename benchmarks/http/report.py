@@ -134,7 +134,7 @@ def goodput_table(parts: Parts, name: str) -> str:
         late.append(f"{title_of(server)} {num_late} of {len(trials)}")
     header = ("", f"goodput ({part['slo']}), requests/s", "lowest rate that failed", "Transduce, times as many",
               "median at goodput, ms", "p99 at goodput, ms")  # fmt: skip
-    return f"{table(header, lines)}\n\nTrials in which the tester was late: {'; '.join(late)}."
+    return f"{table(header, lines)}\n\nTrials in which the tester sent requests late: {'; '.join(late)}."
 
 
 def bimodal_table(parts: Parts) -> str:
@@ -162,8 +162,9 @@ def bimodal_table(parts: Parts) -> str:
         if most <= part["rate"]
     ]
     return (
-        f"Every server gets {part['rate']:.1f} requests/s, {part['share_of_window']:.0%} of the highest rate of the "
-        f"window batcher. Four short sentences come with each long one.\n\n{table(header, lines)}"
+        f"Every server gets {part['rate']:.1f} requests/s. This is {part['share_of_window']:.0%} of the rate at which "
+        "the window batcher answers the same sentences from 32 clients. Four short sentences come with each long one."
+        f"\n\n{table(header, lines)}"
         + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
     )
 
@@ -212,7 +213,11 @@ def overhead_table(parts: Parts) -> str:
     )
     lines = ((words, *(form.format(row[key]) for row in models)) for words, key, form in figures)
     left_out = max(row.get("num_sentences_left_out", 0) for row in models)
-    words = f" {left_out} sentences are left out, because they are decoded twice." if left_out else ""
+    words = (
+        f" At most {left_out} sentences of a model are left out, because they are decoded twice."
+        if left_out
+        else ""
+    )
     return (
         f"{table(('', *(row['model'] for row in models)), lines)}\n\n"
         f"The echo server answers such a request in {parts['overhead']['echo']:.2f} ms.{words}"
@@ -220,25 +225,26 @@ def overhead_table(parts: Parts) -> str:
 
 
 def scaling_tables(parts: Parts) -> str:
-    """Throughput by rows, with a fitted model, and by replicas and threads."""
+    """Throughput by rows, with a fitted formula, and by replicas and threads."""
     if "scaling" not in parts:
         return NOT_MEASURED
     part = parts["scaling"]
     rows = table(
-        ("rows", "measured, answers/s", "model, answers/s"),
+        ("rows", "measured, answers/s", "formula, answers/s"),
         ((row["rows"], f"{row['per_s']:.1f}", f"{row['model_per_s']:.1f}") for row in part["rows"]),
     )
     model = part["rows_model"]
     words = (
-        f"The model is n / ({model['a_ms']:.2f} ms + {model['b_ms']:.3f} ms n) answers a second for n rows. It is "
+        f"The formula is n / ({model['a_ms']:.2f} ms + {model['b_ms']:.3f} ms n) answers a second for n rows. It is "
         f"within {model['worst']:.0%} of every measured value."
     )
     layouts = table(
         ("replicas x threads", "answers/s"), ((row["name"], f"{row['per_s']:.1f}") for row in part["layouts"])
     )
     shares = (
-        f"\n\nBy Amdahl's law, {part['parallel_share']:.0%} of one server's work runs on both threads. Two replicas do "
-        f"{part['replica_share']:.0%} of twice the work of one, with the tester on the same cores."
+        f"\n\nBy Amdahl's law, {part['parallel_share']:.0%} of one server's work runs on both threads. The throughput "
+        f"of two replicas is {part['replica_share']:.0%} of twice the throughput of one. The tester runs on the same "
+        "cores."
         if "parallel_share" in part
         else ""
     )

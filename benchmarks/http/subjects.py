@@ -22,7 +22,7 @@ TITLES = {
     WINDOW: "CTranslate2 behind FastAPI, window batcher",
     TRANSFORMERS: "Hugging Face generate behind FastAPI, window batcher, fp32",
     LIBRETRANSLATE: "LibreTranslate",
-    ECHO: "FastAPI that answers the text itself",
+    ECHO: "echo server",
 }
 
 

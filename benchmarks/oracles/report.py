@@ -7,18 +7,24 @@ from typing import Any
 
 from benchmarks.oracles.comparison import KINDS
 
-LEAST_SAME = 0.99
-# A sum has up to --max-target-length fp32 logarithms, and each has an error of a few 1e-6.
+# The smallest share of sentences with equal answers. Larger: rounding alone can fail a comparison. Smaller: a wrong
+# search may pass.
+MIN_SHARE_SAME = 0.99
+# Errors of scores are below this. A score is a sum of up to --max-target-length fp32 log-probabilities, and each has an
+# error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
 
 
 def has_passed(result: Mapping[str, Any]) -> bool:
-    """Whether the result meets the command's criteria."""
-    rows, own = result["comparisons"], result["own_scores"]
+    """Whether all scores are right, enough answers are equal in each comparison, and all differences are explained.
+
+    result: its `own_scores` compare Transduce's scores with teacher-forced scores, by PyTorch and by Transduce.
+    """
+    rows, own_scores = result["comparisons"], result["own_scores"]
     errors = [row["score_error"] for row in rows]
-    errors += [row[error] for row in own for error in ("error_to_torch", "error_to_forced_target")]
+    errors += [row[key] for row in own_scores for key in ("error_to_torch", "error_to_forced_target")]
     return all(error is None or error < SCORE_TOLERANCE for error in errors) and all(
-        row["num_same"] >= LEAST_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
+        row["num_same"] >= MIN_SHARE_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
         for row in rows
     )
 

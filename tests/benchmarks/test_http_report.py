@@ -111,7 +111,7 @@ def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
     text = render({"parts": parts})
     assert "| Transduce | 120.0 | - |  | 100 | 900 |" in text
     assert "| CTranslate2 behind FastAPI, window batcher | 60.0 | 70.0 | 2.00 | 100 | 900 |" in text
-    assert "was late: Transduce 0 of 1; CTranslate2 behind FastAPI, window batcher 0 of 2." in text
+    assert "sent requests late: Transduce 0 of 1; CTranslate2 behind FastAPI, window batcher 0 of 2." in text
     assert "| Transduce | 120.0 | 7,200 | 0.1389 |" in text
     assert "Not measured yet." in text
     assert render({"parts": {}}).count("Not measured yet.") >= 8

@@ -23,7 +23,7 @@ from export.bundle_writer import ExportError, write_bundle
 from export.portable import read_checkpoint
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
-from tests.export.tiny import random_model, request, write_checkpoint
+from tests.export.tiny import bundle_request, random_model, write_checkpoint
 
 MARK = "a file that no bundle has"
 
@@ -86,13 +86,13 @@ def test_the_weights_folder_is_a_checkpoint_in_half_precision(tiny: Path) -> Non
 def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_path: Path) -> None:
     positions = load_model(tiny / "checkpoint").config.max_length
     for max_length, expected in ((20, 20), (None, positions), (positions + 1, positions)):
-        changed = dataclasses.replace(request(), max_source_length=max_length, precisions=("fp32",))
+        changed = dataclasses.replace(bundle_request(), max_source_length=max_length, precisions=("fp32",))
         bundle = write_bundle(tiny / "checkpoint", tmp_path / str(max_length), changed)
         assert (bundle.manifest.max_source_length, bundle.manifest.max_target_length) == (expected, positions)
 
 
 def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
-    write_bundle(tiny / "checkpoint", tmp_path / "again", request())
+    write_bundle(tiny / "checkpoint", tmp_path / "again", bundle_request())
     assert contents(tmp_path / "again") == contents(tiny / "bundle")
 
 
@@ -229,7 +229,7 @@ def test_an_interrupted_export_leaves_the_old_bundle(stage: str, tiny: Path, own
             raise Interruption
 
     with pytest.raises(Interruption):
-        write_bundle(tiny / "checkpoint", own_bundle, request(version="2"), on_progress=interrupt)
+        write_bundle(tiny / "checkpoint", own_bundle, bundle_request(version="2"), on_progress=interrupt)
     assert contents(own_bundle) == before
     assert names(own_bundle.parent) == [own_bundle.name]
 
@@ -239,10 +239,10 @@ def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> 
     code = (
         "import os, pathlib, signal, sys\n"
         "from export.bundle_writer import write_bundle\n"
-        "from tests.export.tiny import request\n"
+        "from tests.export.tiny import bundle_request\n"
         "def kill(stage):\n"
         "    if stage == 'checking': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "write_bundle(*map(pathlib.Path, sys.argv[1:]), request(version='2'), on_progress=kill)"
+        "write_bundle(*map(pathlib.Path, sys.argv[1:]), bundle_request(version='2'), on_progress=kill)"
     )
     arguments = [sys.executable, "-c", code, str(tiny / "checkpoint"), str(own_bundle)]
     root = Path(__file__).parents[2]
@@ -256,7 +256,7 @@ def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path)
     (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
     (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
     alignment = Alignment(layer=1, heads=(1,))
-    only_int8 = replace(request(version="2"), precisions=("int8",), alignment=alignment)
+    only_int8 = replace(bundle_request(version="2"), precisions=("int8",), alignment=alignment)
     write_bundle(tiny / "checkpoint", own_bundle, only_int8)
     manifest = load_bundle(own_bundle).manifest
     assert (manifest.version, set(manifest.variants)) == ("2", {"int8"})
@@ -267,19 +267,19 @@ def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path)
 def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / MARK).write_text("precious")
     with pytest.raises(ExportError, match="is not a bundle"):
-        write_bundle(tiny / "checkpoint", tmp_path, request())
+        write_bundle(tiny / "checkpoint", tmp_path, bundle_request())
     assert names(tmp_path) == [MARK]
 
 
 @pytest.mark.parametrize(
     ("invalid", "problem"),
     [
-        (request(name="Tiny EN-DE"), "name"),
-        (request(version=""), "version"),
-        (replace(request(), target="deutsch!"), "target"),
-        (replace(request(), alignment=Alignment(layer=2, heads=(0,))), "alignment: layer"),
-        (replace(request(), alignment=Alignment(layer=1, heads=(0, 2))), "alignment: heads"),
-        (replace(request(), alignment=Alignment(layer=1, heads=(1, 1))), "alignment: heads"),
+        (bundle_request(name="Tiny EN-DE"), "name"),
+        (bundle_request(version=""), "version"),
+        (replace(bundle_request(), target="deutsch!"), "target"),
+        (replace(bundle_request(), alignment=Alignment(layer=2, heads=(0,))), "alignment: layer"),
+        (replace(bundle_request(), alignment=Alignment(layer=1, heads=(0, 2))), "alignment: heads"),
+        (replace(bundle_request(), alignment=Alignment(layer=1, heads=(1, 1))), "alignment: heads"),
     ],
 )
 def test_an_invalid_name_or_version_is_an_error(
@@ -296,7 +296,7 @@ def test_a_tokenizer_with_another_vocabulary_size_is_an_error(tmp_path: Path) ->
     checkpoint = write_checkpoint(tmp_path, larger)
     assert Tokenizer(checkpoint / "tokenizer.spm").vocab_size == model.config.vocab_size
     with pytest.raises(CheckpointError, match="400 subwords, the model's embedding 408"):
-        write_bundle(checkpoint, tmp_path / "bundle", request())
+        write_bundle(checkpoint, tmp_path / "bundle", bundle_request())
 
 
 def test_a_checkpoint_without_a_tokenizer_is_an_error(tiny: Path, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_checkpoint_without_a_tokenizer_is_an_error(tiny: Path, tmp_path: Path
     with pytest.raises(
         CheckpointError, match=r"checkpoint/tokenizer\.spm is missing: copy the model's .* source\.spm"
     ):
-        write_bundle(checkpoint, tmp_path / "bundle", request())
+        write_bundle(checkpoint, tmp_path / "bundle", bundle_request())
     with pytest.raises(CheckpointError, match=r"checkpoint/tokenizer\.spm is missing"):
         read_checkpoint(checkpoint)
     assert names(tmp_path) == ["checkpoint"]

@@ -82,7 +82,7 @@ FACTS = Facts(
 )
 
 
-def request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
+def bundle_request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
     """A request for all three precisions."""
     return BundleRequest(
         name=name,
@@ -97,7 +97,7 @@ def request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
 def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
     """Write a valid bundle with all three variants to `folder`/bundle, and its checkpoint to `folder`/checkpoint."""
     checkpoint = write_checkpoint(folder, model or random_model(max_length=MAX_LENGTH))
-    return write_bundle(checkpoint, folder / "bundle", request())
+    return write_bundle(checkpoint, folder / "bundle", bundle_request())
 
 
 def load_tiny_runner(
@@ -116,7 +116,9 @@ def load_tiny_runner(
     """
     variant = write_variant(folder, weights_of(model), precision)
     pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
-    manifest = make_manifest(model.config, replace(request(), pairs=pairs), {precision: variant}, folder)
+    manifest = make_manifest(
+        model.config, replace(bundle_request(), pairs=pairs), {precision: variant}, folder
+    )
     bundle = Bundle(folder, manifest, ())
     return load_runner(
         bundle,

@@ -19,7 +19,7 @@ from export.parity import ParityPair, random_pairs
 from export.weights import default_alignment, weights_of
 from model.config import BOS_ID, preset
 from model.transformer import Transformer
-from tests.export.tiny import VOCAB_SIZE, random_model, request
+from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model
 
 MAX_LENGTH = 24
 NATIVE = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
@@ -30,7 +30,7 @@ def aligned_runner(
 ) -> LoadedRunner:
     """A runner for graphs with this alignment."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
-    manifest = make_manifest(model.config, request(), {precision: variant}, folder)
+    manifest = make_manifest(model.config, bundle_request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels=kernels)
 

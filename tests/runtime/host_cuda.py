@@ -22,7 +22,7 @@ from app.runtime.session import Session, SessionOptions
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from model.transformer import Transformer
-from tests.export.tiny import request
+from tests.export.tiny import bundle_request
 
 STREAM = 4711
 
@@ -199,5 +199,5 @@ def one_variant(
     """A bundle that has only graphs. is_prefilled: whether targets begin with a start token of their pair."""
     variant = write_variant(folder, weights_of(model), precision)
     pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
-    asked = replace(request(), pairs=pairs)
+    asked = replace(bundle_request(), pairs=pairs)
     return Bundle(folder, make_manifest(model.config, asked, {precision: variant}, folder), ())

@@ -1,4 +1,4 @@
-"""A failure to load or run a graph raises one of the project's errors."""
+"""Loads and runs a bundle's graphs: the choice of device and variant, the runner's limits, and errors of failures."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_r
 from app.runtime.session import SessionOptions, _session_options, choose_device
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
-from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model, request
+from tests.export.tiny import VOCAB_SIZE, bundle_request, load_tiny_runner, random_model
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("bundle")
     model = random_model(max_length=16)
-    variants = {name: write_variant(folder, weights_of(model), name) for name in request().precisions}
-    return Bundle(folder, make_manifest(model.config, request(), variants, folder), ())
+    variants = {name: write_variant(folder, weights_of(model), name) for name in bundle_request().precisions}
+    return Bundle(folder, make_manifest(model.config, bundle_request(), variants, folder), ())
 
 
 def only(bundle: Bundle, *precisions: str) -> Bundle:
@@ -36,7 +36,7 @@ def only(bundle: Bundle, *precisions: str) -> Bundle:
 
 
 def with_decoder(bundle: Bundle, **changes: Any) -> Bundle:
-    """The int8 variant with a changed manifest entry for its decoder."""
+    """The bundle with a changed manifest entry for the decoder of its int8 variant."""
     fields = bundle.manifest.model_dump()
     fields["variants"]["int8"]["decoder"] |= changes
     return Bundle(bundle.path, Manifest.model_validate(fields), ())
@@ -79,7 +79,10 @@ def test_a_missing_variant_is_named_with_the_existing_ones(bundle: Bundle) -> No
         choose_precision(only(bundle, "int8", "fp32"), "cuda", "auto")
 
 
-@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU")
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
+    reason="this onnxruntime has a CUDA provider",
+)
 def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
     assert choose_device("auto") == "cpu"
     with pytest.raises(
@@ -124,8 +127,9 @@ def test_a_failed_forward_is_an_engine_failure_and_the_next_one_runs(bundle: Bun
 
 
 def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:
-    """The caller checks the scores row by row."""
+    """The engine fails the sentences of such rows (`app.engine.core`)."""
     model = random_model(max_length=16)
+    # The weight also makes the logits. The softmax sums over them, so one NaN makes all probabilities of a row NaN.
     model.embedding.weight.data[7] = float("nan")
     runner = load_tiny_runner(model, "fp32", tmp_path)
     runner.encode([np.array([5, 2], np.int32)] * 2, [0, 1])
@@ -142,7 +146,7 @@ def test_the_number_of_bindings_is_limited(bundle: Bundle) -> None:
     assert runner.num_bindings == MAX_BINDINGS
 
 
-def test_limits_come_from_the_manifest(bundle: Bundle) -> None:
+def test_limits_come_from_the_manifest_and_the_number_of_rows(bundle: Bundle) -> None:
     limits = load(bundle).limits
     assert (limits.num_rows, limits.vocab_size, limits.max_source_length) == (4, VOCAB_SIZE, 16)
     assert (limits.max_target_length, limits.bos_id, limits.eos_id) == (16, 1, 2)

@@ -106,10 +106,10 @@ def test_parts_are_in_order() -> None:
         ("one\r\ntwo\u2028three\x85four", ["one", "two", "three", "four"]),
         ("\ufeff\u200bHello.\u200b", ["Hello."]),
         ("--- *** ---\n\U0001f600 \U0001f600", []),
-        ("12:30\n3.5 %\n(1) 2024-05-01", []),  # numbers have no language
+        ("12:30\n3.5 %\n(1) 2024-05-01", []),  # a line without a letter is not translated
         (" \t\n\u00a0\u200b\ufeff", []),
         ("", []),
-        # The library splits this text. If it failed, the text would be one sentence.
+        # sentencex panics on "B\u00a0.", so it gets a space instead. After a panic the text would be one sentence.
         ("We came. B\u00a0. He left.", ["We came.", "B\u00a0.", "He left."]),
     ],
 )
@@ -135,7 +135,8 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("\u2013 Bread, he said.", "Bread, he said."),
         ("-5 degrees", "-5 degrees"),  # a minus has no space after it
         ("3.5 million loaves", "3.5 million loaves"),
-        ("2024. A year of bread", "A year of bread"),  # sentencex ends a sentence at the year
+        # Four digits are no list mark, but sentencex takes them for a sentence, and it has no letter.
+        ("2024. A year of bread", "A year of bread"),
         ("*Bread* and butter", "*Bread* and butter"),
         ("(I know", "(I know"),
         ("\U0001f600Bread", "\U0001f600Bread"),
@@ -145,20 +146,20 @@ def test_spans_exclude_list_marks(line: str, expected: str) -> None:
     assert [span.of(line) for span in spans_of(line)] == [expected]
 
 
-MARKS = st.lists(
+LIST_MARKS = st.lists(
     st.sampled_from(["- ", "1. ", "\t", "a) ", "[x] ", "\u2022\u3000", "# ", "\u2705 "]), max_size=5
 )
 
 
-@given(st.lists(st.tuples(MARKS, st.sampled_from(["Bread and butter", "Hello, you", ""])), max_size=8))
+@given(st.lists(st.tuples(LIST_MARKS, st.sampled_from(["Bread and butter", "Hello, you", ""])), max_size=8))
 def test_list_marks_and_line_breaks_are_unchanged(
     lines: list[tuple[list[str], str]],
 ) -> None:
-    text = "\r\n".join("".join(marks) + rest for marks, rest in lines)
+    text = "\r\n".join("".join(list_marks) + rest for list_marks, rest in lines)
     spans = spans_of(text)
     assert [span.of(text) for span in spans] == [rest for _, rest in lines if rest]
     joined = join(text, spans, ["x"] * len(spans)).text
-    assert joined == "\r\n".join("".join(marks) + "x" * bool(rest) for marks, rest in lines)
+    assert joined == "\r\n".join("".join(list_marks) + "x" * bool(rest) for list_marks, rest in lines)
 
 
 def test_pieces_of_an_over_long_sentence_are_flagged() -> None:
@@ -180,14 +181,14 @@ def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        # The end of a clause is better than a nearer space.
+        # The end of a clause is better than a space that is nearer to the middle.
         ("the first clause, and the second", "the first clause,"),
-        # The end of a clause far from the middle is worse.
+        # The end of a clause outside the middle half is no better than another space.
         ("a, bbbbbbbbbbbbbbbb cccccccccccccccccc", "a, bbbbbbbbbbbbbbbb"),
         # Any space is better than the middle of a word.
         ("aaaaaaaaaaaaaaaaaaaaaaaaaa bb", "aaaaaaaaaaaaaaaaaaaaaaaaaa"),
         ("aaaaaaaa", "aaaa"),
-        ("aae\u0301\u0302\u0303bb", "aa"),  # a letter keeps its marks
+        ("aae\u0301\u0302\u0303bb", "aa"),  # a letter keeps its combining marks
         ("x\U0001f468\u200d\U0001f469\u200d\U0001f467y", "x"),  # a joined emoji is not split
         ("ab\U0001f1e9\U0001f1eacd", "ab"),
     ],
@@ -199,7 +200,7 @@ def test_the_best_cut(text: str, left: str) -> None:
 @pytest.mark.parametrize(
     "unit", [" ", ".", "a. ", "\n", "a", "?! ", "a\u0301", '"a. ', "\U0001f600 ", "a, ", "- ", "1. "]
 )
-def test_time_is_linear(unit: str) -> None:
+def test_splitting_into_sentences_and_joining_take_linear_time(unit: str) -> None:
     def split_and_join(size: int) -> None:
         text = unit * (size // len(unit))
         joined = join(text, spans := spans_of(text), [span.of(text) for span in spans])
@@ -208,17 +209,19 @@ def test_time_is_linear(unit: str) -> None:
     check_near_linear(split_and_join, 400_000)
 
 
-def test_splitting_is_near_linear() -> None:
+def test_splitting_an_over_long_sentence_is_near_linear() -> None:
     text = "word " * 20_000
-    sizes = [0]
+    num_checked = 0
 
     def fits(part: str) -> bool:
-        sizes[0] += len(part)
+        nonlocal num_checked
+        num_checked += len(part)
         return len(part) <= 100
 
     parts = list(fitting_spans(text, Span(0, len(text) - 1), fits))
     assert len(parts) >= 1000
-    assert sizes[0] < 16 * len(text)  # log2(100,000 / 100) is 10
+    # 100,000 characters fit after ten halvings, so each is checked 11 times; in quadratic time, some 500 times.
+    assert num_checked < 16 * len(text)
 
 
 class PanicException(BaseException):
@@ -245,25 +248,27 @@ def test_an_interrupt_in_the_library_is_no_panic(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr", "ru", "el", "hy", "ja"])
-def test_the_library_is_not_called_if_it_would_find_one_sentence(
+def test_the_library_is_not_called_for_a_line_without_a_possible_sentence_end(
     monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
-    marks = "".join(
+    symbols = "".join(
         chr(code) for code in range(32, 127) if not chr(code).isalnum() and chr(code) not in ".!?;:)"
     )
     lines = [
-        form.replace("*", mark) for mark in marks for form in ("He said* so", "a *Bb", "1* Bb c", "Up *I* c")
+        form.replace("*", symbol)
+        for symbol in symbols
+        for form in ("He said* so", "a *Bb", "1* Bb c", "Up *I* c")
     ]
     calls: list[str] = []
 
-    def segment(own: str, line: str) -> list[str]:
+    def counted_segment(code: str, line: str) -> list[str]:
         calls.append(line)
-        return list(found(own, line))
+        return list(real_segment(code, line))
 
-    found = sentencex.segment
-    monkeypatch.setattr("sentencex.segment", segment)
+    real_segment = sentencex.segment
+    monkeypatch.setattr("sentencex.segment", counted_segment)
     for line in lines:
-        assert found(language, line) == [line]
+        assert real_segment(language, line) == [line]
         list(sentence_spans(line, language))
     assert not calls
     list(sentence_spans("One; two: b) three", language))
