@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.runtime.cuda_kernels import Kernels
+from app.runtime.cuda_kernels import Kernels, Launch
 from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s
 
@@ -62,10 +62,10 @@ class KernelCopier:
         if not len(moves):
             return
         (address,) = self._cuda.upload(moves.astype(np.int32))
-        self._enqueue(source, target, address, len(moves))
+        self.launch(source, target, address, len(moves)).enqueue()
 
-    def _enqueue(self, source: DeviceBlock, target: DeviceBlock, moves: int, num_moves: int) -> None:
-        """Enqueue the kernel for moves (num_moves, 3) at an address on the GPU."""
+    def launch(self, source: DeviceBlock, target: DeviceBlock, moves: int, num_moves: int) -> Launch:
+        """The kernel for moves (num_moves, 3) at an address on the GPU, which it reads when it runs."""
         pointers = source.address, target.address, moves
         sizes = (
             *(source.num_rows, source.capacity, target.num_rows, target.capacity),
@@ -73,7 +73,7 @@ class KernelCopier:
         )
         arguments = *map(ctypes.c_void_p, pointers), *map(ctypes.c_int, sizes)
         grid = source.num_heads, source.num_planes, num_moves
-        self._kernels.launch("copy_rows", grid, NUM_THREADS, *arguments).enqueue()
+        return self._kernels.launch("copy_rows", grid, NUM_THREADS, *arguments)
 
 
 class _Position(ctypes.Structure):

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 COMPILER, DRIVER = "libnvrtc.so.13", "libcuda.so.1"
 SOURCES = Path(__file__).with_name("cuda")
-NAMES = ("copy_rows", "advance_greedy")
+NAMES = ("copy_rows", "advance_greedy", "advance_beams")
 
 
 class Kernels:

@@ -23,14 +23,18 @@ RUNNING = -1
 class Pacing:
     """The steps of one call at a time.
 
+    A row may stand for a beam.
+
     ended_at: (num_rows,) host memory in which kernels write the step in which a row ends. RUNNING until then.
+    must_end: (1,) host memory in which kernels write 1 if the call shall end soon, though it may take every step.
     """
 
     def __init__(self, cuda: Cuda, num_rows: int) -> None:
         """Allocate memory and events for at most num_rows rows. Raises EngineFailure."""
         self._cuda = cuda
-        self._memory = cuda.allocate_host(4 * num_rows)
-        self.ended_at: Int32s = self._memory.view(np.int32)
+        self._memory = cuda.allocate_host(4 * (num_rows + 1))
+        self.ended_at: Int32s = self._memory.view(np.int32)[:num_rows]
+        self.must_end: Int32s = self._memory.view(np.int32)[num_rows:]
         self._events = [cuda.make_event() for _ in range(MAX_AHEAD)]
 
     def steps(self, num_rows: int, max_steps: int, stop: StopCondition) -> Iterator[int]:
@@ -40,13 +44,14 @@ class Pacing:
         """
         ended_at = self.ended_at[:num_rows]
         ended_at[:] = RUNNING
+        self.must_end[0] = 0
         is_paced = stop.wake_flag is not None or stop.steps_after_end < max_steps - 1
         # With fewer steps after an end, the host must learn of the end sooner.
         num_ahead = min(MAX_AHEAD, stop.steps_after_end + 1)
         for number in range(max_steps):
             if is_paced and number >= num_ahead:
                 self._cuda.wait_for(self._events[number % num_ahead])
-            if is_paced and number and _is_over(number, ended_at, stop):
+            if is_paced and number and (self.must_end[0] or _is_over(number, ended_at, stop)):
                 return
             yield number
             if is_paced:

@@ -20,7 +20,8 @@ import onnxruntime
 
 from app.errors import BundleError, EngineFailure
 from app.graphs import GraphPair
-from app.runtime.cuda_copies import make_copier
+from app.runtime.cuda_beams import BeamSteps, with_beam_inputs
+from app.runtime.cuda_copies import KernelCopier, make_copier
 from app.runtime.cuda_greedy import GreedySteps
 from app.runtime.cuda_kernels import Kernels, load_kernels
 from app.runtime.cuda_memory import Cuda
@@ -75,8 +76,8 @@ def load_cuda_runner(
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
     logger.info(
         "encoder, decoder and caches on GPU 0 (compute capability %d.%d), CUDA graphs %s, rows in buckets of %s; "
-        "greedy calls of up to %d steps; tokenising, other searches and scheduling on the CPU; %.0f of %.0f MB of the "
-        "GPU are free",
+        "calls of up to %d steps; tokenising, guided search and scheduling on the CPU; %.0f of %.0f MB of the GPU are "
+        "free",
         *cuda.compute_capability(),
         "on" if has_graphs else "off",
         ", ".join(map(str, buckets(limits.num_rows))),
@@ -138,6 +139,10 @@ class CudaRunner:
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         self._inputs = StepInputs(cuda, limits.num_rows)
         self._greedy = GreedySteps(cuda, kernels, self._inputs, limits=limits) if kernels else None
+        self._beams: BeamSteps | None = None
+        if kernels and isinstance(copier, KernelCopier):
+            self._limits = limits = replace(limits, advances_beams=True)
+            self._beams = BeamSteps(cuda, kernels, self._inputs, self._self_pool, limits=limits)
         self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
         self._steps: dict[StepShape, BoundStep] = {}
         self._extra: dict[str, Result] = {}
@@ -188,12 +193,28 @@ class CudaRunner:
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next call overwrites the arrays."""
+        if step.beams:
+            return self._decode_beams(step)
         if step.num_steps > 1:
             assert self._greedy is not None
             bound = self._enqueue_inputs(step)
             return self._greedy.run(step, bound, lambda: self._run_decoder(bound))
-        wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
-        found = self._run(step, *(name for name, is_wanted in wanted if is_wanted))
+        return self._output(step, self._run(step, *_extra(step)))
+
+    def _decode_beams(self, step: StepInput) -> StepOutput:
+        """A call with beams. One that is undecided keeps its step, and its rows have the last candidates of it."""
+        assert self._beams is not None
+        step = with_beam_inputs(step)
+        bound = self._enqueue_inputs(step, *_extra(step))
+        num_steps = self._beams.enqueue(step, bound, lambda: self._run_decoder(bound))
+        found = self._results(bound, step)
+        outcomes = self._beams.apply(step.beams, num_steps, found.get("alignment"))
+        # Rows whose candidates are read: those of undecided beams, and if there was one step, those without a beam.
+        last = with_beam_inputs(step)
+        return replace(self._output(last, found), num_steps=num_steps, outcomes=outcomes)
+
+    def _output(self, step: StepInput, found: dict[str, Any]) -> StepOutput:
+        """The output of the last step. found: its results by name. step: its ids and positions."""
         return StepOutput(
             *without_first_end(found["top_log_probabilities"], found["top_ids"], step, self._limits),
             found.get("log_probabilities"),
@@ -220,6 +241,10 @@ class CudaRunner:
         """
         bound = self._enqueue_inputs(step, *extra)
         self._run_decoder(bound)
+        return self._results(bound, step)
+
+    def _results(self, bound: BoundStep, step: StepInput) -> dict[str, Any]:
+        """Wait for all enqueued steps. Returns the results of the last one by name, without padding."""
         for result in bound.results.values():
             self._cuda.copy_out(result.memory, result.address, result.values.nbytes)
         self._cuda.wait()
@@ -286,6 +311,12 @@ class CudaRunner:
             self._extra[name] = self._make_result(self._limits.num_rows, int(spec.axes[1]), np.float32)
         whole = self._extra[name]
         return Result(whole.address, whole.memory, whole.values[:num_rows])
+
+
+def _extra(step: StepInput) -> tuple[str, ...]:
+    """The names of the optional outputs that a step requests."""
+    wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
+    return tuple(name for name, is_wanted in wanted if is_wanted)
 
 
 def _run_options(graph: int) -> Any:

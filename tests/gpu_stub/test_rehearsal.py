@@ -42,6 +42,19 @@ def test_a_greedy_call_is_one_replay_and_one_kernel_a_step_and_one_wait(trace: T
     assert kinds(events)["allocate"] == 0
 
 
+def test_a_call_of_beams_is_one_replay_and_two_kernels_a_step_and_one_wait(trace: Trace) -> None:
+    """The inputs and the beams are copied in. All steps of the beams and the last candidates are copied out."""
+    events = trace.section("beams")
+    assert launches(events) == {
+        "copy in": 2,
+        **dict.fromkeys(("replay", "beam step", "copy of cache rows"), NUM_STEPS),
+        "copy out": 3,
+    }
+    assert [event.detail for event in events if event.kind == "wait"] == ["stream"]
+    assert events[-1].kind == "wait"
+    assert kinds(events)["allocate"] == 0
+
+
 @pytest.mark.parametrize("num_rows", [1, NUM_SENTENCES])
 def test_with_a_stop_condition_the_host_waits_only_for_steps_before_the_last_enqueued(
     trace: Trace, num_rows: int

@@ -28,6 +28,7 @@ struct Place { unsigned x, y, z; };
 static thread_local Place blockIdx, threadIdx, blockDim, gridDim;
 static std::barrier<>* barrier;
 [[maybe_unused]] static void __syncthreads() { barrier->arrive_and_wait(); }
+[[maybe_unused]] static int min(int a, int b) { return a < b ? a : b; }
 [[maybe_unused]] static float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 #define __global__
 #define __device__ [[maybe_unused]] static
