@@ -47,7 +47,7 @@ check: lint ## ruff, clang-format, mypy --strict, import contracts and house rul
 lint: .venv-dev/ready ## `check` without the house rules, which are tests
 	@.venv-dev/bin/ruff check
 	@.venv-dev/bin/ruff format --check
-	@.venv-dev/bin/clang-format --dry-run -Werror app/runtime/native/*.cpp app/runtime/native/*.h
+	@.venv-dev/bin/clang-format --dry-run -Werror app/runtime/native/*.cpp app/runtime/native/*.h app/runtime/cuda/*.cu
 	@.venv-dev/bin/mypy
 	@.venv-dev/bin/lint-imports
 

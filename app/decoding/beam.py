@@ -1,7 +1,7 @@
 """Beam search (section 6.1 of the paper), one step at a time. This file defines the rules of beam search.
 
-`app.runtime.beams` holds a beam in memory, and `native/beams.cpp` advances it by the same rules. `app.engine.beams`
-chooses the steps that the runner takes.
+`app.runtime.beams` holds a beam in memory, and `native/beams.cpp` or `cuda/beams.cu` advances it by the same rules.
+`app.engine.beams` chooses the steps that the runner takes.
 
 A step ranks the continuations of all live hypotheses by summed log-probability and takes the best 2 * beam_size. An end
 token among the first beam_size of them completes its hypothesis. The best beam_size other continuations are live next.

@@ -1,10 +1,10 @@
 """Decides when a beam is offloaded to the runner and reclaimed. `app/decoding/beam.py` defines the rules of the search.
 
-A plain beam can take several steps inside one call of the runner (C++), as long as a step only ranks continuations.
+A plain beam can take several steps inside one call of the runner, as long as a step only ranks continuations.
 The beam is offloaded with all its rows, usually before its first step. It is reclaimed when it is done, and before each
 step that the search itself must take: the last one, one followed by a check for loops, one with too few continuations,
-or one without scores. `app/runtime/beams.py` is the memory that both sides share. `native/beams.cpp` repeats the rules
-of `app/decoding/beam.py`, and tests compare their answers.
+or one without scores. `app/runtime/beams.py` is the memory that both sides share. `native/beams.cpp` on a CPU
+and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and tests compare their answers.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class DecodingBatch:
         if self._limits.skips_free_rows:
             self._slots.compact(self._slots.num_rows)  # copies nothing, but lowers the slots' end
             return
-        num_soon_used = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
+        num_soon_used = sum(one.num_reserved_rows - len(one.rows) for one in admitted if one.rows)
         for sequence in running:
             if isinstance(sequence.search, GreedySearch):
                 sequence.length = int(self.greedy.lengths[sequence.rows[0]])

@@ -1,6 +1,7 @@
 """The memory of one beam, which the engine shares with the runner that advances the beam. Decides nothing.
 
-The rules of beam search are those of `app.decoding.beam`. `native/beams.cpp` applies them to this memory.
+The rules of beam search are those of `app.decoding.beam`. `native/beams.cpp` applies them to this memory, and
+`app.runtime.cuda_beams` has them applied on a GPU.
 `app.engine.beams` decides which steps the runner takes.
 """
 
@@ -13,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Eight-byte numbers in the header, and the header fields that steps change. They must agree with native/beams.h.
+# Eight-byte numbers in the header, and header fields. They must agree with native/beams.h.
 NUM_HEADER = 8
-LENGTH, NUM_COMPLETE = 3, 5
+END_ID, MAX_LENGTH, LENGTH, MAX_COMPLETE, NUM_COMPLETE, START_ID = range(1, 7)
 
 
 class BeamOutcome(IntEnum):
@@ -99,6 +100,58 @@ class SharedBeam:
         """The cache row of each live hypothesis, best first."""
         rows: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
         return rows
+
+    @rows.setter
+    def rows(self, rows: Sequence[int]) -> None:
+        self._numbers[NUM_HEADER : self._tokens] = rows
+
+    def header(self) -> dict[str, int]:
+        """Numbers of the beam that a runner needs beside its hypotheses."""
+        numbers = self._numbers
+        return {
+            "end_id": int(numbers[END_ID]),
+            "max_length": int(numbers[MAX_LENGTH]),
+            "length": int(numbers[LENGTH]),
+            "max_complete": int(numbers[MAX_COMPLETE]),
+            "num_complete": int(numbers[NUM_COMPLETE]),
+        }
+
+    def last_step(self) -> tuple[list[int], list[float]]:
+        """Last subword and sum of each live hypothesis; the start token and 0 before the first step."""
+        if not self.length:
+            return [int(self._numbers[START_ID])], [0.0]
+        end = self.length * self.beam_size
+        last = slice(end - self.beam_size, end)
+        tokens = self._numbers[self._tokens : self._parents][last].tolist()
+        return tokens, self._floats[self._sums : self._complete][last].tolist()
+
+    def append(
+        self,
+        tokens: NDArray[np.int32],
+        parents: NDArray[np.int32],
+        sums: NDArray[np.float64],
+        *,
+        ended: Sequence[EndedHypothesis] = (),
+    ) -> None:
+        """Append steps that a runner took elsewhere. tokens, parents, sums: (steps, beam_size). ended: oldest first."""
+        first, end = self.length * self.beam_size, self.length * self.beam_size + tokens.size
+        for start, values in ((self._tokens, tokens), (self._parents, parents)):
+            self._numbers[start + first : start + end] = values.reshape(-1)
+        self._floats[self._sums + first : self._sums + end] = sums.reshape(-1)
+        self._numbers[LENGTH] += len(tokens)
+        for hypothesis in ended:
+            at = self._complete + 3 * int(self._numbers[NUM_COMPLETE])
+            self._floats[at : at + 3] = hypothesis
+            self._numbers[NUM_COMPLETE] += 1
+
+    def record_attention(self, attention: NDArray[np.float32]) -> None:
+        """Record the attention (rows, capacity) of the next step, if the beam records it. Call it before `append`."""
+        rows = self.rows if self.length else self.rows[:1]
+        first = self.length * self.beam_size * self._num_columns
+        kept = self._numbers[self._attention :].view(np.float32)[
+            first : first + len(rows) * self._num_columns
+        ]
+        kept[:] = attention[rows, : self._num_columns].reshape(-1)
 
     def move_row(self, source: int, target: int) -> None:
         """Record that the columns of row `source` are now in row `target`."""

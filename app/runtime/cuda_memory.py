@@ -21,6 +21,8 @@ LIBRARY = "libcudart.so.13"
 TO_DEVICE, TO_HOST = 1, 2
 # cudaStreamNonBlocking: the stream does not wait for the legacy default stream, which cannot be captured.
 NON_BLOCKING = 1
+# cudaEventDisableTiming: an event without a time is cheaper to record.
+NO_TIMING = 2
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 # Bytes. The alignment of cudaMalloc's memory and of the parts of one allocation.
 ALIGNMENT = 256
@@ -47,7 +49,7 @@ class Cuda:
             largest possible upload is smaller.
         """
         self.device = device
-        self.library = ctypes.CDLL(LIBRARY) if library is None else library
+        self.library: Any = ctypes.CDLL(LIBRARY) if library is None else library
         self._device_memory: list[int] = []
         self._host_memory: list[int] = []
         weakref.finalize(self, _free, self.library, self._device_memory, self._host_memory).atexit = False
@@ -131,6 +133,20 @@ class Cuda:
         """Wait until all enqueued work is done."""
         self.check(self.library.cudaStreamSynchronize(ctypes.c_void_p(self.stream)))
         self._num_uploaded = 0
+
+    def make_event(self) -> int:
+        """The handle of a new event, which marks a place in the stream. It lives as long as the process."""
+        event = ctypes.c_void_p()
+        self.check(self.library.cudaEventCreateWithFlags(ctypes.byref(event), NO_TIMING))
+        return event.value or 0
+
+    def record(self, event: int) -> None:
+        """Let an event mark the end of the work that is enqueued now, instead of its earlier place."""
+        self.check(self.library.cudaEventRecord(ctypes.c_void_p(event), ctypes.c_void_p(self.stream)))
+
+    def wait_for(self, event: int) -> None:
+        """Wait until the work before an event's place is done. Later work may go on."""
+        self.check(self.library.cudaEventSynchronize(ctypes.c_void_p(event)))
 
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
         addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)

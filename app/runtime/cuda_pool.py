@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from app.runtime.cuda_copies import Copier, DeviceBlock
+from app.runtime.cuda_copies import Copier, DeviceBlock, KernelCopier
+from app.runtime.cuda_kernels import Launch
 from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s, Int64s
 from app.runtime.kv_cache import PoolShape
@@ -52,6 +53,11 @@ class CudaPool:
         _, num_sentences, _, longest, _ = values.shape()
         block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=longest)
         self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, lengths))
+
+    def copies_on_device(self, moves: int, num_moves: int) -> Launch:
+        """The kernel for moves (num_moves, 3) of `Copier.copy` at an address on the GPU. Requires a KernelCopier."""
+        assert isinstance(self._copier, KernelCopier)
+        return self._copier.launch(self.block, self.block, moves, num_moves)
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Pool.copy`. If a target is also a source, copies go through the staging memory."""

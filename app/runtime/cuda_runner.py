@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
 from app.errors import BundleError, EngineFailure
 from app.graphs import GraphPair
-from app.runtime.cuda_copies import make_copier
-from app.runtime.cuda_memory import Cuda, aligned
+from app.runtime.cuda_beams import BeamSteps, with_beam_inputs
+from app.runtime.cuda_copies import KernelCopier, make_copier
+from app.runtime.cuda_greedy import GreedySteps
+from app.runtime.cuda_kernels import Kernels, load_kernels
+from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
+from app.runtime.cuda_step import BoundStep, Result, StepInputs, StepShape
 from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
@@ -44,6 +47,8 @@ ATTENTION = 1 + 2 + 16 + 512
 # call takes. If smaller, there are more calls, and each takes about 80 launches. Estimated for the base size: an H100
 # encodes this many subwords in the time of those launches.
 MAX_PADDING = 1024
+# The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take more memory.
+MAX_STEPS = 64
 
 
 def load_cuda_runner(
@@ -62,16 +67,21 @@ def load_cuda_runner(
             Session(folder, spec, SessionOptions("cuda", num_threads=1, provider=options))
             for spec, options in ((graphs.encoder, common), (graphs.decoder, (*common, *captured)))
         )
-        runner = CudaRunner(encoder, decoder, limits=limits, cuda=cuda, has_graphs=has_graphs)
+        kernels = load_kernels(cuda)
+        runner = CudaRunner(
+            encoder, decoder, limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
+        )
         free, total = cuda.free_bytes()
     except (EngineFailure, OSError) as error:
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
     logger.info(
         "encoder, decoder and caches on GPU 0 (compute capability %d.%d), CUDA graphs %s, rows in buckets of %s; "
-        "tokenising, search and scheduling on the CPU; %.0f of %.0f MB of the GPU are free",
+        "calls of up to %d steps; tokenising, guided search and scheduling on the CPU; %.0f of %.0f MB of the GPU are "
+        "free",
         *cuda.compute_capability(),
         "on" if has_graphs else "off",
         ", ".join(map(str, buckets(limits.num_rows))),
+        runner.limits.max_steps,
         free / 1e6,
         total / 1e6,
     )
@@ -88,35 +98,6 @@ def buckets(largest: int) -> list[int]:
     return sorted({bucket_of(number, largest) for number in range(1, largest + 1)})
 
 
-class StepShape(NamedTuple):
-    """The shape that all steps of one binding share. extra: names of the requested optional outputs."""
-
-    num_rows: int
-    num_candidates: int
-    extra: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Result:
-    """One output of a step: its address on the device, and the host memory that it is copied to.
-
-    values: a view of `memory`, (num_rows, columns).
-    """
-
-    address: int
-    memory: NDArray[np.uint8]
-    values: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The bound inputs and outputs of steps of one shape, at fixed addresses."""
-
-    binding: Any
-    run_options: Any
-    results: dict[str, _Result]
-
-
 class CudaRunner:
     """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it.
 
@@ -124,11 +105,22 @@ class CudaRunner:
     """
 
     def __init__(
-        self, encoder: Session, decoder: Session, *, limits: Limits, cuda: Cuda, has_graphs: bool
+        self,
+        encoder: Session,
+        decoder: Session,
+        *,
+        limits: Limits,
+        cuda: Cuda,
+        kernels: Kernels | None,
+        has_graphs: bool,
     ) -> None:
-        """Allocate all memory of two loaded graphs except that of the results. Raises EngineFailure."""
+        """Allocate all memory of two loaded graphs except that of the results. Raises EngineFailure.
+
+        kernels: None where they cannot be compiled; then each call takes one step.
+        """
         self._encoder, self._decoder, self._cuda = encoder, decoder, cuda
-        self._limits = limits
+        max_steps = min(MAX_STEPS, limits.max_target_length) if kernels else 1
+        self._limits = limits = replace(limits, max_steps=max_steps)
         self._has_graphs = has_graphs
         specs = {spec.name: spec for spec in decoder.spec.inputs}
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
@@ -139,21 +131,21 @@ class CudaRunner:
         num_staging_bytes = max(shape.num_bytes for shape in shapes)
         self.cache_bytes = sum(shape.num_bytes for shape in shapes) + num_staging_bytes
         itemsize = np.dtype(shapes[0].dtype).itemsize
-        copier = make_copier(cuda, shapes[0].head_dim * itemsize)
+        copier = make_copier(cuda, kernels, shapes[0].head_dim * itemsize)
         staging = cuda.allocate(num_staging_bytes)
         self._self_pool, self._cross_pool = (
             CudaPool(shape, cuda, copier, staging=staging) for shape in shapes
         )
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
-        # ids, positions and last_source_positions share one allocation, which is copied once for each step. Each begins
-        # at an aligned address.
-        self._input_stride = aligned(4 * limits.num_rows)
-        self._input_address = cuda.allocate(3 * self._input_stride)
-        self._input_memory = cuda.allocate_host(3 * self._input_stride)
-        self._inputs = self._input_memory.view(np.int32).reshape(3, -1)
+        self._inputs = StepInputs(cuda, limits.num_rows)
+        self._greedy = GreedySteps(cuda, kernels, self._inputs, limits=limits) if kernels else None
+        self._beams: BeamSteps | None = None
+        if kernels and isinstance(copier, KernelCopier):
+            self._limits = limits = replace(limits, advances_beams=True)
+            self._beams = BeamSteps(cuda, kernels, self._inputs, self._self_pool, limits=limits)
         self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
-        self._steps: dict[StepShape, _Step] = {}
-        self._extra: dict[str, _Result] = {}
+        self._steps: dict[StepShape, BoundStep] = {}
+        self._extra: dict[str, Result] = {}
         self._run_options = _run_options(EAGER)
         cuda.wait()
 
@@ -200,9 +192,29 @@ class CudaRunner:
         return binding
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The next step of the same buckets overwrites the arrays."""
-        wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
-        found = self._run(step, *(name for name, is_wanted in wanted if is_wanted))
+        """As `Runner.decode`. The next call overwrites the arrays."""
+        if step.beams:
+            return self._decode_beams(step)
+        if step.num_steps > 1:
+            assert self._greedy is not None
+            bound = self._enqueue_inputs(step)
+            return self._greedy.run(step, bound, lambda: self._run_decoder(bound))
+        return self._output(step, self._run(step, *_extra(step)))
+
+    def _decode_beams(self, step: StepInput) -> StepOutput:
+        """A call with beams. One that is undecided keeps its step, and its rows have the last candidates of it."""
+        assert self._beams is not None
+        step = with_beam_inputs(step)
+        bound = self._enqueue_inputs(step, *_extra(step))
+        num_steps = self._beams.enqueue(step, bound, lambda: self._run_decoder(bound))
+        found = self._results(bound, step)
+        outcomes = self._beams.apply(step.beams, num_steps, found.get("alignment"))
+        # Rows whose candidates are read: those of undecided beams, and if there was one step, those without a beam.
+        last = with_beam_inputs(step)
+        return replace(self._output(last, found), num_steps=num_steps, outcomes=outcomes)
+
+    def _output(self, step: StepInput, found: dict[str, Any]) -> StepOutput:
+        """The output of the last step. found: its results by name. step: its ids and positions."""
         return StepOutput(
             *without_first_end(found["top_log_probabilities"], found["top_ids"], step, self._limits),
             found.get("log_probabilities"),
@@ -227,36 +239,46 @@ class CudaRunner:
 
         A step that runs twice writes the same values to the same columns, so capturing a graph may run it repeatedly.
         """
-        num_rows, num_candidates = len(step.ids), num_to_rank(step, self._limits)
+        bound = self._enqueue_inputs(step, *extra)
+        self._run_decoder(bound)
+        return self._results(bound, step)
+
+    def _results(self, bound: BoundStep, step: StepInput) -> dict[str, Any]:
+        """Wait for all enqueued steps. Returns the results of the last one by name, without padding."""
+        for result in bound.results.values():
+            self._cuda.copy_out(result.memory, result.address, result.values.nbytes)
+        self._cuda.wait()
+        found = {name: result.values[: len(step.ids)] for name, result in bound.results.items()}
+        for name in ("top_log_probabilities", "top_ids"):
+            found[name] = found[name][:, : num_to_rank(step, self._limits)]
+        return found
+
+    def _enqueue_inputs(self, step: StepInput, *extra: str) -> BoundStep:
+        """Enqueue the copy of a call's inputs. Returns the binding of its shape, made if absent."""
         shape = StepShape(
-            bucket_of(num_rows, self._limits.num_rows),
-            bucket_of(num_candidates, self._limits.vocab_size),
+            bucket_of(len(step.ids), self._limits.num_rows),
+            bucket_of(num_to_rank(step, self._limits), self._limits.vocab_size),
             extra,
         )
         if shape not in self._steps:
             self._steps[shape] = self._make_step(shape)
-        bound = self._steps[shape]
-        self._inputs[0, :num_rows] = step.ids
-        self._inputs[1, :num_rows] = step.positions + self._limits.num_prefilled
-        self._inputs[2, :num_rows] = self._last_source_positions[:num_rows]
-        self._inputs[:, num_rows : shape.num_rows] = 0
-        self._cuda.copy_in(self._input_address, self._input_memory, len(self._input_memory))
-        self._decoder.run(bound.binding, bound.run_options)
-        for result in bound.results.values():
-            self._cuda.copy_out(result.memory, result.address, result.values.nbytes)
-        self._cuda.wait()
-        found = {name: result.values[:num_rows] for name, result in bound.results.items()}
-        for name in ("top_log_probabilities", "top_ids"):
-            found[name] = found[name][:, :num_candidates]
-        return found
+        self._inputs.enqueue(
+            step,
+            self._last_source_positions,
+            first=self._limits.num_prefilled,
+            num_padded=shape.num_rows,
+        )
+        return self._steps[shape]
 
-    def _make_step(self, shape: StepShape) -> _Step:
+    def _run_decoder(self, bound: BoundStep) -> None:
+        self._decoder.run(bound.binding, bound.run_options)
+
+    def _make_step(self, shape: StepShape) -> BoundStep:
         """Bind the inputs, caches and results of steps of one shape."""
         num_rows, num_candidates, extra = shape
         binding, device = self._decoder.binding(), self._cuda.device
-        for index, name in enumerate(("ids", "positions", "last_source_positions")):
-            address = self._input_address + index * self._input_stride
-            binding.bind_input(name, device, 0, np.int32, [num_rows], address)
+        for name in ("ids", "positions", "last_source_positions"):
+            binding.bind_input(name, device, 0, np.int32, [num_rows], self._inputs.addresses[name])
         binding.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
         if self._limits.has_alignment:
             num_aligned = num_rows if "alignment" in extra else 0
@@ -274,21 +296,27 @@ class CudaRunner:
                 self._self_pool.bind(binding, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
                 self._cross_pool.bind(binding, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
         graph = len(self._steps) + 1 if self._has_graphs and not extra else EAGER
-        return _Step(binding, _run_options(graph), results)
+        return BoundStep(shape, binding, _run_options(graph), results)
 
-    def _make_result(self, num_rows: int, num_columns: int, dtype: type[np.float32 | np.int64]) -> _Result:
+    def _make_result(self, num_rows: int, num_columns: int, dtype: type[np.float32 | np.int64]) -> Result:
         num_bytes = num_rows * num_columns * np.dtype(dtype).itemsize
         memory = self._cuda.allocate_host(num_bytes)
         values = memory.view(dtype).reshape(num_rows, num_columns)
-        return _Result(self._cuda.allocate(num_bytes), memory, values)
+        return Result(self._cuda.allocate(num_bytes), memory, values)
 
-    def _extra_result(self, name: str, num_rows: int) -> _Result:
+    def _extra_result(self, name: str, num_rows: int) -> Result:
         """The memory of an optional output, allocated for all rows when a step first wants it."""
         if name not in self._extra:
             spec = next(spec for spec in self._decoder.spec.outputs if spec.name == name)
             self._extra[name] = self._make_result(self._limits.num_rows, int(spec.axes[1]), np.float32)
         whole = self._extra[name]
-        return _Result(whole.address, whole.memory, whole.values[:num_rows])
+        return Result(whole.address, whole.memory, whole.values[:num_rows])
+
+
+def _extra(step: StepInput) -> tuple[str, ...]:
+    """The names of the optional outputs that a step requests."""
+    wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
+    return tuple(name for name, is_wanted in wanted if is_wanted)
 
 
 def _run_options(graph: int) -> Any:

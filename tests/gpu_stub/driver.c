@@ -1,9 +1,8 @@
-/* Stands in for the NVIDIA driver's library (libcuda.so.1), which runs the copy kernel of app/runtime/cuda_copies.py. */
+/* Stands in for the NVIDIA driver's library (libcuda.so.1), which runs the kernels of app/runtime/cuda. */
+#define _POSIX_C_SOURCE 200809L
 #include <string.h>
 
 #include "trace.h"
-
-static char name_of_function[64];
 
 int cuTensorMapEncodeTiled(void) { return 0; }
 int cuModuleLoadData(void **module, const void *image) {
@@ -11,8 +10,7 @@ int cuModuleLoadData(void **module, const void *image) {
   return 0;
 }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-  strncpy(name_of_function, name, sizeof name_of_function - 1);
-  *function = name_of_function;
+  *function = strdup(name); /* kept as long as the module */
   return 0;
 }
 int cuLaunchKernel(const char *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

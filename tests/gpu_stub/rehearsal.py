@@ -11,18 +11,24 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from app.bundle import MANIFEST, Manifest
+from app.runtime.beams import SharedBeam
 from app.runtime.bundle_limits import limits_of
 from app.runtime.cuda_runner import load_cuda_runner
 from app.runtime.interface import StepInput
+from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
 NUM_ROWS = 32
 NUM_SENTENCES = 17
 POSITION = 3
+# Steps of a call of several steps.
+NUM_STEPS = 6
+BEAM_SIZE = 4
 
 
 def main(folder: Path) -> None:
@@ -49,6 +55,30 @@ def main(folder: Path) -> None:
             for _ in range(2):
                 with section(f"step {num_rows} {num_candidates}"):
                     runner.decode(step)
+    for num_rows in (1, NUM_SENTENCES):
+        ids, positions = np.full(num_rows, 5, np.int32), np.full(num_rows, POSITION, np.int32)
+        for name, stop in (
+            ("call", NO_EARLY_STOP),
+            ("call with a flag", StopCondition(wake_flag=WakeFlag())),
+        ):
+            with section(f"{name} {num_rows}"):
+                output = runner.decode(StepInput(ids, positions, 1, NUM_STEPS, stop=stop))
+            assert output.num_steps == NUM_STEPS
+    beams = [
+        SharedBeam(
+            start_and_end=(runner.limits.bos_id, runner.limits.eos_id),
+            rows=list(range(first, first + BEAM_SIZE)),
+            history=([], [], []),
+            max_length=2 * NUM_STEPS,
+            num_to_complete=NUM_STEPS * BEAM_SIZE,  # the kernels' results are garbage: every hypothesis ends
+        )
+        for first in (0, BEAM_SIZE)
+    ]
+    zeros = np.zeros(2 * BEAM_SIZE, np.int32)
+    step = StepInput(zeros, zeros, BEAM_SIZE + 1, NUM_STEPS, beams=beams)
+    runner.decode(replace(step, beams=(), num_steps=1, num_candidates=BEAM_SIZE + 2))  # captures the shape
+    with section("beams"):
+        assert runner.decode(step).num_steps == NUM_STEPS
     columns = np.full(2, POSITION, np.int32)
     for name, targets in (("reorder", [2, 3]), ("swap", [1, 0])):
         with section(name):

@@ -10,8 +10,9 @@ from collections import Counter
 
 import pytest
 
+from app.runtime.cuda_pacing import MAX_AHEAD
 from tests.gpu_stub.conftest import NUM_LAYERS
-from tests.gpu_stub.rehearsal import NUM_SENTENCES
+from tests.gpu_stub.rehearsal import NUM_SENTENCES, NUM_STEPS
 from tests.gpu_stub.trace import LAUNCHES, Event, Trace, launches, nodes
 
 SHAPES = [f"{num_rows} {num_candidates}" for num_rows in (1, NUM_SENTENCES) for num_candidates in (1, 8)]
@@ -29,6 +30,39 @@ def test_a_known_step_is_one_copy_in_one_replay_and_one_wait(trace: Trace, shape
     assert launches(events) == {"copy in": 1, "replay": 1, "copy out": 2}
     assert kinds(events)["wait"] == 1
     assert kinds(events)["allocate"] == 0
+
+
+@pytest.mark.parametrize("num_rows", [1, NUM_SENTENCES])
+def test_a_greedy_call_is_one_replay_and_one_kernel_a_step_and_one_wait(trace: Trace, num_rows: int) -> None:
+    """The inputs are copied in once, and all results are copied out once."""
+    events = trace.section(f"call {num_rows}")
+    assert launches(events) == {"copy in": 1, "replay": NUM_STEPS, "greedy step": NUM_STEPS, "copy out": 1}
+    assert [event.detail for event in events if event.kind == "wait"] == ["stream"]
+    assert events[-1].kind == "wait"
+    assert kinds(events)["allocate"] == 0
+
+
+def test_a_call_of_beams_is_one_replay_and_two_kernels_a_step_and_one_wait(trace: Trace) -> None:
+    """The inputs and the beams are copied in. All steps of the beams and the last candidates are copied out."""
+    events = trace.section("beams")
+    assert launches(events) == {
+        "copy in": 2,
+        **dict.fromkeys(("replay", "beam step", "copy of cache rows"), NUM_STEPS),
+        "copy out": 3,
+    }
+    assert [event.detail for event in events if event.kind == "wait"] == ["stream"]
+    assert events[-1].kind == "wait"
+    assert kinds(events)["allocate"] == 0
+
+
+@pytest.mark.parametrize("num_rows", [1, NUM_SENTENCES])
+def test_with_a_stop_condition_the_host_waits_only_for_steps_before_the_last_enqueued(
+    trace: Trace, num_rows: int
+) -> None:
+    events = trace.section(f"call with a flag {num_rows}")
+    assert launches(events) == {"copy in": 1, "replay": NUM_STEPS, "greedy step": NUM_STEPS, "copy out": 1}
+    calls = [event.kind for event in events if event.kind in {"replay", "wait"}]
+    assert calls == ["replay"] * MAX_AHEAD + ["wait", "replay"] * (NUM_STEPS - MAX_AHEAD) + ["wait"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

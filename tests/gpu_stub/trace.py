@@ -19,6 +19,8 @@ KERNELS = {
     "SkipLayerNorm": "sum and norm",
     "BroadcastBias": "copy of a bias",
     "copy_rows": "copy of cache rows",
+    "advance_greedy": "greedy step",
+    "advance_beams": "beam step",
     "Relu": "ReLU",
     "Gather": "gather",
     "softmax": "log-softmax",

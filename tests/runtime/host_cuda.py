@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from app.bundle import Bundle
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
+from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_runner import CudaRunner
@@ -30,7 +33,9 @@ STREAM = 4711
 class HostCuda:
     """The CUDA functions that the project uses. They return `code` as their error code.
 
-    is_late: whether copies run at the next wait instead of at once.
+    is_late: whether copies and kernels run at the next wait instead of at once.
+    num_waits, num_event_waits, num_copies_out: how often the host waited for the stream and for an event, and copied
+        to the host.
     New memory holds garbage, so a read before the first write gives a wrong result.
     """
 
@@ -40,7 +45,9 @@ class HostCuda:
         self.freed: list[int] = []
         self.blocks: dict[int, Any] = {}
         self._is_late = is_late
-        self._pending: list[Any] = []
+        self._pending: deque[Any] = deque()
+        self._places: list[int] = []  # of each event, as a number of pieces of work
+        self.num_done = self.num_event_waits = self.num_copies_out = 0
 
     def cudaStreamCreateWithFlags(self, reference: Any, flags: int) -> int:
         assert flags == 1
@@ -73,11 +80,12 @@ class HostCuda:
         return self.code
 
     def cudaMemsetAsync(self, address: Any, value: int, size: Any, stream: Any) -> int:
-        return self._enqueue(stream, lambda: ctypes.memset(address.value, value, size.value))
+        return self.enqueue(stream, lambda: ctypes.memset(address.value, value, size.value))
 
     def cudaMemcpyAsync(self, target: Any, source: Any, size: Any, kind: int, stream: Any) -> int:
         assert kind in {1, 2}
-        return self._enqueue(stream, lambda: ctypes.memmove(target.value, source.value, size.value))
+        self.num_copies_out += kind == 2
+        return self.enqueue(stream, lambda: ctypes.memmove(target.value, source.value, size.value))
 
     def cudaMemcpy3DAsync(self, reference: Any, stream: Any) -> int:
         copy = reference._obj
@@ -93,7 +101,7 @@ class HostCuda:
                     )
                     ctypes.memmove(target, source, copy.extent.width)
 
-        return self._enqueue(stream, move)
+        return self.enqueue(stream, move)
 
     def cudaStreamSynchronize(self, stream: Any) -> int:
         assert stream.value == STREAM
@@ -101,19 +109,41 @@ class HostCuda:
         self.run_pending()
         return self.code
 
+    def cudaEventCreateWithFlags(self, reference: Any, flags: int) -> int:
+        assert flags == 2
+        self._places.append(0)
+        reference._obj.value = len(self._places)
+        return self.code
+
+    def cudaEventRecord(self, event: Any, stream: Any) -> int:
+        assert stream.value == STREAM
+        self._places[event.value - 1] = self.num_done + len(self._pending)
+        return self.code
+
+    def cudaEventSynchronize(self, event: Any) -> int:
+        """Runs the work before the event's place, and no later work."""
+        self.num_event_waits += 1
+        while self.num_done < self._places[event.value - 1]:
+            self._run_next()
+        return self.code
+
     def run_pending(self) -> None:
         """Run all enqueued work, in order."""
-        for work in self._pending:
-            work()
-        self._pending = []
+        while self._pending:
+            self._run_next()
 
-    def _enqueue(self, stream: Any, work: Any) -> int:
-        """Run work now, or at the next wait."""
+    def _run_next(self) -> None:
+        self._pending.popleft()()
+        self.num_done += 1
+
+    def enqueue(self, stream: Any, work: Any) -> int:
+        """Run work now, or at a wait for it."""
         assert stream.value == STREAM
         if self._is_late:
             self._pending.append(work)
         else:
             work()
+            self.num_done += 1
         return self.code
 
 
@@ -174,11 +204,15 @@ class RecordingSession(Session):
 
 
 def load_both(
-    bundle: Bundle, *, num_rows: int, num_repeats: int = 1
+    bundle: Bundle,
+    *,
+    num_rows: int,
+    num_repeats: int = 1,
+    load_kernels: Callable[[Cuda], Kernels | None] = lambda _: None,
 ) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
     """A CPU runner, a GPU runner that runs the same graphs on the CPU, and the decoder session of the GPU runner.
 
-    bundle: made by `one_variant`.
+    bundle: made by `one_variant`. load_kernels: makes the kernels; by default there are none.
     """
     (precision,) = bundle.manifest.variants
     variant = bundle.manifest.variants[precision]
@@ -189,7 +223,9 @@ def load_both(
     options, cuda = SessionOptions("cpu", num_threads=1), host_cuda(HostCuda(is_late=True))
     encoder = RecordingSession(bundle.path, variant.encoder, options, cuda=cuda)
     decoder = RecordingSession(bundle.path, variant.decoder, options, cuda=cuda, num_repeats=num_repeats)
-    runner = CudaRunner(encoder, decoder, limits=expected.limits, cuda=cuda, has_graphs=True)
+    runner = CudaRunner(
+        encoder, decoder, limits=expected.limits, cuda=cuda, kernels=load_kernels(cuda), has_graphs=True
+    )
     return expected, runner, decoder
 
 

@@ -1,0 +1,118 @@
+"""Compiles the project's CUDA kernels (`cuda/*.cu`) for the GPU at the server's start, and launches them.
+
+CUDA's compiler library (NVRTC) compiles them. Tests compile the same sources as C++ and run them on a CPU. They have
+not run on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from pathlib import Path
+from typing import Any
+
+from app.errors import EngineFailure
+from app.runtime.cuda_memory import Cuda
+
+logger = logging.getLogger(__name__)
+
+COMPILER, DRIVER = "libnvrtc.so.13", "libcuda.so.1"
+SOURCES = Path(__file__).with_name("cuda")
+NAMES = ("copy_rows", "advance_greedy", "advance_beams")
+
+
+class Kernels:
+    """The compiled kernels of one GPU, each by its name.
+
+    cuda: the GPU and the stream that they are enqueued on.
+    """
+
+    def __init__(self, cuda: Cuda, *, driver: Any = None) -> None:
+        """Compile and load all kernels. Raises OSError for a missing library or source, and EngineFailure.
+
+        driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel.
+        """
+        self.cuda = cuda
+        self.driver: Any = ctypes.CDLL(DRIVER) if driver is None else driver
+        major, minor = cuda.compute_capability()
+        self._image = compile_sources(source_text(), f"sm_{major}{minor}")
+        module = ctypes.c_void_p()
+        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), self._image))
+        self._functions = {name: ctypes.c_void_p() for name in NAMES}
+        for name, function in self._functions.items():
+            self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+
+    def launch(self, name: str, grid: tuple[int, int, int], num_threads: int, *arguments: Any) -> Launch:
+        """A launch of a kernel, which `Launch.enqueue` enqueues as often as needed.
+
+        grid: blocks in each dimension. num_threads: threads of a block. arguments: ctypes values.
+        """
+        return Launch(self, self._functions[name], (*grid, num_threads, 1, 1), arguments, self.cuda.stream)
+
+    @staticmethod
+    def check(code: int) -> None:
+        """Raises EngineFailure for a code that is not CUDA_SUCCESS."""
+        if code:
+            raise EngineFailure(f"a kernel could not be run: CUDA driver error {code}")
+
+
+class Launch:
+    """One kernel with its arguments. They may be changed between two launches."""
+
+    def __init__(
+        self, kernels: Kernels, function: Any, sizes: tuple[int, ...], arguments: tuple[Any, ...], stream: int
+    ) -> None:
+        """sizes: of the grid and of a block. arguments: ctypes values."""
+        self._kernels, self._function, self._sizes = kernels, function, sizes
+        self._arguments = arguments  # the addresses below are theirs
+        self._addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        self._stream = ctypes.c_void_p(stream)
+
+    def enqueue(self) -> None:
+        """Enqueue the kernel on the stream, with the arguments' present values. Raises EngineFailure."""
+        kernels = self._kernels
+        kernels.check(
+            kernels.driver.cuLaunchKernel(
+                self._function, *self._sizes, 0, self._stream, self._addresses, None
+            )
+        )
+
+
+def load_kernels(cuda: Cuda) -> Kernels | None:
+    """All kernels, or None if they cannot be compiled. The log says why."""
+    try:
+        return Kernels(cuda)
+    except (OSError, AttributeError, EngineFailure) as error:
+        logger.warning(
+            "cache rows are copied one by one and each step is a call of its own, which is slower: %s", error
+        )
+        return None
+
+
+def source_text() -> str:
+    """The sources of all kernels as one program. Raises OSError."""
+    return "\n".join(path.read_text("utf-8") for path in sorted(SOURCES.glob("*.cu")))
+
+
+def compile_sources(source: str, architecture: str) -> bytes:
+    """The machine code of a program. Raises OSError if the compiler is missing, EngineFailure if it fails."""
+    compiler = ctypes.CDLL(COMPILER)
+    program = ctypes.c_void_p()
+    _check_compiler(
+        compiler.nvrtcCreateProgram(
+            ctypes.byref(program), source.encode(), b"transduce.cu", 0, None, None
+        )
+    )  # fmt: skip
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+    _check_compiler(compiler.nvrtcCompileProgram(program, 1, options))
+    size = ctypes.c_size_t()
+    _check_compiler(compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+    image = ctypes.create_string_buffer(size.value)
+    _check_compiler(compiler.nvrtcGetCUBIN(program, image))
+    compiler.nvrtcDestroyProgram(ctypes.byref(program))
+    return image.raw
+
+
+def _check_compiler(code: int) -> None:
+    if code:
+        raise EngineFailure(f"CUDA's compiler failed with error {code}")

@@ -1,0 +1,129 @@
+"""The project's CUDA kernels compiled as C++ for a CPU, and a fake of CUDA's driver that runs them."""
+
+# ruff: noqa: N802 - the names are the library's
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.runtime import cuda_kernels
+from app.runtime.cuda_kernels import NAMES, Kernels, source_text
+from app.runtime.cuda_memory import Cuda
+from tests.runtime.host_cuda import STREAM, HostCuda
+
+# Definitions with which the CUDA kernels compile as C++. The threads of a block run at once and meet at __syncthreads.
+PRELUDE = r"""
+#include <barrier>
+#include <bit>
+#include <thread>
+#include <utility>
+#include <vector>
+struct int4 { int x, y, z, w; };
+struct Place { unsigned x, y, z; };
+static thread_local Place blockIdx, threadIdx, blockDim, gridDim;
+static std::barrier<>* barrier;
+[[maybe_unused]] static void __syncthreads() { barrier->arrive_and_wait(); }
+[[maybe_unused]] static int min(int a, int b) { return a < b ? a : b; }
+[[maybe_unused]] static float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+#define __global__
+#define __device__ [[maybe_unused]] static
+#define __shared__ static
+#define __restrict__
+"""
+LAUNCH = r"""
+template <class... Values, size_t... at>
+void call(void (*kernel)(Values...), void** arguments, std::index_sequence<at...>) {
+    kernel(*static_cast<Values*>(arguments[at])...);
+}
+
+template <class... Values> void launch(void (*kernel)(Values...), void** arguments, Place grid, unsigned num_threads) {
+    auto run = [&](unsigned thread) {
+        gridDim = grid;
+        blockDim = {num_threads, 1, 1};
+        threadIdx = {thread, 0, 0};
+        for (unsigned block = 0; block < grid.x * grid.y * grid.z; ++block) {
+            blockIdx = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
+            call(kernel, arguments, std::index_sequence_for<Values...>());
+            __syncthreads();  // the blocks run one after another
+        }
+    };
+    std::barrier<> all(num_threads);
+    barrier = &all;
+    std::vector<std::thread> threads;
+    for (unsigned thread = 1; thread < num_threads; ++thread) threads.emplace_back(run, thread);
+    run(0);
+    for (auto& thread : threads) thread.join();
+}
+"""
+ENTRY = r"""
+extern "C" void launch_{name}(void** arguments, unsigned x, unsigned y, unsigned z, unsigned num_threads) {{
+    launch({name}, arguments, {{x, y, z}}, num_threads);
+}}
+"""
+
+
+def compile_for_host(folder: Path) -> Any:
+    """A library with a function for each kernel. Skips the test if there is no C++ compiler."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    source, library = folder / "kernels.cpp", folder / "kernels.so"
+    entries = [ENTRY.format(name=name) for name in NAMES]
+    source.write_text("\n".join([PRELUDE, source_text(), LAUNCH, *entries]), "utf-8")
+    command = [compiler, "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-pthread"]
+    subprocess.run([*command, "-o", str(library), str(source)], check=True, timeout=120)
+    return ctypes.CDLL(str(library))
+
+
+class HostDriver:
+    """A fake of CUDA's driver that runs kernels on this CPU. They return `code` as their error code.
+
+    launches: the names of the kernels that were launched.
+    """
+
+    def __init__(self, library: Any, cuda: HostCuda, num_threads: int) -> None:
+        """num_threads: threads of each block, whatever the number on a GPU. The kernels work with any number."""
+        self._library = library
+        self._num_threads = num_threads
+        self._cuda = cuda
+        self.launches: list[str] = []
+        self.code = 0
+
+    def cuModuleLoadData(self, module: Any, image: bytes) -> int:
+        module._obj.value = 1
+        assert image == b"sm_90"
+        return self.code
+
+    def cuModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
+        assert module.value == 1
+        function._obj.value = 1 + NAMES.index(name.decode())
+        return self.code
+
+    def cuLaunchKernel(self, function: Any, *arguments: Any) -> int:
+        *grid, _, _, _, shared, stream, addresses, extra = arguments
+        assert (shared, stream.value, extra) == (0, STREAM, None)
+        name = NAMES[function.value - 1]
+        self.launches.append(name)
+        # The arguments are those at the launch. None has more than eight bytes.
+        values = [(ctypes.c_uint8 * 8)(*ctypes.string_at(address, 8)) for address in addresses]
+        launched = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+
+        def run(_: Any = values) -> None:
+            getattr(self._library, f"launch_{name}")(launched, *grid, self._num_threads)
+
+        self._cuda.enqueue(stream, run)
+        return self.code
+
+
+def host_kernels(
+    cuda: Cuda, library: Any, monkeypatch: pytest.MonkeyPatch, *, num_threads: int = 1
+) -> Kernels:
+    """The kernels of a GPU that uses host memory. library: of `compile_for_host`."""
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_kernels, "compile_sources", lambda _, architecture: architecture.encode())
+        return Kernels(cuda, driver=HostDriver(library, cuda.library, num_threads))
