@@ -26,8 +26,11 @@ from tests.api.server_process import NO_CERTIFICATES, ROOT
 HANG_TIMEOUT_S = 240.0
 CONFIG = ROOT / "deploy" / "ray" / "serve.yaml"
 OBJECT_STORE_BYTES = 100_000_000  # Ray's least is 75 MB
-# Ray reports queues every 10 s by default, and nothing may leave this machine.
+# Ray reports queues every 10 s by default, and nothing may leave this machine. On a busy machine, Ray's proxy takes
+# longer for its start than Ray's 5 s.
 ENVIRONMENT = {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "PYTHONPATH": str(ROOT),
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -100,14 +103,17 @@ class RayCluster:
         file = self._folder / "serve.yaml"
         file.write_text(yaml.safe_dump(config), "utf-8")
         self._wait(self._is_started, "the cluster has started")
-        subprocess.run(
+        done = subprocess.run(
             [str(SCRIPTS / "serve"), "run", "--non-blocking", f"--address={self._address}", str(file)],
             cwd=ROOT,
             env=_environment(),
-            check=True,
-            capture_output=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             timeout=HANG_TIMEOUT_S,
         )
+        assert done.returncode == 0, done.stdout[-3000:]
 
     def client(self, **options: Any) -> httpx.Client:
         return httpx.Client(
