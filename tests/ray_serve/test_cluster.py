@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 import transduce
+from benchmarks.ray_cluster import RayCluster
 from tests.api.server_process import ServerProcess
-from tests.ray_serve.cluster import RayCluster
 
 pytest.importorskip("ray", reason="Ray is not installed (make ray-test)")
 pytestmark = pytest.mark.ray
 
-PAIR = {"source": "en", "target": "de"}
+PAIR: dict[str, object] = {"source": "en", "target": "de"}
 TEXTS = [
     "The station is near the old bridge.",
     "We meet at half past six.\n\nBring the <b>blue</b> folder, please.",
@@ -31,10 +31,15 @@ TEXTS = [
     "Good morning!",
 ]
 # A model without its cache decodes every sentence anew.
-SETTINGS: dict[str, object] = {"device": "cpu", "precision": "int8", "sentence_cache_bytes": 0, "coalesce": False}
+SETTINGS: dict[str, object] = {
+    "device": "cpu",
+    "precision": "int8",
+    "sentence_cache_bytes": 0,
+    "coalesce": False,
+}
 # Requests of each dialect, with errors.
 REQUESTS: list[tuple[str, dict[str, object]]] = [
-    *(("/v1/translate", {**PAIR, "text": text, "beam_size": beam}) for text in TEXTS for beam in (1, 4)),
+    *[("/v1/translate", {**PAIR, "text": text, "beam_size": beam}) for text in TEXTS for beam in (1, 4)],
     ("/v1/translate", {**PAIR, "text": TEXTS, "num_hypotheses": 2, "beam_size": 2}),
     ("/v1/translate", {**PAIR, "text": TEXTS[0], "beam_size": 99}),
     ("/v1/translate", {**PAIR, "text": TEXTS[0], "target": "xx"}),
@@ -55,8 +60,9 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.fixture(scope="module")
 def expected() -> Iterator[httpx.Client]:
     """A client of `transduce serve`."""
-    with ServerProcess(["transduce", "serve"], {**SETTINGS, "num_threads": 1}) as server, server.ready().client() as one:
-        yield one
+    settings = {**SETTINGS, "num_threads": 1}
+    with ServerProcess(["transduce", "serve"], settings) as server, server.ready().client() as client:
+        yield client
 
 
 def posted(client: httpx.Client, path: str, body: Mapping[str, object]) -> tuple[int, bytes, str | None]:
@@ -65,7 +71,9 @@ def posted(client: httpx.Client, path: str, body: Mapping[str, object]) -> tuple
     return answer.status_code, answer.content, answer.headers.get("content-type")
 
 
-def test_the_answers_are_those_of_the_server_byte_for_byte(cluster: RayCluster, expected: httpx.Client) -> None:
+def test_the_answers_are_those_of_the_server_byte_for_byte(
+    cluster: RayCluster, expected: httpx.Client
+) -> None:
     before = cluster.lines("request")
     with cluster.client() as client:
         for path, body in REQUESTS:
@@ -157,7 +165,9 @@ def without_an_error(cluster: RayCluster, wanted: Mapping[str, str], *, num_clie
     assert (load.wrong, load.lost) == ([], [])
 
 
-def test_a_killed_replica_loses_what_was_in_flight_there(cluster: RayCluster, wanted: Mapping[str, str]) -> None:
+def test_a_killed_replica_loses_what_was_in_flight_there(
+    cluster: RayCluster, wanted: Mapping[str, str]
+) -> None:
     """Clients that repeat a request see no error."""
     with (
         Load(cluster.url, wanted, num_clients=4, max_retries=0) as once,
@@ -176,7 +186,9 @@ def test_a_killed_replica_loses_what_was_in_flight_there(cluster: RayCluster, wa
     assert repeating.lost == []
 
 
-def test_new_settings_replace_the_replicas_without_an_error(cluster: RayCluster, wanted: Mapping[str, str]) -> None:
+def test_new_settings_replace_the_replicas_without_an_error(
+    cluster: RayCluster, wanted: Mapping[str, str]
+) -> None:
     old = cluster.replicas()
     with without_an_error(cluster, wanted, num_clients=2):
         cluster.deploy({**SETTINGS, "num_rows": 32}, num_replicas=2)
@@ -193,7 +205,9 @@ def test_a_replica_whose_engine_has_died_is_replaced(cluster: RayCluster, wanted
     for pid in old:
         cluster.wait_for_replicas(1, without=pid)
     (replica,) = cluster.replicas()
-    workers = [each for each in psutil.Process(replica).children() if "app.workers" in " ".join(each.cmdline())]
+    workers = [
+        each for each in psutil.Process(replica).children() if "app.workers" in " ".join(each.cmdline())
+    ]
     assert len(workers) == 2
     workers[0].kill()
     cluster.wait_for_replicas(1, without=replica)
@@ -212,11 +226,16 @@ def test_a_queue_brings_a_second_replica_and_its_end_takes_it_away(
         "policy_function": "transduce.ray_serve.scaling:QueuedSubwordsPolicy",
         "policy_kwargs": {"subwords_per_replica": 40},
     }
-    quick = {"max_replicas": 2, "look_back_period_s": 3, "upscale_delay_s": 1, "downscale_delay_s": 3, "policy": policy}
+    quick = {
+        "max_replicas": 2,
+        "look_back_period_s": 3,
+        "upscale_delay_s": 1,
+        "downscale_delay_s": 3,
+        "policy": policy,
+    }
     cluster.deploy(SETTINGS, autoscaling_config=quick)
     cluster.wait_for_replicas(1)
     with without_an_error(cluster, wanted, num_clients=1):
         with without_an_error(cluster, wanted, num_clients=12):
             cluster.wait_for_replicas(2)
         cluster.wait_for_replicas(1)
-

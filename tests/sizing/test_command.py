@@ -64,8 +64,12 @@ def test_a_wrong_command_line_is_one_line(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--rate", "0"], ["--rate", "5", "--slo", "first.p99=1s"], ["--slo", "x"]])
-def test_an_argument_out_of_range_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--rate", "0"], ["--rate", "5", "--slo", "first.p99=1s"], ["--slo", "x"]]
+)
+def test_an_argument_out_of_range_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(["size", "http://127.0.0.1:9", *arguments])
     assert "transduce size: error" in capsys.readouterr().err

@@ -18,7 +18,10 @@ DRAIN_TIMEOUT_S = 30.0
 
 
 def build(settings: dict[str, object]) -> serve.Application:
-    """The Serve application of one server. settings: by their names in `app.settings`, from `args` of the Serve config."""
+    """The Serve application of one server.
+
+    settings: `args` of the application in the Serve config, by their names in `app.settings`.
+    """
     deployment = serve.deployment(serve.ingress()(Replica))
     return deployment.options(
         name=NAME,

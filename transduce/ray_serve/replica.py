@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 
@@ -18,31 +19,34 @@ from transduce.ray_serve.settings import replica_settings
 class Replica:
     """One server, with its models and workers. Ray calls every method on the event loop of the actor's user code.
 
-    Its constructor returns when the server is ready, so Ray sends no request before. The constructor fails with the
-    reason if the server cannot start.
+    Ray first calls the constructor, then `__serve_build_asgi_app__`, and sends requests when both have returned.
     """
 
-    async def __init__(self, settings: Mapping[str, object]) -> None:
-        """settings: by their names in `app.settings`. Raises SettingsError, BundleError, ServiceError."""
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        """settings: by their names in `app.settings`. Raises SettingsError."""
         cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         checked = replica_settings(settings, num_cpus=int(cpus))
         configure_logging(checked.log_level)
-        self._application = application = Application(checked)
-        ready = asyncio.get_running_loop().create_future()
-        application.on_ready = lambda: ready.set_result(None)
-        application.on_failure = lambda error: ready.done() or ready.set_exception(error)
-        self._lifespan = application.lifespan()
-        await self._lifespan.__aenter__()
-        try:
-            await ready
-        except BaseException:
-            await self._lifespan.__aexit__(None, None, None)
-            raise
-        application.on_failure = _end
+        self._application = Application(checked)
+        self._lifespan = contextlib.AsyncExitStack()
 
-    def __serve_build_asgi_app__(self) -> ReplicaRoutes:  # noqa: PLW3201 - the name is Ray's
-        """The ASGI application of this replica."""
-        return ReplicaRoutes(self._application.app)
+    async def __serve_build_asgi_app__(self) -> ReplicaRoutes:
+        """Start the server, and return its ASGI application once it is ready. The name is Ray's.
+
+        Raises BundleError, SettingsError, ServiceError: the server cannot start.
+        """
+        application, ready = self._application, asyncio.get_running_loop().create_future()
+
+        def on_failure(error: Exception) -> None:
+            if not ready.done():
+                ready.set_exception(error)
+
+        application.on_ready = lambda: ready.set_result(None)
+        application.on_failure = on_failure
+        await self._lifespan.enter_async_context(application.lifespan())
+        await ready
+        application.on_failure = _end
+        return ReplicaRoutes(application.app)
 
     async def check_health(self) -> None:
         """Raise RuntimeError while the server is not ready. Ray replaces the replica after three failures in a row."""
@@ -57,7 +61,7 @@ class Replica:
 
     async def __del__(self) -> None:
         """End the server. Ray awaits this after the last request, or when graceful_shutdown_timeout_s has passed."""
-        await self._lifespan.__aexit__(None, None, None)
+        await self._lifespan.aclose()
 
 
 def _end(_error: Exception) -> None:

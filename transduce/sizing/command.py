@@ -24,19 +24,48 @@ SINGLE = tuple(name for name in MIXES if name not in {"arrays", "beams"})
 def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce size`."""
     add = parser.add_argument
-    add("url", nargs="?", metavar="URL", help="root of the server to measure, which nobody else uses meanwhile")
-    add("--costs", type=Path, metavar="FILE", help="use the times that an earlier run has saved, instead of URL")
+    add(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help="root of the server to measure, which nobody else uses meanwhile",
+    )
+    add(
+        "--costs",
+        type=Path,
+        metavar="FILE",
+        help="use the times that an earlier run has saved, instead of URL",
+    )
     add("--save", type=Path, metavar="FILE", help="save the measured times")
-    add("--seconds", type=positive, default=8.0, metavar="S", help="of each of 7 measurements (default: %(default)g)")
+    add(
+        "--seconds",
+        type=positive,
+        default=8.0,
+        metavar="S",
+        help="of each of 7 measurements (default: %(default)g)",
+    )
     add("--rate", type=positive, required=True, metavar="R", help="requests a second of one sentence each")
-    add("--slo", type=objective, default=Slo.parse("p99=500ms"), metavar="P", help="such as p99=500ms (default)")
+    add(
+        "--slo",
+        type=objective,
+        default=Slo.parse("p99=500ms"),
+        metavar="P",
+        help="such as p99=500ms (default)",
+    )
     add("--workload", choices=SINGLE, default="news", help="lengths of the sentences (default: %(default)s)")
-    add("--words", type=int, metavar="N", help="every sentence has N words; the measurement has those of --workload")
+    add(
+        "--words",
+        type=int,
+        metavar="N",
+        help="every sentence has N words; the measurement has those of --workload",
+    )
     add("--price", type=positive, metavar="X", help="of one server for an hour, in any currency")
     add("--spare", type=int, default=0, metavar="N", help="servers that may fail (default: %(default)s)")
     add("--source", default="en", help="language of the texts (default: %(default)s)")
     add("--target", default="de", help="language to translate into (default: %(default)s)")
-    add("--api-key-file", type=Path, metavar="FILE", help="file with the API key (default: TRANSDUCE_API_KEY)")
+    add(
+        "--api-key-file", type=Path, metavar="FILE", help="file with the API key (default: TRANSDUCE_API_KEY)"
+    )
 
 
 def positive(text: str) -> float:
@@ -97,4 +126,6 @@ def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Name
     spare = f", {args.spare} of which may fail" if args.spare else ""
     print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")
     if servers.price_per_million is not None:
-        print(f"price: {servers.price_per_hour:.2f} an hour, {servers.price_per_million:.4f} a million characters")
+        print(
+            f"price: {servers.price_per_hour:.2f} an hour, {servers.price_per_million:.4f} a million characters"
+        )

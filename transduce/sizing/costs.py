@@ -55,7 +55,13 @@ class Costs:
         rows = [level.rows for level in self.levels]
         if rows != sorted(set(rows)):
             raise ValueError("the rows of the levels do not rise")
-        positive = (self.num_workers, self.max_rows, self.beam_size, self.steps_per_subword, self.subwords_per_word)
+        positive = (
+            self.num_workers,
+            self.max_rows,
+            self.beam_size,
+            self.steps_per_subword,
+            self.subwords_per_word,
+        )
         if min(*positive, *(level.step_s for level in self.levels)) <= 0:
             raise ValueError("the costs hold a number that is not above 0")
 

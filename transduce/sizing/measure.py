@@ -70,7 +70,9 @@ class Pass:
         """The costs at this load. Raises CommandError if the server has decoded nothing."""
         steps, encoded = self.grown(STEPS), self.grown(ENCODED)
         if not steps or not encoded:
-            raise CommandError("the server has decoded nothing: start it with TRANSDUCE_SENTENCE_CACHE_BYTES=0")
+            raise CommandError(
+                "the server has decoded nothing: start it with TRANSDUCE_SENTENCE_CACHE_BYTES=0"
+            )
         return Level(
             num_clients=self.num_clients,
             rows=sum(map(self.grown, ROW_STEPS)) / steps,
@@ -116,7 +118,9 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
     engine_ms = sum(alone.phases_ms[name]["mean"] for name in ENGINE_PHASES)
     words = [len(text.split()) for spec in workload.requests for text in spec.texts]
     characters = [len(text) for spec in workload.requests for text in spec.texts]
-    limits = [value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")]
+    limits = [
+        value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
+    ]
     beam_size = int(model["defaults"]["beam_size"])
     return Costs(
         name=f"{model['name']} {model['version']}",

@@ -57,9 +57,7 @@ class SimulatedWorker:
     def __init__(self, costs: Costs, clock: Clock, on_end: Callable[[Sentence, float], None]) -> None:
         """on_end: called when a sentence is decoded, with the time."""
         self._costs, self._clock, self._on_end = costs, clock, on_end
-        self._scheduler = Scheduler(
-            costs.max_rows, MAX_ENCODE_TOKENS, num_kept_rows=costs.num_kept_rows
-        )
+        self._scheduler = Scheduler(costs.max_rows, MAX_ENCODE_TOKENS, num_kept_rows=costs.num_kept_rows)
         self._call_length = CallLength(MAX_STEPS, WakeFlag())
         self._arrived: list[Sentence] = []
         self._steps_left: dict[Sentence, int] = {}
