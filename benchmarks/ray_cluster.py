@@ -37,7 +37,7 @@ ENVIRONMENT = {
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-REPLICA = "ray::ServeReplica:transduce:Transduce"
+REPLICA = "ray::ServeReplica:transduce"
 SCRIPTS = Path(sys.executable).parent
 
 
@@ -90,10 +90,13 @@ class RayCluster:
         deployment: fields of the deployment in serve.yaml. `autoscaling_config` is merged. With `num_replicas` it is
         dropped.
         """
+        self.deploy_at({"/": settings or {}}, **deployment)
+
+    def deploy_at(self, settings: Mapping[str, Mapping[str, object]], **deployment: object) -> None:
+        """Serve an application with settings below each of these prefixes, as `deploy` does with one."""
         config = yaml.safe_load(CONFIG.read_text("utf-8"))
         config["http_options"] = {"host": "127.0.0.1", "port": self.port}
         (application,) = config["applications"]
-        application["args"] = dict(settings or {})
         (one,) = application["deployments"]
         if "num_replicas" in deployment:
             del one["autoscaling_config"]
@@ -101,6 +104,10 @@ class RayCluster:
         if isinstance(scaling, dict):
             one["autoscaling_config"] |= scaling
         one |= {"ray_actor_options": {"num_cpus": 1}, **deployment}
+        config["applications"] = [
+            {**application, "name": f"transduce{number or ''}", "route_prefix": prefix, "args": dict(args)}
+            for number, (prefix, args) in enumerate(settings.items())
+        ]
         file = self._folder / "serve.yaml"
         file.write_text(yaml.safe_dump(config), "utf-8")
         self._wait(self._is_started, "the cluster has started")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +20,7 @@ import pytest
 
 import transduce
 from benchmarks.ray_cluster import RayCluster
-from tests.api.server_process import ServerProcess
+from tests.api.server_process import ROOT, ServerProcess
 
 pytest.importorskip("ray", reason="Ray is not installed (make ray-test)")
 pytestmark = pytest.mark.ray
@@ -239,3 +242,18 @@ def test_a_queue_brings_a_second_replica_and_its_end_takes_it_away(
         with without_an_error(cluster, wanted, num_clients=12):
             cluster.wait_for_replicas(2)
         cluster.wait_for_replicas(1)
+
+
+def test_two_models_are_two_applications_below_prefixes(cluster: RayCluster, tmp_path: Path) -> None:
+    copy = shutil.copytree(ROOT / "bundles" / "en-de", tmp_path / "copy")
+    manifest = json.loads((copy / "manifest.json").read_text("utf-8"))
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "name": "copy"}), "utf-8")
+    (old,) = cluster.replicas()
+    cluster.deploy_at({"/one": SETTINGS, "/two": {**SETTINGS, "bundle": str(copy)}}, num_replicas=1)
+    cluster.wait_for_replicas(2, without=old)
+    body = {**PAIR, "text": TEXTS[0]}
+    with cluster.client() as client:
+        one, two = (client.post(f"{prefix}/v1/translate", json=body).json() for prefix in ("/one", "/two"))
+        assert client.post("/v1/translate", json=body).status_code == 404
+    assert (one["model"]["name"], two["model"]["name"]) == ("en-de-small", "copy")
+    assert one["translations"] == two["translations"]
