@@ -43,8 +43,8 @@ def ray_table(result: dict[str, Any]) -> str:
     found = result["figures"]
     many, one = found["answers_per_s"], found["one_client_ms"]
     rows = [
-        ("answers/s, 64 clients", f"{median(many['server']):.1f}", f"{median(many['ray']):.1f}", f"{many['ratio']:.2f}"),
-        ("one request, ms", f"{median(one['server']):.1f}", f"{median(one['ray']):.1f}", f"{one['ratio']:.2f}"),
+        (title, f"{median(of['server']):.1f}", f"{median(of['ray']):.1f}", f"{of['ratio']:.2f}")
+        for title, of in (("answers/s, 64 clients", many), ("one request, ms", one))
     ]
     memory = found["memory_mb"]
     return "\n".join([
@@ -52,8 +52,8 @@ def ray_table(result: dict[str, Any]) -> str:
         "",
         f"Ray adds {one['difference']:.1f} ms to a request of a single client. All of its processes together use "
         f"{memory['ray']:,.0f} MB of memory, where the server uses {memory['server']:,.0f} MB, and without requests "
-        f"{found['idle_cores_of_ray']:.2f} of a core. Of {found['num_requests']} answers, "
-        f"{found['num_different_answers']} differed. The ratios are medians of alternating passes. "
+        f"{found['idle_cores_of_ray']:.2f} of a core. Of {found['answers']['num_compared']} answers, "
+        f"{found['answers']['num_different']} differed. The ratios are medians of alternating passes. "
         + provenance(result),
     ])  # fmt: skip
 
@@ -105,7 +105,13 @@ def scale_table(result: dict[str, Any]) -> str:
             f"{price.price_per_hour:,.2f}",
             f"{price.price_per_million:.4f}",
         ))  # fmt: skip
-    header = ("machines", f"requests/s within {SLO}", "million characters/h", "price/h", "price/million characters")
+    header = (
+        "machines",
+        f"requests/s within {SLO}",
+        "million characters/h",
+        "price/h",
+        "price/million characters",
+    )
     return table(header, rows)
 
 
@@ -114,7 +120,11 @@ def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {"ray": ray_table, "sizing": sizing_table, "scale": scale_table}
+BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ray": ray_table,
+    "sizing": sizing_table,
+    "scale": scale_table,
+}
 
 
 def filled(page: str, path: Path) -> str:
