@@ -30,9 +30,10 @@ SCALES = ((1, 1), (1, 2), (1, 8), (10, 8), (100, 8), (1000, 8))
 
 
 def provenance(result: dict[str, Any]) -> str:
-    """Machine, load, commit and command of a result, in a sentence."""
+    """Machine, load, commit and command of a result, and whether the machine did other work."""
     machine = result["machine"]
-    return (
+    is_busy = machine["load_average_before"] > machine["num_cores"]
+    return ("**Preliminary: the machine did other work meanwhile.** " if is_busy else "") + (
         f"{machine['num_cores']} cores of {machine['cpu']}, load average {machine['load_average_before']} before the "
         f"run, commit {result['commit']}, `{result['command']}`."
     )
