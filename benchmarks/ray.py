@@ -102,7 +102,10 @@ def memory_mb(pids: Sequence[int]) -> float:
 def compared(server: int, ray: int, requests: Sequence[Request]) -> dict[str, int]:
     """How many requests both have answered, and how many of Ray's answers are other bytes than the server's."""
     own, others = (
-        {one.request.number: one.body for one in answers(port, requests, num_clients=8, num_answers=len(requests))}
+        {
+            one.request.number: one.body
+            for one in answers(port, requests, num_clients=8, num_answers=len(requests))
+        }
         for port in (server, ray)
     )
     common = own.keys() & others.keys()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,7 +37,8 @@ ENVIRONMENT = {
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-REPLICA = "ray::ServeReplica:transduce"
+NAME = "transduce"
+REPLICA = f"ray::ServeReplica:{NAME}"
 SCRIPTS = Path(sys.executable).parent
 
 
@@ -84,15 +85,21 @@ class RayCluster:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def deploy(self, settings: Mapping[str, object] | None = None, **deployment: object) -> None:
+    def deploy(
+        self, settings: Mapping[str, object] | None = None, *, name: str = NAME, **deployment: object
+    ) -> None:
         """Serve with these settings. Returns when Ray has accepted the configuration.
 
+        name: of the application. An application with another name is ended, and this one starts with its fewest
+        replicas.
         deployment: fields of the deployment in serve.yaml. `autoscaling_config` is merged. With `num_replicas` it is
         dropped.
         """
-        self.deploy_at({"/": settings or {}}, **deployment)
+        self.deploy_at({"/": settings or {}}, name=name, **deployment)
 
-    def deploy_at(self, settings: Mapping[str, Mapping[str, object]], **deployment: object) -> None:
+    def deploy_at(
+        self, settings: Mapping[str, Mapping[str, object]], *, name: str = NAME, **deployment: object
+    ) -> None:
         """Serve an application with settings below each of these prefixes, as `deploy` does with one."""
         config = yaml.safe_load(CONFIG.read_text("utf-8"))
         config["http_options"] = {"host": "127.0.0.1", "port": self.port}
@@ -105,7 +112,7 @@ class RayCluster:
             one["autoscaling_config"] |= scaling
         one |= {"ray_actor_options": {"num_cpus": 1}, **deployment}
         config["applications"] = [
-            {**application, "name": f"transduce{number or ''}", "route_prefix": prefix, "args": dict(args)}
+            {**application, "name": f"{name}{number or ''}", "route_prefix": prefix, "args": dict(args)}
             for number, (prefix, args) in enumerate(settings.items())
         ]
         file = self._folder / "serve.yaml"
@@ -147,12 +154,12 @@ class RayCluster:
             if _title(process).startswith(REPLICA)
         )
 
-    def wait_for_replicas(self, number: int, *, without: int | None = None) -> list[int]:
-        """Wait until this many replicas have said that they are ready. without: a process id that has to be gone."""
+    def wait_for_replicas(self, number: int, *, without: Collection[int] = ()) -> list[int]:
+        """Wait until this many replicas have said that they are ready. without: process ids that have to be gone."""
 
         def is_so() -> bool:
             found = self.replicas()
-            return len(found) == number and without not in found and set(found) <= self._ready()
+            return len(found) == number and not {*without} & {*found} and {*found} <= self._ready()
 
         self._wait(is_so, f"there are {number} replicas")
         return self.replicas()

@@ -181,7 +181,7 @@ def test_a_killed_replica_loses_what_was_in_flight_there(
         os.kill(killed, signal.SIGKILL)
         once.wait_for_more(10)
         repeating.wait_for_more(10)
-        cluster.wait_for_replicas(2, without=killed)
+        cluster.wait_for_replicas(2, without=[killed])
         once.wait_for_more(10)
     assert once.wrong == repeating.wrong == []
     assert len(once.lost) <= 4, once.lost
@@ -195,30 +195,57 @@ def test_new_settings_replace_the_replicas_without_an_error(
     old = cluster.replicas()
     with without_an_error(cluster, wanted, num_clients=2):
         cluster.deploy({**SETTINGS, "num_rows": 32}, num_replicas=2)
-        for pid in old:
-            cluster.wait_for_replicas(2, without=pid)
-    assert not set(old) & set(cluster.replicas())
+        cluster.wait_for_replicas(2, without=old)
 
 
-def test_a_replica_whose_engine_has_died_is_replaced(cluster: RayCluster, wanted: Mapping[str, str]) -> None:
-    """Two worker processes in one replica. The first death ends the replica's process."""
-    settings = {**SETTINGS, "num_threads": 2, "num_lanes": 2, "max_worker_restarts": 0}
+def deployed_alone(
+    cluster: RayCluster, name: str, settings: Mapping[str, object], *, health_check_period_s: float
+) -> int:
+    """Replace all replicas by one with two worker processes. Returns its process id. name: of its application."""
     old = cluster.replicas()
-    cluster.deploy(settings, num_replicas=1)
-    for pid in old:
-        cluster.wait_for_replicas(1, without=pid)
-    (replica,) = cluster.replicas()
-    workers = [
-        each for each in psutil.Process(replica).children() if "app.workers" in " ".join(each.cmdline())
-    ]
+    cluster.deploy(
+        {**settings, "num_threads": 2, "num_lanes": 2},
+        name=name,
+        num_replicas=1,
+        health_check_period_s=health_check_period_s,
+    )
+    (replica,) = cluster.wait_for_replicas(1, without=old)
+    return replica
+
+
+def workers_of(replica: int) -> list[psutil.Process]:
+    found = psutil.Process(replica).children()
+    workers = [each for each in found if "app.workers" in " ".join(each.cmdline())]
     assert len(workers) == 2
+    return workers
+
+
+def test_a_replica_whose_engine_has_died_ends(cluster: RayCluster) -> None:
+    """The first death of a worker process ends the replica's process. No health check comes before."""
+    settings = {**SETTINGS, "max_worker_restarts": 0}
+    replica = deployed_alone(cluster, "transduce-dying", settings, health_check_period_s=3600)
+    workers = workers_of(replica)
     workers[0].kill()
-    cluster.wait_for_replicas(1, without=replica)
+    psutil.wait_procs([psutil.Process(replica)], timeout=30)
+    assert not psutil.pid_exists(replica)
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not alive
-    with Load(cluster.url, wanted, num_clients=1, max_retries=0) as load:
-        load.wait_for_more(3)
-    assert not load.wrong
+
+
+def test_a_replica_that_is_not_ready_is_replaced(cluster: RayCluster, wanted: Mapping[str, str]) -> None:
+    """Its workers are stopped in the middle of a sentence, so its health checks fail."""
+    settings = {**SETTINGS, "stall_limit_s": 1}
+    replica = deployed_alone(cluster, "transduce-stalling", settings, health_check_period_s=1)
+    workers = workers_of(replica)
+    with Load(cluster.url, wanted, num_clients=2, max_retries=5) as load:
+        load.wait_for_more(2)
+        for worker in workers:
+            worker.suspend()
+        cluster.wait_for_replicas(1, without=[replica])
+        load.wait_for_more(2)
+    assert load.wrong == []
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
 
 
 def test_a_queue_brings_a_second_replica_and_its_end_takes_it_away(
@@ -236,11 +263,13 @@ def test_a_queue_brings_a_second_replica_and_its_end_takes_it_away(
         "downscale_delay_s": 3,
         "policy": policy,
     }
-    cluster.deploy(SETTINGS, autoscaling_config=quick)
-    cluster.wait_for_replicas(1)
+    old = cluster.replicas()
+    # A new application starts with one replica.
+    cluster.deploy(SETTINGS, name="transduce-scaling", autoscaling_config=quick)
+    (first,) = cluster.wait_for_replicas(1, without=old)
     with without_an_error(cluster, wanted, num_clients=1):
         with without_an_error(cluster, wanted, num_clients=12):
-            cluster.wait_for_replicas(2)
+            assert first in cluster.wait_for_replicas(2)
         cluster.wait_for_replicas(1)
 
 
@@ -248,7 +277,7 @@ def test_two_models_are_two_applications_below_prefixes(cluster: RayCluster, tmp
     copy = shutil.copytree(ROOT / "bundles" / "en-de", tmp_path / "copy")
     manifest = json.loads((copy / "manifest.json").read_text("utf-8"))
     (copy / "manifest.json").write_text(json.dumps({**manifest, "name": "copy"}), "utf-8")
-    (old,) = cluster.replicas()
+    old = cluster.replicas()
     cluster.deploy_at({"/one": SETTINGS, "/two": {**SETTINGS, "bundle": str(copy)}}, num_replicas=1)
     cluster.wait_for_replicas(2, without=old)
     body = {**PAIR, "text": TEXTS[0]}
