@@ -23,8 +23,8 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native gpu-stub ray-test fuzz chaos soak audit bench-serving bench-engine bench-http \
-	screenshots lock clean python
+.PHONY: help serve test test-fast lint check check-native gpu-stub ray-test fuzz chaos soak audit bench-serving bench-engine \
+	bench-http screenshots lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -141,8 +141,8 @@ build/gpu-stub/ready: requirements/gpu-stub.txt .venv-dev/ready
 	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@touch $@
 
-# dev.txt holds every extra except gpu and ray. It is resolved first, and the other lock files take their versions from it. Lock
-# files that include torch have no hashes, so that a machine may bring its own build of that version.
+# dev.txt holds every extra except gpu and ray. It is resolved first, and the other lock files take their versions from
+# it. Lock files that include torch have no hashes, so that a machine may bring its own build of that version.
 COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions

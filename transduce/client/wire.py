@@ -148,9 +148,8 @@ def error_of(response: httpx.Response) -> TransduceError:
         body = None
     error = body.get("error", body) if isinstance(body, dict) else None
     if not isinstance(error, dict) and response.status_code in LOST:
-        return AnswerLost(
-            response.text[:MAX_ERROR_CHARACTERS] or response.reason_phrase, status=response.status_code
-        )
+        text = " ".join(response.text.split())[:MAX_ERROR_CHARACTERS]
+        return AnswerLost(text or response.reason_phrase, status=response.status_code)
     fields: Json = error if isinstance(error, dict) else {"message": error}
     if not isinstance(fields.get("message"), str):
         fields = {**fields, "message": response.text or response.reason_phrase}
