@@ -23,7 +23,7 @@ FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
-.PHONY: help serve test test-fast lint check check-native check-aarch64 envoy gpu-stub fuzz chaos soak audit \
+.PHONY: help serve test test-fast lint check check-native check-aarch64 envoy gpu-stub ray-test fuzz chaos soak audit \
 	bench-serving bench-engine bench-http screenshots lock clean python
 
 help: ## list the targets
@@ -61,6 +61,9 @@ envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
 
 # Not in an environment, because it has the same Python package as onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
+
+ray-test: .venv-ray/ready ## run the tests on a Ray cluster of this machine, some minutes [PYTEST_ARGS=...]
+	@.venv-ray/bin/python -m pytest -q tests/ray_serve $(PYTEST_ARGS)
 
 fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 for each of some 30 parts]
 	@mkdir -p build; status=0; for target in $(FUZZ_TARGETS); do \
@@ -126,6 +129,12 @@ endef
 .venv-dev/ready: requirements/dev.txt $(PROJECT_FILES)
 	$(call build_environment,.venv-dev,$<,)
 
+# Ray, the server and what the tests of tests/ray_serve and benchmarks.ray need.
+.venv-ray/ready: requirements/ray.txt $(PROJECT_FILES)
+	$(call build_environment,.venv-ray,$<,--require-hashes)
+	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/dev.txt \
+		hdrhistogram psutil pytest sacrebleu
+
 build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-dev/ready
 	@rm -rf build/$*
 	@.venv-dev/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes \
@@ -137,8 +146,8 @@ build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-
 	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@touch $@
 
-# dev.txt holds every extra except gpu. It is resolved first, and the other lock files take their versions from it. Lock
-# files that include torch have no hashes, so that a machine may bring its own build of that version.
+# dev.txt holds every extra except gpu and ray. It is resolved first, and the other lock files take their versions from
+# it. Lock files that include torch have no hashes, so that a machine may bring its own build of that version.
 COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions
@@ -147,6 +156,7 @@ lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newe
 		-o requirements/dev.txt
 	for extra in train export bench loadtest top; do \
 		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt -o requirements/$$extra.txt; done
+	$(COMPILE) pyproject.toml --extra cpu --extra ray -c requirements/dev.txt --generate-hashes -o requirements/ray.txt
 	for extra in cpu gpu; do \
 		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt --generate-hashes \
 			-o requirements/$$extra.txt; done

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
-KINDS = ("gpu", "gpu_stub", "browser", "load", "training", "server", "native", "house_rules")
+KINDS = ("gpu", "gpu_stub", "browser", "ray", "load", "training", "server", "native", "house_rules")
 REST = "other"
 # The kinds of tests without such a marker, by their folder in tests/.
 FOLDERS = {

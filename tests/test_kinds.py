@@ -85,7 +85,7 @@ def test_the_line_counts_each_kind() -> None:
         (REST, "error"),
     ]
     assert count_line(reports) == (
-        "tests that ran: 0 gpu (2 skipped), 0 gpu_stub, 0 browser, 0 load, 0 training, 0 server, 2 native, "
+        "tests that ran: 0 gpu (2 skipped), 0 gpu_stub, 0 browser, 0 ray, 0 load, 0 training, 0 server, 2 native, "
         "0 house_rules, 1 other"
     )
 
@@ -119,7 +119,7 @@ def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
     """Also where the tests run in other processes."""
     lines = run_pytest(tmp_path, "-n", str(num_workers)).splitlines()
     assert (
-        "tests that ran: 0 gpu, 0 gpu_stub, 0 browser, 0 load, 1 training (1 skipped), 1 server, 0 native, "
+        "tests that ran: 0 gpu, 0 gpu_stub, 0 browser, 0 ray, 0 load, 1 training (1 skipped), 1 server, 0 native, "
         "0 house_rules, 3 other"
     ) in lines
     assert "3 passed" in lines[-1], "pytest's summary stays last"

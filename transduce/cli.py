@@ -51,6 +51,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "loadtest": Subcommand(
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
+    "size": Subcommand(
+        "how many servers a load needs, by the speed of one", "transduce.sizing.command", "size", "loadtest"
+    ),
     "top": Subcommand("watch a running server in the terminal", "transduce.top.command", "top", "top"),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "prepare": Subcommand("clean, filter and sample parallel text", "model.prepare_cli", "prepare", "train"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from tests.deploy.promql import read_expression
 from tests.e2e.conftest import SERVE
 
 Json = dict[str, Any]
+KEY = "the-key-of-the-tests"  # its limits are far above what the tests use
 # Metrics and labels that Prometheus itself adds.
 OWN_METRICS = {"up"}
 OWN_LABELS = {"job", "instance"}
@@ -36,12 +38,26 @@ MAY_BE_EMPTY = ('code=~"', "transduce_queue_drain_seconds", "changes(")
 
 
 @pytest.fixture(scope="module")
-def server(tiny_bundle: Path) -> Iterator[ServerProcess]:
-    """A server that has had a few requests."""
-    settings: dict[str, object] = {"bundle": tiny_bundle, "device": "cpu", "num_threads": 2, "num_lanes": 2}
-    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+def server(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with a key, which has had a few requests."""
+    keys = tmp_path_factory.mktemp("keys") / "keys.toml"
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    limits = "requests_per_day = 1000\ncharacters_per_month = 1000000\n"
+    keys.write_text(f'[team]\nsha256 = "{digest}"\n{limits}', "utf-8")
+    settings: dict[str, object] = {
+        "bundle": tiny_bundle,
+        "device": "cpu",
+        "num_threads": 2,
+        "num_lanes": 2,
+        "api_keys_file": keys,
+    }
+    with ServerProcess(SERVE, settings) as process, client_of(process.ready()) as client:
         use(client)
         yield process
+
+
+def client_of(server: ServerProcess) -> httpx.Client:
+    return server.client(headers={"Authorization": f"Bearer {KEY}"})
 
 
 def use(client: httpx.Client) -> None:
@@ -55,7 +71,7 @@ def use(client: httpx.Client) -> None:
 @pytest.fixture(scope="module")
 def exposed(server: ServerProcess) -> dict[str, set[str]]:
     """The labels of each series name of /metrics."""
-    with server.client() as client:
+    with client_of(server) as client:
         text = client.get("/metrics").text
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
@@ -109,7 +125,12 @@ class Prometheus:
         document["rule_files"] = [str(RULES)]
         (job,) = (each for each in document["scrape_configs"] if each["job_name"] == "transduce")
         document["scrape_configs"] = [
-            job | {"scrape_timeout": "1s", "static_configs": [{"targets": [target]}]}
+            job
+            | {
+                "scrape_timeout": "1s",
+                "static_configs": [{"targets": [target]}],
+                "authorization": {"credentials": KEY},
+            }
         ]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(document), "utf-8")
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -175,7 +196,7 @@ def prometheus(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) 
     process = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{server.port}")
     try:
         process.wait_for('up{job="transduce"} == 1')
-        with server.client() as client:
+        with client_of(server) as client:
             use(client)
         process.wait_for("count_over_time(transduce_ready[1m]) >= 3")
         yield process

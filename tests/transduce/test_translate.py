@@ -280,7 +280,7 @@ def test_a_batch_that_is_too_large_is_halved(
 def test_errors_are_one_line(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: Answer, line: str
 ) -> None:
-    server.answers = [answer]
+    server.answers = [answer] * 2  # the client asks once more after a 500 without an error of Transduce
     assert translate(server, written(tmp_path, b"one\n")) == 1
     assert capsys.readouterr().err == f"transduce translate: {line}\n"
 

@@ -2,6 +2,7 @@
 
 from transduce.client.async_client import AsyncClient, AsyncTranslationStream
 from transduce.client.errors import (
+    AnswerLost,
     ConnectionFailed,
     InvalidAnswer,
     NotReady,
@@ -43,6 +44,7 @@ from transduce.client.sync_client import Client, TranslationStream
 
 __all__ = [
     "Alternative",
+    "AnswerLost",
     "AsyncClient",
     "AsyncTranslationStream",
     "Candidate",

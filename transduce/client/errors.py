@@ -7,6 +7,7 @@ TransduceError
   Overloaded            the server's queue is full: retry after retry_after_s
   NotReady              the server is loading, draining or dead: retry after retry_after_s
   ServerFailed          the server failed
+    AnswerLost          a proxy answers in place of a server that has died
   InvalidAnswer         the response does not match the API: another server, or another version
 """
 
@@ -84,6 +85,10 @@ class NotReady(_TryLater):
 
 class ServerFailed(TransduceError):
     """Any other status of 500 or more."""
+
+
+class AnswerLost(ServerFailed):
+    """Status 500 or 502 of a proxy, which has lost its connection to the server before the answer was complete."""
 
 
 class InvalidAnswer(TransduceError):

@@ -1,17 +1,19 @@
-"""Retries of a call after 429, 503 or a failed connection, bounded in number and time, with jitter."""
+"""Retries of a call after 429, 503, a lost answer or a failed connection, bounded in number and time, with jitter."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from transduce.client.errors import ConnectionFailed, NotReady, Overloaded, TransduceError
+from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Overloaded, TransduceError
 
 # Wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
 # A restarting server is back after a moment; a missing one stays away, so more retries would only delay the error.
 MAX_CONNECTION_RETRIES = 2
 CONNECTION_RETRY_S = 0.2
+# A request that ends two servers may be the cause of their end.
+MAX_LOST_ANSWERS = 1
 # Random share added to each wait, so that callers that were rejected together do not retry together.
 JITTER = 0.25
 
@@ -31,6 +33,7 @@ class RetryState:
         self._limits = limits
         self._num_retries = 0
         self._num_connections = 0
+        self._num_lost_answers = 0
         self._waited_s = 0.0
 
     def wait_after(self, error: TransduceError) -> float:
@@ -48,4 +51,7 @@ class RetryState:
         if isinstance(error, ConnectionFailed) and self._num_connections < MAX_CONNECTION_RETRIES:
             self._num_connections += 1
             return CONNECTION_RETRY_S * self._num_connections
+        if isinstance(error, AnswerLost) and self._num_lost_answers < MAX_LOST_ANSWERS:
+            self._num_lost_answers += 1
+            return CONNECTION_RETRY_S
         raise error

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from transduce.client.errors import (
+    AnswerLost,
     ConnectionFailed,
     InvalidAnswer,
     NotReady,
@@ -146,12 +147,17 @@ def error_of(response: httpx.Response) -> TransduceError:
     except ValueError:
         body = None
     error = body.get("error", body) if isinstance(body, dict) else None
+    if not isinstance(error, dict) and response.status_code in LOST:
+        text = " ".join(response.text.split())[:MAX_ERROR_CHARACTERS]
+        return AnswerLost(text or response.reason_phrase, status=response.status_code)
     fields: Json = error if isinstance(error, dict) else {"message": error}
     if not isinstance(fields.get("message"), str):
         fields = {**fields, "message": response.text or response.reason_phrase}
     return make_error(fields, response.status_code, retry_after_s(response.headers))
 
 
+# Without an error of ours in the body, these statuses are of a proxy whose server has ended.
+LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
 CODES = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -171,7 +172,11 @@ class _EventWriter:
     def __init__(self, scope: Scope, send: Send, spending: Spending) -> None:
         self._send = send
         self._spending = spending
-        self._has_stalled = scope["extensions"][CONNECTION]["has_stalled"]
+        # Another ASGI server than ours cuts off a stalled client by rules of its own.
+        connection = scope.get("extensions", {}).get(CONNECTION)
+        self._has_stalled: Callable[[], bool] = (
+            connection["has_stalled"] if connection is not None else lambda: False
+        )
 
     async def start(self) -> None:
         """Status and headers. From now on the caller has parts of the translation."""

@@ -1,0 +1,145 @@
+"""Write the figures of docs/ray.md and docs/sizing.md from the committed results.
+
+`benchmarks.ray` and `benchmarks.sizing` measure them.
+
+    python -m benchmarks.cluster_pages
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.report import table
+from benchmarks.machine import ROOT
+from benchmarks.page_blocks import fill_blocks
+from benchmarks.ray import RESULT as RAY
+from benchmarks.sizing import RESULT as SIZING
+from benchmarks.sizing import SLO, TOLERANCE
+from transduce.loadtest.workload import built_in
+from transduce.sizing.capacity import Capacity, plan
+
+PAGES = {ROOT / "docs" / "ray.md": RAY, ROOT / "docs" / "sizing.md": SIZING}
+CORES_A_MACHINE = 8
+PRICE_A_CORE = 0.05
+# Rows of the table of machines: their number, and the cores of each that are used.
+SCALES = ((1, 1), (1, 2), (1, 8), (10, 8), (100, 8), (1000, 8))
+
+
+def provenance(result: dict[str, Any]) -> str:
+    """Machine, load, commit and command of a result, and whether the machine did other work."""
+    machine = result["machine"]
+    is_busy = machine["load_average_before"] > machine["num_cores"]
+    return ("**Preliminary: the machine did other work meanwhile.** " if is_busy else "") + (
+        f"{machine['num_cores']} cores of {machine['cpu']}, load average {machine['load_average_before']} before the "
+        f"run, commit {result['commit']}, `{result['command']}`."
+    )
+
+
+def ray_table(result: dict[str, Any]) -> str:
+    """Throughput and one request, on Ray and on the server."""
+    found = result["figures"]
+    many, one = found["answers_per_s"], found["one_client_ms"]
+    rows = [
+        (title, f"{median(of['server']):.1f}", f"{median(of['ray']):.1f}", f"{of['ratio']:.2f}")
+        for title, of in (("answers/s, 64 clients", many), ("one request, ms", one))
+    ]
+    memory = found["memory_mb"]
+    return "\n".join([
+        table(("", "server, 2 workers", "Ray, 2 replicas", "ratio"), rows),
+        "",
+        f"Ray adds {one['difference']:.1f} ms to a request of a single client. All of its processes together use "
+        f"{memory['ray']:,.0f} MB of memory, where the server uses {memory['server']:,.0f} MB, and without requests "
+        f"{found['idle_cores_of_ray']:.2f} of a core. Of {found['answers']['num_compared']} answers, "
+        f"{found['answers']['num_different']} differed. The ratios are medians of alternating passes. "
+        + provenance(result),
+    ])  # fmt: skip
+
+
+def sizing_table(result: dict[str, Any]) -> str:
+    """Simulated and measured latencies."""
+    found = result["figures"]
+    rows = [
+        (
+            f"{one['rate']:.1f} ({one['share']:.0%})",
+            *(f"{one['simulated_ms'][name]:.0f}" for name in ("p50", "p99")),
+            *(f"{one['measured_ms'][name]:.0f}" for name in ("p50", "p99")),
+            f"{one['ratio']['p50']:.2f}, {one['ratio']['p99']:.2f}",
+        )
+        for one in found["points"]
+    ]
+    header = (
+        "requests/s (of saturation)", "simulated p50, ms", "p99, ms", "measured p50, ms", "p99, ms", "ratios",
+    )  # fmt: skip
+    loops = ", ".join(
+        f"{one['simulated_per_s']:.1f} for {one['measured_per_s']:.1f} ({one['num_clients']} clients)"
+        for one in found["closed_loops"]
+    )
+    verdict = "All ratios are" if found["agrees"] else "Not all ratios are"
+    return "\n".join([
+        table(header, rows),
+        "",
+        f"{verdict} within {TOLERANCE:.0%}. Simulated answers/s of closed loops, for measured ones: {loops}. "
+        + provenance(result),
+    ])  # fmt: skip
+
+
+def scale_table(result: dict[str, Any]) -> str:
+    """Machines, the rate that they keep, and the price."""
+    found = result["figures"]
+    capacity = Capacity(found["saturated_per_s"], found["within_slo_per_s"])
+    words = [len(spec.texts[0].split()) for spec in built_in("news").requests]
+    characters = sum(words) / len(words) * found["costs"]["characters_per_word"]
+    rows = []
+    for num_machines, num_cores in SCALES:
+        num_servers = num_machines * num_cores
+        rate = num_servers * capacity.rate
+        # A hair below the rate, which would need one server more by rounding.
+        price = plan(capacity, rate=rate * (1 - 1e-9), characters=characters, price=PRICE_A_CORE, spare=0)
+        rows.append((
+            f"{num_machines:,} x {num_cores} cores" if num_cores > 1 else "1 core",
+            f"{rate:,.1f}",
+            f"{rate * characters * 3600 / 1e6:,.1f}",
+            f"{price.price_per_hour:,.2f}",
+            f"{price.price_per_million:.4f}",
+        ))  # fmt: skip
+    header = (
+        "machines",
+        f"requests/s within {SLO}",
+        "million characters/h",
+        "price/h",
+        "price/million characters",
+    )
+    return table(header, rows)
+
+
+def median(values: list[float]) -> float:
+    """The middle value; of an even number, the upper one of the two in the middle."""
+    return sorted(values)[len(values) // 2]
+
+
+BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ray": ray_table,
+    "sizing": sizing_table,
+    "scale": scale_table,
+}
+
+
+def filled(page: str, path: Path) -> str:
+    """The page with the figures of the result file at `path`. Raises KeyError for an unknown block."""
+    result = json.loads(path.read_text("utf-8"))
+    return fill_blocks(page, lambda name: BLOCKS[name](result))
+
+
+def main() -> int:
+    """Write the pages. Returns the exit code, 0."""
+    for page, result in PAGES.items():
+        page.write_text(filled(page.read_text("utf-8"), result), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Hold the sizing model (`transduce size`) against the load tester, at three loads of one server.
+
+The server has one core and the tester another. `transduce size` measures the server. Then the load tester sends
+requests at shares of the simulated saturation, the passes in turn, each several times with other seeds. The medians of
+the measured latencies are compared with the simulated ones. Writes JSON and the costs. Linux only.
+
+    python -m benchmarks.sizing --output benchmarks/results/sizing.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import measured
+from benchmarks.server_process import ALL_CORES, ServeOptions, ServerProcess
+from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.plan import RunPlan, Target
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import run
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import Workload, built_in
+from transduce.sizing.capacity import Capacity, capacity, lengths_of
+from transduce.sizing.costs import Costs
+from transduce.sizing.measure import measure
+from transduce.sizing.simulation import latencies_s, saturated_rate
+
+RESULT = Path(__file__).with_name("results") / "sizing.json"
+SHARES = (0.3, 0.6, 0.8)  # of the simulated saturation
+TOLERANCE = 0.2
+SLO = Slo.parse("p99=500ms")
+PERCENTILES = (50, 99)
+
+
+def simulated_ms(costs: Costs, lengths: list[int], rate: float) -> dict[str, float]:
+    """Latencies of a simulated run, by percentile."""
+    found = sorted(latencies_s(costs, lengths, rate=rate))
+    return {f"p{number}": round(found[len(found) * number // 100] * 1e3, 1) for number in PERCENTILES}
+
+
+def measured_ms(runs: list[RunResult]) -> dict[str, float]:
+    """Medians over the runs, by percentile. Raises ValueError if no run has an answer."""
+    found = [one.latency for one in runs if one.latency is not None]
+    if not found:
+        raise ValueError("no request was answered")
+    return {
+        f"p{number}": round(statistics.median(one.percentiles[f"p{number}"] for one in found), 1)
+        for number in PERCENTILES
+    }
+
+
+def points(
+    url: str, workload: Workload, costs: Costs, saturated: float, *, seconds: float, num_passes: int
+) -> list[dict[str, Any]]:
+    """Measure and simulate each share. The passes of the shares alternate."""
+    rates = {share: share * saturated for share in SHARES}
+    runs: dict[float, list[RunResult]] = {share: [] for share in SHARES}
+    for number in range(num_passes):
+        for share, rate in rates.items():
+            plan = RunPlan(Target(url), workload, Arrivals.at(rate, seconds), seed=100 + number)
+            runs[share].append(run(plan))
+    lengths = lengths_of([len(spec.texts[0].split()) for spec in workload.requests], costs)
+    found = []
+    for share, rate in rates.items():
+        simulated, seen = simulated_ms(costs, lengths, rate), measured_ms(runs[share])
+        found.append({
+            "share": share,
+            "rate": round(rate, 2),
+            "simulated_ms": simulated,
+            "measured_ms": seen,
+            "ratio": {name: round(simulated[name] / seen[name], 3) for name in seen},
+            "num_invalid_runs": sum(not one.is_valid for one in runs[share]),
+        })  # fmt: skip
+    return found
+
+
+def loops(costs: Costs, lengths: list[int]) -> list[dict[str, float]]:
+    """The rates of closed loops: measured, and simulated with the costs of all loops."""
+    return [
+        {
+            "num_clients": level.num_clients,
+            "measured_per_s": round(level.rate, 1),
+            "simulated_per_s": round(saturated_rate(costs, lengths, num_clients=level.num_clients), 1),
+        }
+        for level in costs.levels
+    ]
+
+
+def measure_all(*, seconds: float, num_passes: int) -> dict[str, Any]:
+    """Start the server on one core, measure its costs, and compare."""
+    server_core, tester_core = sorted(ALL_CORES)[0], sorted(ALL_CORES)[-1]
+    os.sched_setaffinity(0, {tester_core})
+    workload = built_in("news")
+    words = [len(spec.texts[0].split()) for spec in workload.requests]
+    options = ServeOptions(sys.executable, None, cores=frozenset({server_core}))
+    with ServerProcess(options) as server:
+        costs = measure(Target(server.url), workload, seconds=seconds / 4)
+        found: Capacity = capacity(costs, words, SLO)
+        compared = points(
+            server.url, workload, costs, found.saturated, seconds=seconds, num_passes=num_passes
+        )
+    return {
+        "num_server_cores": 1,
+        "costs": asdict(costs),
+        "slo": str(SLO),
+        "saturated_per_s": round(found.saturated, 2),
+        "within_slo_per_s": round(found.rate, 2),
+        "closed_loops": loops(costs, lengths_of(words, costs)),
+        "points": compared,
+        "agrees": all(abs(ratio - 1) <= TOLERANCE for one in compared for ratio in one["ratio"].values()),
+    }
+
+
+def main() -> None:
+    """Measure, print and write. The exit code is 1 if a latency is more than TOLERANCE off."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of a pass (default: 40)")
+    parser.add_argument("--passes", type=int, default=3, help="at each load (default: 3)")
+    args = parser.parse_args()
+    result = measured("benchmarks.sizing", lambda: measure_all(seconds=args.seconds, num_passes=args.passes))
+    print(json.dumps(result["figures"], indent=1))
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    if not result["figures"]["agrees"]:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The application as Ray's proxy calls it: over another ASGI server than ours, below a prefix."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.main import Application
+from app.settings import Settings
+from app.startup import LoadedModel, LoadedModels
+from app.text.tokenizer import Tokenizer
+from tests.api.echo import GOLDEN, Behaviour, echo_models
+from tests.model.sentences import write_tokenizer
+from transduce.ray_serve.routes import ReplicaRoutes
+
+BODY = {"text": GOLDEN, "source": "en", "target": "de"}
+
+
+class EchoLoader:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def load_all(self, settings: Settings) -> LoadedModels:
+        return echo_models(self._tokenizer, [Behaviour()], num_rows=settings.rows_on("cpu"))
+
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        raise NotImplementedError("the echo models have no bundle")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm"))
+
+
+def served(
+    tokenizer: Tokenizer, talk: Callable[[httpx.AsyncClient], Awaitable[None]], *, prefix: str = ""
+) -> None:
+    """Run `talk` against the routes of an application with the echo model. prefix: of Ray's route."""
+
+    async def run() -> None:
+        application = Application(Settings(num_threads=1), loader=EchoLoader(tokenizer))
+        ready = asyncio.Event()
+        application.on_ready = ready.set
+        transport = httpx.ASGITransport(ReplicaRoutes(application.app), root_path=prefix)
+        async with (
+            application.lifespan(),
+            httpx.AsyncClient(transport=transport, base_url=f"http://ray{prefix}") as client,
+        ):
+            await ready.wait()
+            await talk(client)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("prefix", ["", "/en-de"])
+def test_requests_are_answered_below_the_prefix_of_a_route(tokenizer: Tokenizer, prefix: str) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/readyz")).json() == {"status": "ok"}
+        assert (await client.post("/v1/translate", json=BODY)).json()["translations"]
+        assert (await client.get("/v1/nowhere")).status_code == 404
+
+    served(tokenizer, talk, prefix=prefix)
+
+
+def test_a_translation_is_streamed(tokenizer: Tokenizer) -> None:
+    """The stream needs nothing that only our own HTTP protocol has."""
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/translate/stream", json=BODY)
+        assert answer.status_code == 200
+        assert "event: done" in answer.text
+
+    served(tokenizer, talk)
+
+
+def test_the_request_id_is_the_proxys(tokenizer: Tokenizer) -> None:
+    """The proxy adds the header X-Request-ID. The body of an error names the same id."""
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/translate", json={}, headers={"X-Request-ID": "from-ray"})
+        assert "x-request-id" not in answer.headers
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.json()["error"]["request_id"] == "from-ray"
+
+    served(tokenizer, talk)
+
+
+def test_the_start_and_end_of_the_application_are_not_those_of_the_routes() -> None:
+    async def app(*_: Any) -> None:
+        raise AssertionError("the replica has started the application already")
+
+    sent: list[str] = []
+
+    async def run() -> None:
+        messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive() -> dict[str, str]:
+            return {"type": next(messages)}
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        await ReplicaRoutes(app)({"type": "lifespan"}, receive, send)
+
+    asyncio.run(run())
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

@@ -1,0 +1,75 @@
+"""`transduce size` on a real server whose model takes a known time for a step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.server_process import ServerProcess
+from tests.model.sentences import write_tokenizer
+from transduce.cli import main
+
+pytestmark = pytest.mark.server
+STEP_S = 0.004
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
+    command = ["tests.api.echo_server", str(tokenizer), f"step_s={STEP_S}"]
+    with ServerProcess(command, {"sentence_cache_bytes": 0}) as process:
+        yield process.ready()
+
+
+def test_a_server_is_measured_once_and_sized_twice(
+    server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "costs.json"
+    measuring = ["size", server.url, "--seconds", "0.5", "--save", str(file), "--workload", "short"]
+    assert main([*measuring, "--rate", "1", "--slo", "p99=20s"]) == 0
+    assert "need 1 servers" in capsys.readouterr().out
+    costs = json.loads(file.read_text("utf-8"))
+    first, last = costs["levels"][0], costs["levels"][-1]
+    assert first["rows"] == pytest.approx(costs["beam_size"], rel=0.3)
+    assert last["rows"] > 4 * first["rows"]
+    assert first["step_s"] >= STEP_S
+    assert costs["num_workers"] == 1
+    saved = ["size", "--costs", str(file), "--workload", "short"]
+    assert main([*saved, "--rate", "100000", "--slo", "p99=20s", "--price", "0.5", "--spare", "2"]) == 0
+    printed = capsys.readouterr().out
+    number = int(re.search(r"need (\d+) servers, 2 of which may fail", printed)[1])  # type: ignore[index]
+    assert number > 100
+    assert f"{number * 0.5:.2f} an hour" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rate", "5"], "name either the URL of a server or --costs"),
+        (["http://127.0.0.1:9", "--rate", "5"], "cannot be read"),
+        (["--costs", "missing.json", "--rate", "5"], "missing.json"),
+        (["http://127.0.0.1:9", "--rate", "5", "--spare", "-1"], "--spare must be at least 0"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["size", *arguments]) != 0
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--rate", "0"], ["--rate", "5", "--slo", "first.p99=1s"], ["--slo", "x"]]
+)
+def test_an_argument_out_of_range_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["size", "http://127.0.0.1:9", *arguments])
+    assert "transduce size: error" in capsys.readouterr().err

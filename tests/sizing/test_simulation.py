@@ -1,0 +1,131 @@
+"""The simulated server against times that are known otherwise."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transduce.errors import CommandError
+from transduce.loadtest.slo import Slo
+from transduce.sizing.capacity import Capacity, capacity, lengths_of, plan
+from transduce.sizing.costs import Costs, Level
+from transduce.sizing.measure import merged
+from transduce.sizing.simulation import latencies_s, saturated_rate
+
+
+def level(rows: float, step_ms: float, encode_ms: float = 0.0) -> Level:
+    return Level(num_clients=1, rows=rows, step_s=step_ms / 1e3, encode_s=encode_ms / 1e3, rate=1.0)
+
+
+COSTS = Costs(
+    name="model 1",
+    levels=(level(4, 1.0, 0.1), level(64, 7.0, 0.1)),
+    num_workers=1,
+    max_rows=64,
+    num_kept_rows=0,
+    beam_size=4,
+    request_s=0.002,
+    steps_per_subword=1.0,
+    subwords_per_word=2.0,
+    characters_per_word=5.0,
+)
+# One sentence at a time, each for 10 steps of 1 ms.
+SERIAL = replace(COSTS, levels=(level(1, 1.0),), max_rows=1, beam_size=1, request_s=0.0)
+
+
+def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
+    found = latencies_s(COSTS, [10, 30], rate=0.01)
+    assert found == pytest.approx([0.002 + 10 * (0.0001 + 0.001), 0.002 + 30 * (0.0001 + 0.001)])
+
+
+@pytest.mark.parametrize("load", [0.4, 0.8])
+def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float) -> None:
+    """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
+    service_s = 0.010
+    found = latencies_s(SERIAL, [10] * 20_000, rate=load / service_s)
+    wanted = service_s * (1 + load / (2 * (1 - load)))
+    assert statistics.fmean(found) == pytest.approx(wanted, rel=0.06)
+
+
+def test_a_full_server_decodes_all_rows_in_each_step() -> None:
+    """64 rows hold 16 sentences, which share a step of 7 ms. New ones are encoded between calls."""
+    lengths = [20] * 4000
+    per_sentence_s = 20 * 0.007 / 16 + 20 * 0.0001
+    assert saturated_rate(replace(COSTS, request_s=0.0), lengths, num_clients=64) == pytest.approx(
+        1 / per_sentence_s, rel=0.05
+    )
+
+
+def test_a_second_worker_takes_what_the_first_one_has_no_rows_for() -> None:
+    lengths = [20] * 4000
+    one = saturated_rate(replace(COSTS, request_s=0.0), lengths, num_clients=64)
+    two = saturated_rate(replace(COSTS, request_s=0.0, num_workers=2), lengths, num_clients=64)
+    assert two == pytest.approx(2 * one, rel=0.1)
+
+
+def test_the_event_loop_bounds_the_rate() -> None:
+    quick = replace(COSTS, levels=(level(4, 0.001), level(64, 0.002)), request_s=0.01)
+    assert saturated_rate(quick, [5] * 2000, num_clients=64) == pytest.approx(100, rel=0.02)
+
+
+def test_the_step_time_between_and_beyond_the_measured_rows() -> None:
+    times = [COSTS.step_s(rows) for rows in (1, 4, 34, 64, 74)]
+    assert times == pytest.approx([0.001, 0.001, 0.004, 0.007, 0.008])
+    noisy = replace(COSTS, levels=(level(4, 1.0), level(64, 0.9)))
+    assert noisy.step_s(80) == pytest.approx(0.001), "more rows never take less time"
+
+
+def test_levels_of_similar_rows_are_one() -> None:
+    found = merged([level(56.3, 17.0), level(3.9, 1.0), level(54.6, 14.0), level(56.9, 15.5)])
+    assert [one.rows for one in found] == pytest.approx([3.9, 55.933], abs=0.01)
+    assert [one.step_s for one in found] == pytest.approx([0.001, 0.0155])
+
+
+def test_the_capacity_is_the_highest_rate_within_the_objective() -> None:
+    slo = Slo.parse("p99=200ms")
+    words = [10, 20]
+    found = capacity(COSTS, words, slo)
+    lengths = lengths_of(words, COSTS)
+
+    def share(rate: float) -> float:
+        within = [one <= slo.limit_s for one in latencies_s(COSTS, lengths, rate=rate)]
+        return sum(within) / len(within)
+
+    assert found.rate < found.saturated
+    assert share(found.rate) >= 0.99
+    assert share(found.rate * 1.05) < 0.99
+
+
+def test_an_objective_that_an_idle_server_misses_is_refused() -> None:
+    with pytest.raises(CommandError, match="without load misses p99=20ms"):
+        capacity(COSTS, [20], Slo.parse("p99=20ms"))
+
+
+@pytest.mark.parametrize(("rate", "spare", "wanted"), [(40, 0, 1), (41, 0, 2), (81, 1, 4)])
+def test_the_servers_and_the_price_of_a_load(rate: float, spare: int, wanted: int) -> None:
+    found = plan(Capacity(50, 40), rate=rate, characters=100, price=0.36, spare=spare)
+    assert found.num_servers == wanted
+    assert found.price_per_hour == pytest.approx(0.36 * wanted)
+    assert found.price_per_million == pytest.approx(0.0001 * wanted / rate / 100 * 1e6)
+
+
+def test_costs_are_saved_and_read(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    COSTS.save(file)
+    assert Costs.load(file) == COSTS
+    file.write_text(file.read_text().replace('"max_rows": 64', '"max_rows": 0'))
+    with pytest.raises(CommandError, match="not above 0"):
+        Costs.load(file)
+    file.write_text("[]")
+    with pytest.raises(CommandError, match=r"costs\.json"):
+        Costs.load(file)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
+def test_a_rate_that_is_not_above_0_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        latencies_s(COSTS, [10], rate=rate)

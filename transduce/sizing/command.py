@@ -1,0 +1,131 @@
+"""`transduce size [URL]`: measures a server, and says how many such servers a load needs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from transduce.api_key import find_api_key
+from transduce.arguments import number
+from transduce.errors import CommandError, ExitCode
+from transduce.loadtest.plan import Target
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import MIXES, built_in
+from transduce.sizing.capacity import Capacity, Plan, capacity, plan
+from transduce.sizing.costs import Costs, Level
+from transduce.sizing.measure import measure
+
+# Of the built-in workloads, those of one sentence with the server's own options.
+SINGLE = tuple(name for name in MIXES if name not in {"arrays", "beams"})
+
+
+def add_size_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `transduce size`."""
+    add = parser.add_argument
+    add(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help="root of the server to measure, which nobody else uses meanwhile",
+    )
+    add(
+        "--costs",
+        type=Path,
+        metavar="FILE",
+        help="use the times that an earlier run has saved, instead of URL",
+    )
+    add("--save", type=Path, metavar="FILE", help="save the measured times")
+    add(
+        "--seconds",
+        type=positive,
+        default=8.0,
+        metavar="S",
+        help="of each of 7 measurements (default: %(default)g)",
+    )
+    add("--rate", type=positive, required=True, metavar="R", help="requests a second of one sentence each")
+    add(
+        "--slo",
+        type=objective,
+        default=Slo.parse("p99=500ms"),
+        metavar="P",
+        help="such as p99=500ms (default)",
+    )
+    add("--workload", choices=SINGLE, default="news", help="lengths of the sentences (default: %(default)s)")
+    add(
+        "--words",
+        type=int,
+        metavar="N",
+        help="every sentence has N words; the measurement has those of --workload",
+    )
+    add("--price", type=positive, metavar="X", help="of one server for an hour, in any currency")
+    add("--spare", type=int, default=0, metavar="N", help="servers that may fail (default: %(default)s)")
+    add("--source", default="en", help="language of the texts (default: %(default)s)")
+    add("--target", default="de", help="language to translate into (default: %(default)s)")
+    add(
+        "--api-key-file", type=Path, metavar="FILE", help="file with the API key (default: TRANSDUCE_API_KEY)"
+    )
+
+
+def positive(text: str) -> float:
+    """A number above 0. Raises argparse.ArgumentTypeError."""
+    value = number(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def objective(text: str) -> Slo:
+    """An objective for whole answers. Raises argparse.ArgumentTypeError."""
+    try:
+        slo = Slo.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if slo.is_first_text:
+        raise argparse.ArgumentTypeError(f"{text} is of a stream's first text, which is not simulated")
+    return slo
+
+
+def run_size(args: argparse.Namespace) -> int:
+    """Measure or read the costs, simulate, and print. Raises CommandError."""
+    if (args.url is None) == (args.costs is None):
+        raise CommandError("name either the URL of a server or --costs", exit_code=ExitCode.USAGE)
+    if args.spare < 0 or (args.words is not None and args.words < 1):
+        raise CommandError("--spare must be at least 0 and --words at least 1", exit_code=ExitCode.USAGE)
+    workload = built_in(args.workload)
+    if args.costs is not None:
+        costs = Costs.load(args.costs)
+    else:
+        key = find_api_key(args.api_key_file)
+        target = Target(args.url.rstrip("/"), source=args.source, target=args.target, api_key=key)
+        costs = measure(target, workload, seconds=args.seconds, on_level=print_level)
+        if args.save is not None:
+            costs.save(args.save)
+    words = [args.words] if args.words else [len(spec.texts[0].split()) for spec in workload.requests]
+    found = capacity(costs, words, args.slo)
+    characters = sum(words) / len(words) * costs.characters_per_word
+    servers = plan(found, rate=args.rate, characters=characters, price=args.price, spare=args.spare)
+    print_plan(costs, found, servers, args)
+    return ExitCode.OK
+
+
+def print_level(level: Level) -> None:
+    """Report a measurement on stderr."""
+    sys.stderr.write(
+        f"{level.num_clients:>3} clients: {level.rate:.1f} answers/s, {level.rows:.1f} rows a step, "
+        f"{level.step_s * 1e3:.2f} ms a step\n"
+    )
+
+
+def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Namespace) -> None:
+    """Print the result."""
+    share = found.rate / found.saturated
+    print(f"one server ({costs.name}, {costs.num_workers} workers): {found.saturated:.1f} answers/s at most")
+    print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of it)")
+    spare = f", {args.spare} of which may fail" if args.spare else ""
+    print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")
+    if servers.price_per_million is not None:
+        print(
+            f"price: {servers.price_per_hour:.2f} an hour, {servers.price_per_million:.4f} a million characters"
+        )

@@ -1,0 +1,103 @@
+"""What the work of one server costs in time, as measured at several loads."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import CommandError
+
+
+@dataclass(frozen=True)
+class Level:
+    """The server with this many closed-loop clients.
+
+    rows: mean rows in a decoder step. step_s: seconds of a step, with the engine's own work around it.
+    encode_s: seconds of the encoder for a source subword. rate: answers a second.
+    """
+
+    num_clients: int
+    rows: float
+    step_s: float
+    encode_s: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One server's times.
+
+    name: the model, and how the server runs it. levels: by rising rows. num_workers: of the engine. max_rows: of a
+    worker. num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
+    request_s: seconds of a request outside the engine, at one client. steps_per_subword: decoder steps of a sentence
+    for each of its source subwords. subwords_per_word, characters_per_word: of the source texts.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    num_workers: int
+    max_rows: int
+    num_kept_rows: int
+    beam_size: int
+    request_s: float
+    steps_per_subword: float
+    subwords_per_word: float
+    characters_per_word: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError without levels, for levels without rising rows, or for numbers that are not above 0."""
+        if not self.levels:
+            raise ValueError("the costs have no level")
+        rows = [level.rows for level in self.levels]
+        if rows != sorted(set(rows)):
+            raise ValueError("the rows of the levels do not rise")
+        positive = (
+            self.num_workers,
+            self.max_rows,
+            self.beam_size,
+            self.steps_per_subword,
+            self.subwords_per_word,
+        )
+        if min(*positive, *(level.step_s for level in self.levels)) <= 0:
+            raise ValueError("the costs hold a number that is not above 0")
+
+    def step_s(self, num_rows: int) -> float:
+        """Seconds of a decoder step of this many rows of one worker."""
+        return _interpolated([(level.rows, level.step_s) for level in self.levels], num_rows)
+
+    def encode_s(self, num_rows: int) -> float:
+        """Seconds of the encoder for a source subword, while a worker decodes this many rows."""
+        return _interpolated([(level.rows, level.encode_s) for level in self.levels], num_rows)
+
+    def save(self, path: Path) -> None:
+        """Write the costs as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Costs:
+        """Read costs that `save` has written. Raises CommandError."""
+        try:
+            return cls.parse(json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CommandError(f"{path} holds no costs of `transduce size --save`: {error}") from error
+
+    @classmethod
+    def parse(cls, fields: dict[str, Any]) -> Costs:
+        """The costs in a JSON object. Raises ValueError, TypeError, KeyError."""
+        return cls(**{**fields, "levels": tuple(Level(**level) for level in fields["levels"])})
+
+
+def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """The value at `at`, on the line through its neighbours. Beyond the last point, the line of the last two goes on.
+
+    Below the first point, it is the first one's value. No value is below that of a point before it.
+    """
+    if at <= points[0][0] or len(points) == 1:
+        return points[0][1]
+    last = min(bisect.bisect_left([x for x, _ in points], at), len(points) - 1)
+    (x0, y0), (x1, y1) = points[last - 1], points[last]
+    return max(y0, y0 + (y1 - y0) * (at - x0) / (x1 - x0))

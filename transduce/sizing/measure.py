@@ -1,0 +1,174 @@
+"""Measures the costs of a running server: closed loops of more and more clients, with its counters before and after."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from transduce.errors import CommandError
+from transduce.loadtest.arrivals import ClosedLoop
+from transduce.loadtest.plan import RunPlan, Target
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import run
+from transduce.loadtest.workload import Workload
+from transduce.sizing.costs import Costs, Level
+
+# Closed-loop clients of each measurement. The last ones fill the rows of two workers with beams of 4.
+CLIENTS = (1, 2, 4, 8, 16, 32, 64)
+# Levels closer than this by rows are one, because a line through them would be of chance.
+MIN_RATIO = 1.3
+SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+STEPS = "transduce_decode_steps_total"
+ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
+BUSY_S, ENCODE_S = "transduce_worker_busy_seconds_total", "transduce_encode_seconds_sum"
+ENCODED = "transduce_encoded_tokens_total"
+SENTENCES = "transduce_sentences_total"
+NUM_KEPT_ROWS = 16  # the default of TRANSDUCE_NUM_KEPT_ROWS, which no metric has
+# The engine's part of a request, in the header Server-Timing.
+ENGINE_PHASES = ("queue", "encode", "decode")
+
+
+class Samples:
+    """The samples of one scrape, by name with labels."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self.values = values
+
+    @classmethod
+    def scrape(cls, url: str, headers: Mapping[str, str]) -> Samples:
+        """Read /metrics. Raises CommandError."""
+        try:
+            answer = httpx.get(f"{url}/metrics", headers=dict(headers), timeout=10.0, trust_env=False)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            raise CommandError(f"{url}/metrics cannot be read: {error}") from error
+        found = cls({name: float(value) for name, value in SAMPLE.findall(answer.text)})
+        if STEPS not in found.values:
+            raise CommandError(f"{url}/metrics has no {STEPS}: is it a Transduce server?")
+        return found
+
+    def since(self, earlier: Samples) -> Callable[[str], float]:
+        """A function that returns how much a sample has grown."""
+        return lambda name: self.values.get(name, 0.0) - earlier.values.get(name, 0.0)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One closed loop: the tester's result, and how much each counter of the server has grown."""
+
+    num_clients: int
+    result: RunResult
+    grown: Callable[[str], float]
+
+    @property
+    def level(self) -> Level:
+        """The costs at this load. Raises CommandError if the server has decoded nothing."""
+        steps, encoded = self.grown(STEPS), self.grown(ENCODED)
+        if not steps or not encoded:
+            raise CommandError(
+                "the server has decoded nothing: start it with TRANSDUCE_SENTENCE_CACHE_BYTES=0"
+            )
+        return Level(
+            num_clients=self.num_clients,
+            rows=sum(map(self.grown, ROW_STEPS)) / steps,
+            step_s=(self.grown(BUSY_S) - self.grown(ENCODE_S)) / steps,
+            encode_s=self.grown(ENCODE_S) / encoded,
+            rate=self.result.achieved_rate,
+        )
+
+
+def measure(
+    target: Target,
+    workload: Workload,
+    *,
+    seconds: float,
+    on_level: Callable[[Level], None] = lambda _level: None,
+) -> Costs:
+    """The costs of the server at `target`, which nobody else uses meanwhile.
+
+    workload: requests of one sentence each. seconds: of each closed loop. on_level: called after each of them.
+    Raises CommandError if a request fails or the server is none of ours.
+    """
+    passes = []
+    for number, num_clients in enumerate(CLIENTS):
+        one = _pass(target, workload, num_clients, seconds, seed=number + 1)
+        on_level(one.level)
+        passes.append(one)
+    return _costs(passes, Samples.scrape(target.url, _headers(target)), workload, _model(target))
+
+
+def _pass(target: Target, workload: Workload, num_clients: int, seconds: float, *, seed: int) -> Pass:
+    before = Samples.scrape(target.url, _headers(target))
+    plan = RunPlan(target, workload, ClosedLoop(num_clients, seconds), warm_up_s=0.0, seed=seed)
+    result = run(plan)
+    if set(result.outcomes) != {"ok"}:
+        raise CommandError(f"requests failed while the server was measured: {result.outcomes}")
+    return Pass(num_clients, result, Samples.scrape(target.url, _headers(target)).since(before))
+
+
+def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapping[str, Any]) -> Costs:
+    alone, grown = passes[0].result, passes[0].grown
+    if alone.latency is None or not grown(SENTENCES):
+        raise CommandError("a single client got no answer")
+    engine_ms = sum(alone.phases_ms[name]["mean"] for name in ENGINE_PHASES)
+    words = [len(text.split()) for spec in workload.requests for text in spec.texts]
+    characters = [len(text) for spec in workload.requests for text in spec.texts]
+    limits = [
+        value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
+    ]
+    beam_size = int(model["defaults"]["beam_size"])
+    return Costs(
+        name=f"{model['name']} {model['version']}",
+        levels=merged([one.level for one in passes]),
+        num_workers=len(limits),
+        max_rows=int(limits[0]),
+        num_kept_rows=min(NUM_KEPT_ROWS, int(limits[0]) - beam_size),
+        beam_size=beam_size,
+        request_s=max(0.0, alone.latency.mean_ms - engine_ms) / 1e3,
+        steps_per_subword=grown(STEPS) / grown(ENCODED),
+        subwords_per_word=alone.per_s["source_tokens"] / alone.per_s["source_words"],
+        characters_per_word=sum(characters) / sum(words),
+    )
+
+
+def merged(levels: Sequence[Level]) -> tuple[Level, ...]:
+    """The levels by rising rows. Those of similar rows, such as of a full server, become one with their means."""
+    groups: list[list[Level]] = []
+    for level in sorted(levels, key=lambda level: level.rows):
+        if groups and level.rows < MIN_RATIO * groups[-1][0].rows:
+            groups[-1].append(level)
+        else:
+            groups.append([level])
+    return tuple(
+        Level(
+            num_clients=max(level.num_clients for level in group),
+            rows=statistics.fmean(level.rows for level in group),
+            step_s=statistics.fmean(level.step_s for level in group),
+            encode_s=statistics.fmean(level.encode_s for level in group),
+            rate=statistics.fmean(level.rate for level in group),
+        )
+        for group in groups
+    )
+
+
+def _headers(target: Target) -> dict[str, str]:
+    return {} if target.api_key is None else {"Authorization": f"Bearer {target.api_key}"}
+
+
+def _model(target: Target) -> dict[str, Any]:
+    """The server's model of the pair, as /v1/models lists it. Raises CommandError."""
+    try:
+        answer = httpx.get(f"{target.url}/v1/models", headers=_headers(target), timeout=10.0, trust_env=False)
+        models: list[dict[str, Any]] = answer.raise_for_status().json()["models"]
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise CommandError(f"{target.url}/v1/models cannot be read: {error}") from error
+    pair = {"source": target.source, "target": target.target}
+    found = next((model for model in models if pair in model["language_pairs"]), None)
+    if found is None:
+        raise CommandError(f"the server has no model for {target.source}-{target.target}")
+    return found

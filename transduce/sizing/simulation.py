@@ -1,0 +1,212 @@
+"""Simulates one server by events, with the engine's own rules and measured times.
+
+The engine's scheduler admits sentences, its placement chooses the worker, and its call length decides how many steps a
+call takes. Only the times are not real: those of a step and of the encoder come from `Costs`. A request waits for the
+event loop twice, before and after the engine, for half of `Costs.request_s` each. A request has one sentence, and all
+requests are of one caller.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import numpy as np
+
+from app.decoding.options import DecodingOptions
+from app.decoding.search import Search
+from app.engine.call_length import CallLength
+from app.engine.placement import Placement
+from app.engine.scheduler import Scheduler
+from app.engine.sequence import Sequence as Sentence
+from app.engine.worker import Worker
+from app.runtime.stop_condition import StopCondition, WakeFlag
+from transduce.sizing.costs import Costs
+
+CALLER = "one"
+MAX_STEPS = 1 << 20
+MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
+Event = Callable[[float], None]
+
+
+class Clock:
+    """Events in the order of their times."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[float, int, Event]] = []
+        self._numbers = itertools.count()
+
+    def at(self, time_s: float, event: Event) -> None:
+        """Call `event` at this time, with the time."""
+        heapq.heappush(self._events, (time_s, next(self._numbers), event))
+
+    def run(self) -> None:
+        """Call all events, also those that events add."""
+        while self._events:
+            time_s, _, event = heapq.heappop(self._events)
+            event(time_s)
+
+
+class SimulatedWorker:
+    """The loop of app/engine/core.py: admit, encode, decode for some steps, end what is done."""
+
+    def __init__(self, costs: Costs, clock: Clock, on_end: Callable[[Sentence, float], None]) -> None:
+        """on_end: called when a sentence is decoded, with the time."""
+        self._costs, self._clock, self._on_end = costs, clock, on_end
+        self._scheduler = Scheduler(costs.max_rows, MAX_ENCODE_TOKENS, num_kept_rows=costs.num_kept_rows)
+        self._call_length = CallLength(MAX_STEPS, WakeFlag())
+        self._arrived: list[Sentence] = []
+        self._steps_left: dict[Sentence, int] = {}
+        self._call = 0  # the number of the call under way
+        self._is_busy = False
+        self._decodes_from_s = self._step_s = 0.0
+        self._num_steps, self._stop = 0, StopCondition()
+
+    def put(self, sentence: Sentence, num_steps: int, now_s: float) -> None:
+        """Submit a sentence that takes this many decoder steps."""
+        self._arrived.append(sentence)
+        self._steps_left[sentence] = num_steps
+        if not self._is_busy:
+            self._begin(now_s)
+        elif self._stop.wake_flag is not None:
+            done = math.ceil((now_s - self._decodes_from_s) / self._step_s)
+            self._end_after(max(1, self._stop.min_steps, done))
+
+    def _begin(self, now_s: float) -> None:
+        """Begin a call, or become idle."""
+        scheduler = self._scheduler
+        for sentence in self._arrived:
+            scheduler.add(sentence)
+        self._arrived.clear()
+        self._is_busy = scheduler.has_work
+        if not self._is_busy:
+            return
+        admitted, _ = scheduler.schedule(now_s)
+        running = [self._steps_left[sentence] for sentence in scheduler.running]
+        num_rows = sum(sentence.num_reserved_rows for sentence in scheduler.running)
+        self._step_s = self._costs.step_s(num_rows)
+        num_subwords = sum(len(sentence.source_ids) for sentence in admitted)
+        self._decodes_from_s = now_s + num_subwords * self._costs.encode_s(num_rows)
+        most, self._stop = self._call_length.choose(
+            num_rows,
+            admits_next=scheduler.stopped_at_budget,
+            has_waiting=bool(scheduler.num_waiting),
+            is_full=scheduler.slots.is_full,
+            is_streaming=False,
+            pause_s=None,
+        )
+        self._num_rows, self._call = num_rows, self._call + 1
+        self._num_steps = MAX_STEPS
+        self._end_after(min(most, max(running), min(running) + self._stop.steps_after_end))
+
+    def _end_after(self, num_steps: int) -> None:
+        """End the call under way after this many steps, unless it ends earlier."""
+        if num_steps >= self._num_steps:
+            return
+        self._num_steps, call = num_steps, self._call
+        self._clock.at(
+            self._decodes_from_s + num_steps * self._step_s,
+            lambda now_s: self._end(now_s) if (call, num_steps) == (self._call, self._num_steps) else None,
+        )
+
+    def _end(self, now_s: float) -> None:
+        self._call_length.record(self._num_steps * self._step_s, self._num_steps, self._num_rows)
+        for sentence in list(self._scheduler.running):
+            self._steps_left[sentence] -= self._num_steps
+            if self._steps_left[sentence] <= 0:
+                del self._steps_left[sentence]
+                self._scheduler.end(sentence)
+                self._on_end(sentence, now_s)
+        self._begin(now_s)
+
+
+class SimulatedServer:
+    """One server: the event loop, the placement and the workers."""
+
+    def __init__(self, costs: Costs, clock: Clock) -> None:
+        self._costs, self._clock = costs, clock
+        self._options = DecodingOptions(beam_size=costs.beam_size)
+        self._placement = Placement()
+        self._workers = [SimulatedWorker(costs, clock, self._decoded) for _ in range(costs.num_workers)]
+        for worker in self._workers:
+            self._placement.add_worker(cast(Worker, worker))
+        self._owners: dict[Sentence, tuple[SimulatedWorker, Event]] = {}
+        self._loop_free_at_s = 0.0
+
+    def request(self, num_subwords: int, now_s: float, on_answer: Event) -> None:
+        """Send a request. on_answer: called with the time of its answer."""
+        self._on_event_loop(now_s, lambda at_s: self._submit(num_subwords, at_s, on_answer))
+
+    def _on_event_loop(self, now_s: float, event: Event) -> None:
+        self._loop_free_at_s = max(self._loop_free_at_s, now_s) + self._costs.request_s / 2
+        self._clock.at(self._loop_free_at_s, event)
+
+    def _submit(self, num_subwords: int, now_s: float, on_answer: Event) -> None:
+        sentence = Sentence(
+            source_ids=np.zeros(num_subwords, np.int32),
+            options=self._options,
+            request_id=str(len(self._owners)),
+            caller=CALLER,
+            deadline=math.inf,
+            submitted_at=now_s,
+            search=cast(Search, None),  # the scheduler does not read it
+        )
+        worker = cast(SimulatedWorker, self._placement.choose())
+        self._placement.add(cast(Worker, worker), CALLER, self._costs.beam_size)
+        self._owners[sentence] = worker, on_answer
+        worker.put(sentence, max(1, round(num_subwords * self._costs.steps_per_subword)), now_s)
+
+    def _decoded(self, sentence: Sentence, now_s: float) -> None:
+        worker, on_answer = self._owners.pop(sentence)
+        self._placement.remove(cast(Worker, worker), CALLER, self._costs.beam_size)
+        self._on_event_loop(now_s, on_answer)
+
+
+def latencies_s(costs: Costs, lengths: Sequence[int], *, rate: float, seed: int = 1) -> list[float]:
+    """Seconds of each request, if one with each of these lengths (in subwords) arrives at Poisson times, in order.
+
+    rate: requests a second. Raises ValueError if it is not above 0.
+    """
+    if not rate > 0:
+        raise ValueError(f"the rate must be above 0, and is {rate}")
+    clock, draw, found = Clock(), random.Random(seed), list[float]()
+    server, at_s = SimulatedServer(costs, clock), 0.0
+
+    def send(length: int) -> Event:
+        def sent(now_s: float) -> None:
+            server.request(length, now_s, lambda answered_s: found.append(answered_s - now_s))
+
+        return sent
+
+    for length in lengths:
+        at_s += draw.expovariate(rate)
+        clock.at(at_s, send(length))
+    clock.run()
+    return found
+
+
+def saturated_rate(costs: Costs, lengths: Sequence[int], *, num_clients: int) -> float:
+    """Answers a second if each client sends its next request after its last answer. Takes each length once."""
+    clock = Clock()
+    server = SimulatedServer(costs, clock)
+    left: Iterator[int] = iter(lengths)
+    answered: list[float] = []
+
+    def send(now_s: float) -> None:
+        length = next(left, None)
+        if length is not None:
+            server.request(length, now_s, end)
+
+    def end(now_s: float) -> None:
+        answered.append(now_s)
+        send(now_s)
+
+    for _ in range(num_clients):
+        clock.at(0.0, send)
+    clock.run()
+    first = len(answered) // 5  # without the start, in which the rows fill
+    return (len(answered) - 1 - first - num_clients) / (answered[-1 - num_clients] - answered[first])
