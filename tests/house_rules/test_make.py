@@ -115,7 +115,7 @@ def test_serve_listens_on_loopback_by_default(tmp_path: Path) -> None:
 
 
 def test_the_number_of_test_workers_is_an_option() -> None:
-    assert "-m pytest -n 2 " in make("test")
+    assert "-m pytest -n 3 " in make("test")
     assert "-m pytest -n 0 --dist loadfile --no-loadscope-reorder -x" in make(
         "test", "WORKERS=0", "PYTEST_ARGS=-x"
     )
