@@ -25,7 +25,7 @@ from tests.deploy.monitoring import (
     scaler_expressions,
 )
 from tests.deploy.promql import read_expression
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 
 Json = dict[str, Any]
 # Metrics and labels that Prometheus itself adds.
@@ -39,7 +39,7 @@ MAY_BE_EMPTY = ('code=~"', "transduce_queue_drain_seconds", "changes(")
 def server(tiny_bundle: Path) -> Iterator[ServerProcess]:
     """A server that has had a few requests."""
     settings: dict[str, object] = {"bundle": tiny_bundle, "device": "cpu", "num_threads": 2, "num_lanes": 2}
-    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+    with ServerProcess(FORKED_SERVE, settings) as process, process.ready().client() as client:
         use(client)
         yield process
 
