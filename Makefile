@@ -2,8 +2,9 @@
 # a complete environment. An environment is built again if its lock file or one of PROJECT_FILES is newer than its stamp.
 HOST := 127.0.0.1
 PORT := 8000
-# Number of pytest-xdist's worker processes. 0: all tests run in pytest's own process, in which --pdb works.
-WORKERS := 2
+# Number of pytest-xdist's worker processes. More than the cores of CI, because tests also wait: for servers, for time limits.
+# 0: all tests run in pytest's own process, in which --pdb works.
+WORKERS := 3
 FUZZ_SECONDS := 180
 FUZZ_TARGETS := markup segmentation txt srt vtt html markdown po json docx bundle bodies glossary
 CHAOS_MINUTES := 20
@@ -33,7 +34,7 @@ serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] 
 	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
-test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2 processes; 0: pytest's own]
+test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=3 processes; 0: pytest's own]
 	@$(call compile_sources,.venv-dev)
 	@$(run_pytest) $(PYTEST_ARGS)
 

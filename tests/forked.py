@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import TextIO
 
@@ -35,9 +36,18 @@ OF_TRAINING = [
     "model.evaluate",
     "model.train_cli",
     "model.trainer",
+    "torch._dynamo",  # an optimizer imports it
     "torch.utils.tensorboard",
     "matplotlib.pyplot",
 ]
+
+
+def start_fork(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    """Start a process that calls a function of a module. The arguments are pickled."""
+    CONTEXT.set_forkserver_preload([*OF_THE_SERVER, *(OF_TRAINING if "torch" in sys.modules else ())])
+    process = CONTEXT.Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 class ForkedProcess:
@@ -55,16 +65,13 @@ class ForkedProcess:
         action: str = "error",
     ) -> None:
         """command: a module and its arguments. action: of the filter of all warnings."""
-        CONTEXT.set_forkserver_preload([*OF_THE_SERVER, *(OF_TRAINING if "torch" in sys.modules else ())])
         (stdout, child_stdout), (stderr, child_stderr) = (
             CONTEXT.Pipe(duplex=False),
             CONTEXT.Pipe(duplex=False),
         )
         environment = dict(os.environ if env is None else env)
-        self._process = CONTEXT.Process(
-            target=run_module, args=(list(command), str(cwd), environment, action, child_stdout, child_stderr)
-        )
-        self._process.start()
+        arguments = (list(command), str(cwd), environment, action, child_stdout, child_stderr)
+        self._process = start_fork(run_module, *arguments)
         child_stdout.close()
         child_stderr.close()
         self.stdout, self.stderr = text_of(stdout), text_of(stderr)
@@ -108,10 +115,17 @@ def run_transduce(
     *arguments: object, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m transduce ARGUMENTS...` in a fork, to its end."""
-    command = ["transduce", *map(str, arguments)]
-    process = ForkedProcess(command, env=env, action="default")
+    return run_forked("transduce", *arguments, env=env, action="default")
+
+
+def run_forked(
+    *command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None, action: str = "error"
+) -> subprocess.CompletedProcess[str]:
+    """Run a module with arguments in a fork, to its end."""
+    words = [str(word) for word in command]
+    process = ForkedProcess(words, cwd=cwd, env=env, action=action)
     stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(command, process.wait(), stdout, stderr)
+    return subprocess.CompletedProcess(words, process.wait(), stdout, stderr)
 
 
 def text_of(connection: Connection) -> TextIO:

@@ -164,14 +164,13 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def server_still_works(client: httpx.Client, server: ServerProcess) -> Iterator[None]:
+def server_still_works(client: httpx.Client) -> Iterator[None]:
     yield
-    assert client.get("/livez").status_code == 200
     answer = client.post("/v1/translate", content=body(), headers=HEADERS)
     assert answer.status_code == 200
     assert answer.json()["translations"][0]["text"] == GOLDEN
-    assert server.metric("transduce_inflight_requests") == 0
-    assert server.metric("transduce_queue_depth") == 0
+    lines = client.get("/metrics").text.splitlines()
+    assert {"transduce_inflight_requests 0.0", "transduce_queue_depth 0.0"} <= set(lines)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

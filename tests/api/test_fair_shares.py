@@ -27,6 +27,7 @@ SMALL: dict[str, object] = {
     "max_pending_sentences": 64,
     "max_request_sentences": 32,
     "max_items": 32,
+    "num_rows": 32,
     "sentence_cache_bytes": 0,
     "coalesce": "false",
 }

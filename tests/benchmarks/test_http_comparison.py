@@ -252,6 +252,7 @@ def answer(server: ProcessTree, text: str) -> str:
     return str(translation["text"])
 
 
+@pytest.mark.server
 def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> None:
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("default", PeerSettings(1, 1))
@@ -271,6 +272,7 @@ def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> No
         assert all(server.memory().pss_mb > 20 for server in (alone, window))
 
 
+@pytest.mark.server
 def test_the_echo_server_returns_the_text() -> None:
     with ProcessTree(echo().command) as server:
         assert answer(server, "Please shut the gate.") == "Please shut the gate."

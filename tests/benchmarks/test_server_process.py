@@ -37,6 +37,7 @@ def test_the_module_needs_only_the_standard_library() -> None:
     assert not done.returncode, done.stderr.decode()
 
 
+@pytest.mark.server
 def test_our_server_reports_its_metrics_and_its_memory() -> None:
     with ServerProcess(ServeOptions(sys.executable, BUNDLE)) as server:
         assert 0 < server.ready_s < 60
@@ -48,6 +49,7 @@ def test_our_server_reports_its_metrics_and_its_memory() -> None:
     assert not process.is_running()
 
 
+@pytest.mark.server
 def test_child_processes_are_measured_and_ended_with_their_server() -> None:
     command = Command(lambda port: [sys.executable, "-c", WITH_CHILD, str(port)], ready_path="/")
     with ProcessTree(command) as tree:
@@ -60,6 +62,7 @@ def test_child_processes_are_measured_and_ended_with_their_server() -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.server
 def test_a_server_runs_on_the_chosen_cores() -> None:
     core = min(ALL_CORES)
     own = os.sched_getaffinity(0)

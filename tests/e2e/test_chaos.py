@@ -14,7 +14,7 @@ import httpx
 import psutil
 
 from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, ServerProcess
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 
 NUM_CALLERS, NUM_CALLS = 6, 50
 TEXT = "The old house is near the station. The new letter is behind the window."
@@ -66,7 +66,7 @@ def translation(client: httpx.Client) -> str:
 def test_chaos(tiny_bundle: Path) -> None:
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_threads": 1, "max_pending_sentences": 16}
     settings |= {"max_request_sentences": 16, "max_items": 16, "num_rows": 32}
-    with ServerProcess(SERVE, settings) as server, server.ready().client() as client:
+    with ServerProcess(FORKED_SERVE, settings) as server, server.ready().client() as client:
         expected = translation(client)
         process = psutil.Process(server.pid)
         num_files, num_threads = process.num_fds(), process.num_threads()

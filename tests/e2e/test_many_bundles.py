@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import psutil
 import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
+from tests.forked import run_transduce
 
 BUNDLED = ROOT / "bundles" / "en-de"
 TEXT = "The station is near the old bridge."
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServerProcess]:
     settings: dict[str, object] = {"num_threads": 2, "num_lanes": 2, "device": "cpu", "precision": "int8"}
-    with ServerProcess([*SERVE, "--bundles", str(folder)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(folder)], settings) as process:
         yield process.ready()
 
 
@@ -51,7 +51,7 @@ def test_both_models_answer_as_each_alone(server: ServerProcess) -> None:
 
 def test_the_end_leaves_no_process(folder: Path) -> None:
     settings: dict[str, object] = {"num_threads": 2, "num_lanes": 2, "device": "cpu"}
-    with ServerProcess([*SERVE, "--bundles", str(folder)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(folder)], settings) as process:
         workers = psutil.Process(process.ready().pid).children(recursive=True)
         assert len(workers) >= 4, "two workers for each model"
         process.signal()
@@ -62,12 +62,6 @@ def test_the_end_leaves_no_process(folder: Path) -> None:
 
 def test_two_models_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder / "first", tmp_path / "copy")
-    done = subprocess.run(
-        [*SERVE, "--bundles", str(folder), "--bundles", str(copy)],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=120,
-    )
+    done = run_transduce("serve", "--bundles", folder, "--bundles", copy)
     assert done.returncode == 78
     assert "rename one of them" in done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 from tests.e2e.small_models import MODELS, SETTINGS, TEXT, budget, loaded, post
 
 
@@ -22,7 +22,7 @@ from tests.e2e.small_models import MODELS, SETTINGS, TEXT, budget, loaded, post
 def server(bundles: Path) -> Iterator[ServerProcess]:
     """A server that holds two of the three models, and has loaded the first."""
     settings = {**SETTINGS, "model_memory": budget(bundles, 2)}
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -78,7 +78,7 @@ def test_a_pivoted_pair_loads_both_of_its_models(bundles: Path) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, 2), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de"}
     with (
-        ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process,
+        ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process,
         process.ready().client() as client,
     ):
         answers = [client.post("/v1/translate", json=through_english) for _ in range(2)]
@@ -92,7 +92,7 @@ def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_the_deadl
     settings = {**SETTINGS, "model_memory": budget(bundles, 1), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de", "timeout_ms": 3_000}
     with (
-        ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process,
+        ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process,
         process.ready().client() as client,
     ):
         answer = client.post("/v1/translate", json=through_english)
@@ -166,7 +166,7 @@ def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
     """With worker processes, a spare fork server waits for the next load; it ends with the server, too."""
     settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}
     settings |= {"model_memory": budget(bundles, 2, settings), "preload": "third, m-second"}
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         with process.ready().client() as client:
             assert loaded(client) == ["second", "third"]
             assert post(client, "first").status_code == 200
@@ -191,6 +191,6 @@ def test_a_start_that_cannot_hold_its_models_fails(
     bundles: Path, preload: str, num_models: int, problem: str
 ) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, num_models), "preload": preload}
-    with ServerProcess([*SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         assert process.ended() == 78
         assert problem in "".join(process.errors)

@@ -26,7 +26,7 @@ from tests.deploy.monitoring import (
     scaler_expressions,
 )
 from tests.deploy.promql import read_expression
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 
 Json = dict[str, Any]
 KEY = "the-key-of-the-tests"  # its limits are far above what the tests use
@@ -51,7 +51,7 @@ def server(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "num_lanes": 2,
         "api_keys_file": keys,
     }
-    with ServerProcess(SERVE, settings) as process, client_of(process.ready()) as client:
+    with ServerProcess(FORKED_SERVE, settings) as process, client_of(process.ready()) as client:
         use(client)
         yield process
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,11 @@ from export.portable import read_checkpoint
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
 from tests.export.tiny import bundle_request, random_model, write_checkpoint
+from tests.forked import start_fork
 
 MARK = "a file that no bundle has"
+# Another version than the tiny bundle's.
+ONLY_INT8 = replace(bundle_request(version="2"), precisions=("int8",))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -229,24 +231,24 @@ def test_an_interrupted_export_leaves_the_old_bundle(stage: str, tiny: Path, own
             raise Interruption
 
     with pytest.raises(Interruption):
-        write_bundle(tiny / "checkpoint", own_bundle, bundle_request(version="2"), on_progress=interrupt)
+        write_bundle(tiny / "checkpoint", own_bundle, ONLY_INT8, on_progress=interrupt)
     assert contents(own_bundle) == before
     assert names(own_bundle.parent) == [own_bundle.name]
 
 
+def export_until_killed(checkpoint: Path, bundle: Path) -> None:
+    def kill(stage: str) -> None:
+        if stage == "checking":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    write_bundle(checkpoint, bundle, ONLY_INT8, on_progress=kill)
+
+
 def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
     before = contents(own_bundle)
-    code = (
-        "import os, pathlib, signal, sys\n"
-        "from export.bundle_writer import write_bundle\n"
-        "from tests.export.tiny import bundle_request\n"
-        "def kill(stage):\n"
-        "    if stage == 'checking': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "write_bundle(*map(pathlib.Path, sys.argv[1:]), bundle_request(version='2'), on_progress=kill)"
-    )
-    arguments = [sys.executable, "-c", code, str(tiny / "checkpoint"), str(own_bundle)]
-    root = Path(__file__).parents[2]
-    assert subprocess.run(arguments, cwd=root, check=False).returncode == -signal.SIGKILL
+    process = start_fork(export_until_killed, tiny / "checkpoint", own_bundle)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert contents(own_bundle) == before
     load_bundle(own_bundle)
 
@@ -256,8 +258,7 @@ def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path)
     (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
     (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
     alignment = Alignment(layer=1, heads=(1,))
-    only_int8 = replace(bundle_request(version="2"), precisions=("int8",), alignment=alignment)
-    write_bundle(tiny / "checkpoint", own_bundle, only_int8)
+    write_bundle(tiny / "checkpoint", own_bundle, replace(ONLY_INT8, alignment=alignment))
     manifest = load_bundle(own_bundle).manifest
     assert (manifest.version, set(manifest.variants)) == ("2", {"int8"})
     assert manifest.alignment == alignment

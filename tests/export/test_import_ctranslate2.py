@@ -22,7 +22,7 @@ from model.ctranslate2_binary import read_variables
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import FORKED_SERVE
 from tests.export.argos_package import write_argos
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
@@ -109,7 +109,7 @@ def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
     """Alignment and scoring work with sources that have no end token."""
     settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
     body = {"text": "Anna sees the river today.", "source": "en", "target": "de"}
-    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+    with ServerProcess(FORKED_SERVE, settings) as process, process.ready().client() as client:
         answer = client.post(
             "/v1/translate", json={**body, "token_scores": True, "alignment": True, "attention": True}
         )

@@ -33,7 +33,7 @@ from transduce.cli import main
 pytestmark = pytest.mark.training
 transformers: Any = import_module("transformers")
 ctranslate2: Any = import_module("ctranslate2")
-SENTENCES = [pair.source for pair in pairs()][::6]
+SENTENCES = [pair.source for pair in pairs()][::12]
 MAX_TARGET_LENGTH = 40
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.chaos import State, run_chaos
 
 # Seconds of chaos, and how often each class of clients acts at least.
-SECONDS, LEAST = 12.0, 5
+SECONDS, LEAST = 5.0, 5
 
 
 @pytest.mark.slow

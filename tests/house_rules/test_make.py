@@ -115,7 +115,7 @@ def test_serve_listens_on_loopback_by_default(tmp_path: Path) -> None:
 
 
 def test_the_number_of_test_workers_is_an_option() -> None:
-    assert "-m pytest -n 2 " in make("test")
+    assert "-m pytest -n 3 " in make("test")
     assert "-m pytest -n 0 --dist loadfile --no-loadscope-reorder -x" in make(
         "test", "WORKERS=0", "PYTEST_ARGS=-x"
     )
@@ -129,18 +129,24 @@ def test_house_rules_run_once_in_ci() -> None:
 
 
 def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
-    """A fake make fails before `test` and prints a summary for it. All targets run, the summary is last, CI fails."""
+    """A fake make fails before `test` and prints a summary for it. All targets run, the summary is last, CI fails.
+
+    The output of the targets between the first and the last is not lost.
+    """
     put(
         tmp_path,
         "make",
-        program='echo "$1" >>"$LOG"; [ "$1" = test ] && { echo "1 passed"; exit 0; }; exit 2',
+        program='echo "$1" >>"$LOG"; [ "$1" = test ] && { echo "1 passed"; exit 0; }; echo "output of $1"; exit 2',
     )
     put(tmp_path, "apt-get", program="exit 100")  # the tests run without a browser
     log = tmp_path / "log"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
-    assert log.read_text() == "lint\nenvoy\ngpu-stub\ncheck-native\ntest\n"
+    first, *others, last = log.read_text().splitlines()
+    assert (first, last) == (".venv-dev/ready", "test")
+    assert sorted(others) == ["check-native", "envoy", "gpu-stub", "lint"]
+    assert all(done.stdout.count(f"output of {target}\n") == 1 for target in (first, *others))
     assert done.stdout.endswith("1 passed\n")
     assert done.returncode == 1
 

@@ -18,13 +18,14 @@ from app.runtime.native.cpu import targets_for
 from tests.house_rules.project import PACKAGES, ROOT, project_files
 
 PAGE = "app/web/pages/probe.html"
-# Compiler options with which the Pythons of Debian, Ubuntu and Fedora build extensions, in addition to Python's own.
-DISTRIBUTION_FLAGS = "-Wall -Wformat -Werror=format-security -fstack-protector-strong -fwrapv"
 
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The files in a wheel of a copy of the project with one more page, built with the installed build tools."""
+    """The files in a wheel of a copy of the project with one more page, built with the installed build tools.
+
+    The C++ sources of the copy are empty, which saves 45 s of computing time. The tests read only the names.
+    """
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
         if path.parts[0] in {*PACKAGES, "pyproject.toml", "setup.py", "README.md", "LICENSE"}:
@@ -32,10 +33,8 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             shutil.copyfile(ROOT / path, tree / path)
     (tree / PAGE).parent.mkdir(parents=True, exist_ok=True)
     (tree / PAGE).touch()
-    project = (tree / "pyproject.toml").read_text("utf-8")
-    assert '"-O3"' in project
-    # Compile without optimisation and debug information, which saves time. The test reads only the names.
-    (tree / "pyproject.toml").write_text(project.replace('"-O3"', '"-O0", "-g0"'), "utf-8")
+    for source in tree.rglob("*.cpp"):
+        source.write_bytes(b"")
     command = [
         sys.executable,
         "-m",
@@ -46,8 +45,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "--no-build-isolation",
         "--no-index",
     ]
-    environment = {**os.environ, "CFLAGS": DISTRIBUTION_FLAGS, "CXXFLAGS": DISTRIBUTION_FLAGS}
-    subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=tree, check=True, timeout=300, env=environment)
+    subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=tree, check=True, timeout=300)
     (wheel,) = (tree / "dist").glob("*.whl")
     return set(ZipFile(wheel).namelist())
 

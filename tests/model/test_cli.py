@@ -61,6 +61,8 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
             "--limit",
             3,
             "--json",
+            "--threads",
+            1,
             "--beam-size",
             beam_size,
             "--threads",

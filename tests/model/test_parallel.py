@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
-from tests.forked import ForkedProcess, run_transduce
+from tests.forked import ForkedProcess, run_forked, run_transduce
 from tests.model.sentences import pairs, write_tsv
 
 pytestmark = pytest.mark.training
@@ -46,14 +44,11 @@ def losses(run: Path) -> list[tuple[float, float]]:
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path, tokenizer_path: Path) -> None:
     train(arguments(tmp_path, tokenizer_path, "one", *BATCHES))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = ["transduce", *arguments(tmp_path, tokenizer_path, "two", *BATCHES)]
-    done = subprocess.run(
-        [*torchrun, "-m", "--", *command],  # torchrun would read --run as an option of its own
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    # Without --, torchrun would read --run as an option of its own.
+    done = run_forked(
+        *torchrun, "-m", "--", *command, env={**os.environ, "OMP_NUM_THREADS": "1"}, action="default"
     )
     assert done.returncode == 0, done.stderr
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")

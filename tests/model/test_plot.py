@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 from xml.etree import ElementTree
@@ -31,6 +29,7 @@ from model.plot_cli import load_for_figures
 from model.run_figures import FigureError, bleu_by_length, read_curves
 from model.training_log import FIELDS
 from model.transformer import EncoderLayer, Residual, Transformer
+from tests.forked import run_forked
 from tests.model.sentences import pairs, write_tsv
 from transduce.cli import main
 
@@ -269,15 +268,10 @@ def program_of(notebook: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_notebook_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program_of(NOTEBOOK)],
-        cwd=NOTEBOOK.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cells_of_the_notebook.py").write_text(program_of(NOTEBOOK), "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run_forked("cells_of_the_notebook", cwd=NOTEBOOK.parent)
     assert done.returncode == 0, done.stderr
     assert "Haus" in done.stdout
     assert done.stdout.splitlines()[-1] == "pictures: 5"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import pytest
@@ -44,22 +46,35 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Pe
     )
     words = [token for token in range(vocab_size) if token != EOS_ID]
     every = [ids for length in range(1, longest + 1) for ids in product(words, repeat=length)]
+
+    @cache
+    def following(ids: tuple[int, ...]) -> list[float]:
+        found: list[float] = next_log_probabilities(model, SOURCE, [(1, *ids)])[0].tolist()
+        return found
+
     # At the length limit a hypothesis is complete only if the next token is the end token.
-    best = max(score_of(model, ids, formula, is_complete=True) for ids in every)
+    best = max(score_of(following, ids, formula, is_complete=True) for ids in every)
     complete = [hypothesis for hypothesis in found if hypothesis.is_complete]
     assert complete[0].score == pytest.approx(best, abs=1e-4)
     for hypothesis in found:
-        expected = score_of(model, hypothesis.ids, formula, is_complete=hypothesis.is_complete)
+        expected = score_of(following, hypothesis.ids, formula, is_complete=hypothesis.is_complete)
         assert hypothesis.score == pytest.approx(expected, abs=1e-4)
         assert hypothesis.is_complete or len(hypothesis.ids) == longest
 
 
-def score_of(model: Transformer, ids: tuple[int, ...], formula: Penalty, *, is_complete: bool) -> float:
-    """The teacher-forced score of a hypothesis, including its end token if it has one."""
-    total = 0.0
+def score_of(
+    following: Callable[[tuple[int, ...]], list[float]],
+    ids: tuple[int, ...],
+    formula: Penalty,
+    *,
+    is_complete: bool,
+) -> float:
+    """The teacher-forced score of a hypothesis, including its end token if it has one.
+
+    following: the log-probability of each token after some tokens.
+    """
     scored = (*ids, EOS_ID) if is_complete else ids
-    for position, token in enumerate(scored):
-        total += float(next_log_probabilities(model, SOURCE, [(1, *ids[:position])])[0, token])
+    total = sum(following(ids[:position])[token] for position, token in enumerate(scored))
     return total / length_penalty(len(scored), 0.6, formula)
 
 

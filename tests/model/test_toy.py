@@ -26,11 +26,11 @@ VOCAB_SIZE = FIRST + 10
 
 
 def examples(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Sources of 1-6 symbols and their targets. The first symbol selects copy or reverse. No source occurs twice."""
+    """Sources of 1-4 symbols and their targets. The first symbol selects copy or reverse. No source occurs twice."""
     random_numbers = random.Random(seed)
     made: dict[tuple[int, ...], list[int]] = {}
     while len(made) < count:
-        symbols = random_numbers.choices(range(FIRST, VOCAB_SIZE), k=random_numbers.randint(1, 6))
+        symbols = random_numbers.choices(range(FIRST, VOCAB_SIZE), k=random_numbers.randint(1, 4))
         task = random_numbers.choice((COPY, REVERSE))
         made[task, *symbols] = symbols if task == COPY else symbols[::-1]
     return [(list(source), target) for source, target in made.items()]
@@ -44,22 +44,22 @@ def corpus_of(pairs: list[tuple[list[int], list[int]]]) -> Corpus:
 
 @pytest.mark.slow
 def test_copy_and_reverse_are_learnt(tmp_path: Path, tokenizer_path: Path) -> None:
-    everything = examples(40_500, seed=1)
-    train, test = everything[:40_000], everything[40_000:]
+    everything = examples(12_000, seed=1)
+    train, test = everything[:-500], everything[-500:]
     torch.manual_seed(1)
     config = ModelConfig(
         VOCAB_SIZE, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
     )
     options = TrainingOptions(
-        max_steps=700,
-        evaluate_every=350,
+        max_steps=350,
+        evaluate_every=175,
         save_every=25,
-        warmup_steps=200,
+        warmup_steps=100,
         learning_rate_factor=0.5,
         label_smoothing=0.0,
         precision="fp32",
     )
-    batches = Batches(corpus_of(train), max_tokens=500, seed=1)
+    batches = Batches(corpus_of(train), max_tokens=400, seed=1)
     trainer = Trainer(Transformer(config), batches, run=tmp_path, tokenizer=tokenizer_path, options=options)
     trainer.train(Batches(corpus_of(test), max_tokens=2000, seed=0))
     model = trainer.model.eval()

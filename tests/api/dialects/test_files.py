@@ -255,8 +255,8 @@ def test_the_source_of_a_file_is_detected_as_a_whole(client: deepl.DeepLClient, 
 def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"Anna sees the river today. " * 30)
-    settings = {**SETTINGS, "file_timeout_s": 1}
-    with ServerProcess([*echo_command, "step_s=0.35"], settings) as process, process.ready().client() as http:
+    settings = {**SETTINGS, "file_timeout_s": 3}
+    with ServerProcess([*echo_command, "step_s=1"], settings) as process, process.ready().client() as http:
         languages = {"source_lang": "EN", "target_lang": "DE"}
         handle = http.post(
             "/v2/document", files={"file": ("a.txt", path.read_bytes())}, data=languages

@@ -31,7 +31,7 @@ from tests.runtime.native.test_whole import (
 FEW_ROWS, MANY_ROWS = 7, 100
 # The minimum number of calls in which a test sets the flag, at 50 different times in turn. A sanitizer's build is slow,
 # so it makes fewer calls.
-MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 500
+MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 200
 # Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
 ROWS_OF_EACH = 32
 
@@ -147,7 +147,7 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
     num_rows = ROWS_OF_EACH * num_threads
     sentences.encode(num_rows, last_step)
     tokens, scores = single_steps(runner, num_rows)
-    for _ in range(300):
+    for _ in range(100):
         runner._top_ids.fill(-1)  # remove the last call's results
         output = runner.decode(longest_call(num_rows, StopCondition(0)))
         assert last_step < output.num_steps <= NUM_STEPS
