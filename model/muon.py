@@ -35,21 +35,18 @@ class Muon(torch.optim.Optimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every matrix that has a gradient. Returns the loss of the closure, which computes the gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            with_gradient = [p for p in group["params"] if p.grad is not None]
-            for matrices in _by_shape(with_gradient):
-                gradients = torch.stack([self._nesterov(matrix) for matrix in matrices])
-                updates = orthogonalize(gradients.to(self._precision))
-                scale = 0.2 * max(matrices[0].shape) ** 0.5
-                for matrix, update in zip(matrices, updates, strict=True):
-                    matrix.add_(update, alpha=-group["lr"] * scale)
+        loss = None if closure is None else closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                with_gradient = [p for p in group["params"] if p.grad is not None]
+                for matrices in _by_shape(with_gradient):
+                    gradients = torch.stack([self._nesterov(matrix) for matrix in matrices])
+                    updates = orthogonalize(gradients.to(self._precision))
+                    scale = 0.2 * max(matrices[0].shape) ** 0.5
+                    for matrix, update in zip(matrices, updates, strict=True):
+                        matrix.add_(update, alpha=-group["lr"] * scale)
         return loss
 
     def _nesterov(self, matrix: nn.Parameter) -> Tensor:
