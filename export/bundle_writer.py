@@ -68,7 +68,7 @@ class BundleRequest:
     languages: each language's subword, for a model that translates between any two. Source, target and tags are then
     not read.
     decoding: the default decoding options.
-    ends_source: whether sources end with the end token, as in all models that this project trains.
+    ends_source, has_distinct_placeholders: as in the manifest; true for all models that this project trains.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, end token included. The server splits longer
         sentences. None for the model's number of positions.
@@ -91,6 +91,7 @@ class BundleRequest:
     languages: dict[str, str] | None = None
     decoding: DecodingDefaults = DEFAULT_DECODING
     ends_source: bool = True
+    has_distinct_placeholders: bool = True
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
@@ -189,6 +190,7 @@ def make_manifest(
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
             ends_source=request.ends_source,
+            has_distinct_placeholders=request.has_distinct_placeholders,
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
             max_target_length=config.max_length - request.has_target_starts,
             variants=variants,

@@ -126,6 +126,7 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
         precisions=args.precisions,
         decoding=_decoding(model),
         ends_source=model.ends_source,
+        has_distinct_placeholders=model.has_distinct_placeholders,
         facts=Facts(
             summary=f"Imported from the {kind} model {original_name}.",
             good_at=("not assessed",),

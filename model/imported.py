@@ -68,6 +68,12 @@ class ImportedModel:
     languages: tuple[str, str] | None = None
     language_tokens: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def has_distinct_placeholders(self) -> bool:
+        """Whether the model can write each placeholder symbol, not only the first; see `masked_bias`."""
+        bias = self.state["embedding.output_bias"]
+        return bool((bias[UNK_ID + 2 : len(FIRST)] > NEVER / 2).all())
+
 
 def read_sentencepiece(path: Path) -> Any:
     """The SentencePiece model in a file. Raises ValueError."""

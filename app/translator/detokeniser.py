@@ -227,14 +227,15 @@ class Detokeniser:
         request: ScoreRequest,
         pair: LanguagePair,
         pieces: Sequence[ScoredSource],
+        targets: Sequence[tuple[int, ...]],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score for each pair. results: one for each pair.
+        """Return one score for each pair. pieces, targets, results: one for each pair.
 
         The spans of tokens are positions in the request's translation.
         """
         scores = []
-        for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
+        for index, (piece, target, result) in enumerate(zip(pieces, targets, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
             span = stripped_span("translation", index, text)
             tokens: tuple[Token, ...] = ()
@@ -247,7 +248,7 @@ class Detokeniser:
                         sources = (*sources, TextSpan(piece.span.end, piece.span.end))
                 columns = SourceColumns(0, len(sources)) if request.attention else None
                 builder = TokenBuilder(self.tokenizer, piece.encoded.verbatim_spans, sources, columns)
-                offsets = target_offsets(self.tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
+                offsets = target_offsets(self.tokenizer, target, piece.encoded.verbatim_spans)
                 offsets = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]

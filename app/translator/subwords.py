@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.engine.sequence import SequenceResult
 from app.errors import InvalidRequest
 from app.language_pairs import LanguagePair
 from app.text.segmentation import Offsets, Span
 from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
+from app.translator.unknown_tokens import UnknownTokens
 
 # A part with more characters for each subword of the limit counts as too long without being tokenised. The reason is
 # that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long subwords are
@@ -33,8 +35,18 @@ class ScoredSource:
 class SubwordEncoder:
     """Encodes texts for one model. Immutable, so any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
-        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        max_source_length: int,
+        unknown_tokens: UnknownTokens | None = None,
+    ) -> None:
+        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included.
+
+        unknown_tokens: None for a model that tells the placeholder symbols apart.
+        """
+        self._unknown_tokens = unknown_tokens
         self._tokenizer = tokenizer
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
@@ -70,6 +82,18 @@ class SubwordEncoder:
             raise InvalidRequest(
                 f"{field} has characters outside of the model's vocabulary", field=field
             ) from error
+
+    def as_written(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a forced target as the model can write it."""
+        return ids if self._unknown_tokens is None else self._unknown_tokens.as_written(ids)
+
+    def needs_matching(self, source: Encoded) -> bool:
+        """Whether attention must match the unknown tokens of a translation with those of its source."""
+        return self._unknown_tokens is not None and len(source.verbatim_spans) > 1
+
+    def matched(self, result: SequenceResult, source: Encoded) -> SequenceResult:
+        """Return the result with the placeholder symbol of one span of the source for each unknown token."""
+        return result if self._unknown_tokens is None else self._unknown_tokens.matched(result, source)
 
     def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
         """Return the offsets of each subword in its part, without end token. The language prefix has (0, 0)."""

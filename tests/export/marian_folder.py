@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from model.corpus import Pair
 from tests.model.sentences import pairs
 
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
@@ -79,12 +81,13 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
     return marian
 
 
-def train(marian: Any, folder: Path, *, num_steps: int) -> None:
-    """Train on the sentences of the vocabulary until translations end and differ. Write the weights."""
+def train(marian: Any, folder: Path, *, num_steps: int, examples: Sequence[Pair] = ()) -> None:
+    """Train until translations end and differ. Write the weights. examples: default are those of the vocabulary."""
     tokenizer = tokenizer_of(folder)
+    examples = examples or pairs()
     batch = tokenizer(
-        [pair.source for pair in pairs()],
-        text_target=[pair.target for pair in pairs()],
+        [pair.source for pair in examples],
+        text_target=[pair.target for pair in examples],
         return_tensors="pt",
         padding=True,
     )
