@@ -155,6 +155,7 @@ def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> in
         precisions=args.precisions,
         decoding=_decoding(model),
         ends_source=model.ends_source,
+        tag_follows_source=model.tag_follows_source,
         has_distinct_placeholders=model.has_distinct_placeholders,
         facts=Facts(
             summary=f"Imported from the {kind} model {found.title}.",

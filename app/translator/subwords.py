@@ -51,11 +51,6 @@ class SubwordEncoder:
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
 
-    @property
-    def ends_source(self) -> bool:
-        """Whether the model's sources end with an end token."""
-        return self._tokenizer.ends_source
-
     def is_word(self, word: str) -> bool:
         """Whether the vocabulary has this word as one subword, in lower case or with a capital."""
         return self._tokenizer.has_piece(word.lower()) or self._tokenizer.has_piece(word.capitalize())
@@ -96,9 +91,12 @@ class SubwordEncoder:
         return result if self._unknown_tokens is None else self._unknown_tokens.matched(result, source)
 
     def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Return the offsets of each subword in its part, without end token. The language prefix has (0, 0)."""
-        offsets = source_offsets(self._tokenizer, part)
-        return offsets if pair.source_prefix is None else [(0, 0), *offsets]
+        """Return the offsets of each subword in its part. The end token and a subword of the language are empty."""
+        tokenizer, end = self._tokenizer, (len(part), len(part))
+        offsets = source_offsets(tokenizer, part) + [end] * tokenizer.ends_source
+        if pair.source_prefix is None:
+            return offsets
+        return [*offsets, end] if tokenizer.tag_follows_source else [(0, 0), *offsets]
 
     def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
         """Return the span in the request's text of each subword of a text to score."""
