@@ -74,7 +74,7 @@ def write_marian(
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
     sides = [models[:1], models[1:]] if has_target_vocabulary else [models]
-    vocabularies = [vocabulary(side, tags) for side in sides]
+    vocabularies = [vocabulary(side, tags if side is sides[0] else ()) for side in sides]
     for name, pieces in zip(("vocab.json", "target_vocab.json"), vocabularies, strict=False):
         (folder / name).write_text(json.dumps(pieces), "utf-8")
     if has_target_vocabulary:

@@ -19,7 +19,7 @@ from app.startup import load_tokenizers
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.config import BOS_ID
-from model.imported import NEVER, ImportedModel, UnusableModel
+from model.imported import FIRST, NEVER, ImportedModel, UnusableModel, masked_bias
 from model.marian import read_marian
 from model.transformer import Transformer
 from tests.export.marian_folder import tokenizer_of, write_marian, write_npz
@@ -95,6 +95,13 @@ def test_marians_own_files_are_the_same_model(tmp_path: Path, layout: dict[str, 
     assert (found.source_spm, found.target_spm) == (reference.source_spm, reference.target_spm)
     assert reference.state.keys() == found.state.keys()
     assert all(torch.equal(reference.state[name], found.state[name]) for name in reference.state)
+
+
+def test_no_translation_has_a_made_up_piece_of_a_smaller_target_vocabulary() -> None:
+    """Marian's own files may have one. `transformers` has no model with fewer target than source pieces."""
+    vocabulary = {"</s>": 0, "<unk>": 1, "a": 2, "b": 3, "<pad>": 4}
+    bias = masked_bias(torch.zeros(len(FIRST) + 5), vocabulary)
+    assert bias[len(FIRST) :].tolist() == [0, 0, NEVER, NEVER, NEVER]
 
 
 @pytest.fixture(scope="module")
