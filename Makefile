@@ -153,9 +153,9 @@ COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.1
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions
 	$(COMPILE) requirements/build.in --generate-hashes -o requirements/build.txt
-	$(COMPILE) pyproject.toml --extra cpu --extra train --extra export --extra bench --extra loadtest --extra top --extra dev \
+	$(COMPILE) pyproject.toml --extra cpu --extra train --extra export --extra bench --extra loadtest --extra top --extra hub --extra dev \
 		-o requirements/dev.txt
-	for extra in train export bench loadtest top; do \
+	for extra in train export bench loadtest top hub; do \
 		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt -o requirements/$$extra.txt; done
 	$(COMPILE) pyproject.toml --extra cpu --extra ray -c requirements/dev.txt --generate-hashes -o requirements/ray.txt
 	for extra in cpu gpu; do \

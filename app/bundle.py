@@ -127,6 +127,8 @@ class Manifest(ManifestPart):
         these or the pairs; `language_pairs` is filled in.
     max_target_length: counts the target_start as the start token if the pairs have one.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
+    tag_follows_source: whether the source_prefix of a pair is the last subword of a source, after its end token.
+    has_distinct_placeholders: whether the model tells the placeholder symbols apart. Imported models do not.
     alignment: None if the decoder graphs have no such output.
     """
 
@@ -138,6 +140,8 @@ class Manifest(ManifestPart):
     dimensions: Dimensions
     special_ids: SpecialIds
     ends_source: bool = True
+    tag_follows_source: bool = False
+    has_distinct_placeholders: bool = True
     max_source_length: int = Field(ge=2)
     max_target_length: int = Field(ge=2)
     variants: dict[Precision, Variant] = Field(min_length=1)

@@ -211,7 +211,11 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
     """The source and target tokenizers, one object if their files are equal. Raises BundleError."""
     files = bundle.manifest.files
     try:
-        source = Tokenizer(bundle.file("source.spm"), ends_source=bundle.manifest.ends_source)
+        source = Tokenizer(
+            bundle.file("source.spm"),
+            ends_source=bundle.manifest.ends_source,
+            tag_follows_source=bundle.manifest.tag_follows_source,
+        )
         is_joint = files["source.spm"] == files["target.spm"]
         target = source if is_joint else Tokenizer(bundle.file("target.spm"))
     except TokenizerError as error:

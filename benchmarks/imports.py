@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,15 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", "ascii")
 
 
+def words() -> Iterator[str]:
+    """ASCII characters and invented words, as pieces."""
+    yield from ("▁", *string.ascii_letters, *string.digits, *string.punctuation)
+    yield from ("▁" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+
+
 def vocabulary(size: int) -> bytes:
-    """A SentencePiece model with ASCII characters and invented words."""
-    words = ("▁" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
-    pieces = itertools.chain(FIRST, ("▁", *string.ascii_letters, *string.digits, *string.punctuation), words)
-    return sentencepiece_model(tuple(itertools.islice(pieces, size)))
+    """A SentencePiece model with these pieces."""
+    return sentencepiece_model(tuple(itertools.islice(itertools.chain(FIRST, words()), size)))
 
 
 def sentencepiece_model(pieces: Sequence[str]) -> bytes:

@@ -54,14 +54,17 @@ class Residuals:
         return BlockInput(total if self._is_pre_norm else normalised, normalised)
 
 
-def embed(g: GraphBuilder, weights: Weights, *, ids: str, positions: str) -> str:
-    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids and positions (rows,) to (rows, d_model)."""
+def embed(g: GraphBuilder, weights: Weights, table: Floats, *, ids: str, positions: str) -> str:
+    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids and positions (rows,) to (rows, d_model).
+
+    table: that of the source or of the target.
+    """
     position = g.op("Gather", g.floats(weights.positions), positions)
-    return g.op("Add", g.table(weights.embedding, ids, factor=weights.config.d_model**0.5), position)
+    return g.op("Add", g.table(table, ids, factor=weights.config.d_model**0.5), position)
 
 
 def project(g: GraphBuilder, weights: Weights, x: str) -> str:
-    """Logits (rows, vocab_size) in fp32. The embedding is also the output's weight (section 3.4)."""
+    """Logits (rows, vocab_size) in fp32. In most models the embedding is also the output's weight (section 3.4)."""
     logits = _products(g, weights, x)
     return logits if weights.output_bias is None else g.op("Add", logits, g.constant(weights.output_bias))
 
@@ -69,9 +72,9 @@ def project(g: GraphBuilder, weights: Weights, x: str) -> str:
 def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
     """The logits without a bias."""
     if g.precision == "int8":
-        return g.product(x, weights.embedding.T)
+        return g.product(x, weights.output_table.T)
     scale = weights.config.d_model**0.5
-    table = g.scaled(weights.embedding, scale)
+    table = g.scaled(weights.output_table, scale)
     logits = g.op("Gemm", x, table, transB=1, alpha=1 / scale)
     return g.op("Cast", logits, to=TensorProto.FLOAT) if g.precision == "fp16" else logits
 

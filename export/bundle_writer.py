@@ -68,7 +68,8 @@ class BundleRequest:
     languages: each language's subword, for a model that translates between any two. Source, target and tags are then
     not read.
     decoding: the default decoding options.
-    ends_source: whether sources end with the end token, as in all models that this project trains.
+    ends_source, tag_follows_source, has_distinct_placeholders: as in the manifest. All models that this project trains
+    have the defaults.
     precisions: the variants. facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, end token included. The server splits longer
         sentences. None for the model's number of positions.
@@ -91,6 +92,8 @@ class BundleRequest:
     languages: dict[str, str] | None = None
     decoding: DecodingDefaults = DEFAULT_DECODING
     ends_source: bool = True
+    tag_follows_source: bool = False
+    has_distinct_placeholders: bool = True
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
@@ -189,6 +192,8 @@ def make_manifest(
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
             ends_source=request.ends_source,
+            tag_follows_source=request.tag_follows_source,
+            has_distinct_placeholders=request.has_distinct_placeholders,
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
             max_target_length=config.max_length - request.has_target_starts,
             variants=variants,
@@ -280,7 +285,11 @@ def _write_descriptions(
     manifest = make_manifest(converted.config, request, converted.variants, folder)
     golden = make_golden(Bundle(folder, manifest, ()), num_threads=os.cpu_count() or 1)
     _write_text(folder / "golden.jsonl", "".join(f"{line.model_dump_json()}\n" for line in golden))
-    card = render_card(request.facts, manifest, num_parameters=converted.num_parameters)
+    config = converted.config
+    is_shared = not (config.own_source_table or config.own_output_table)
+    card = render_card(
+        request.facts, manifest, num_parameters=converted.num_parameters, has_shared_embedding=is_shared
+    )
     _write_text(folder / "MODEL_CARD.md", card)
     manifest = make_manifest(converted.config, request, converted.variants, folder)
     _write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")

@@ -39,7 +39,7 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     config = weights.config
     g = GraphBuilder(precision, file)
     blocks = _Attention(g, weights)
-    x = embed(g, weights, ids="ids", positions="positions")
+    x = embed(g, weights, weights.target_table, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)
     state = residuals.begin(x)
     for index, layer in enumerate(weights.decoder.layers):

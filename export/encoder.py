@@ -29,7 +29,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     config = weights.config
     g = GraphBuilder(precision, file)
     residuals = Residuals(g, weights.encoder)
-    state = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
+    state = residuals.begin(embed(g, weights, weights.source_table, ids="ids", positions="positions"))
     for layer in weights.encoder.layers:
         attention = layer.self_attention
         attended = _attend(g, state.hidden, attention, num_heads=config.num_heads)

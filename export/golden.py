@@ -142,7 +142,11 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
     The graphs run on the CPU with ONNX Runtime's standard operators, so that the results do not depend on the native
     operators. Raises BundleError if a variant does not load, and EngineFailure if a forward pass fails.
     """
-    tokenizer = Tokenizer(bundle.path / "source.spm", ends_source=bundle.manifest.ends_source)
+    tokenizer = Tokenizer(
+        bundle.path / "source.spm",
+        ends_source=bundle.manifest.ends_source,
+        tag_follows_source=bundle.manifest.tag_follows_source,
+    )
     sources = golden_sources(tokenizer, bundle.manifest)
     # By index of the source and beam size: the target ids of each variant.
     targets: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}

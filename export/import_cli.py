@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from export.archive import SUFFIXES, is_archive, unpack
 from export.cli import add_precisions_argument
+from export.hub import fetch, is_hub_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +53,8 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         type=Path,
         metavar="MODEL",
-        help="a folder, or an archive (.zip, .argosmodel, .tar.gz, .tar), of one of four kinds. "
+        help="a folder, an archive (.zip, .argosmodel, .tar.gz, .tar), or a name on the Hugging Face hub, such as "
+        "Helsinki-NLP/opus-mt-en-de, of one of four kinds. "
         "Hugging Face's Marian, such as OPUS-MT: config.json, vocab.json, source.spm, target.spm, and "
         "model.safetensors or pytorch_model.bin. "
         "Hugging Face's M2M-100 and NLLB: config.json, sentencepiece.bpe.model, vocab.json or tokenizer.json, and the "
@@ -59,6 +62,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm. "
         "CTranslate2's: model.bin, config.json, shared_vocabulary.json, sentencepiece.model; also an Argos package",
     )
+    add("--revision", help="branch, tag or commit of a model on the hub (default: main)")
     add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
     add("--source", metavar="LANGUAGE", help="source language, such as en (default: the Argos package's)")
     add(
@@ -102,23 +106,48 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
     with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
-        source = args.model
-        if is_archive(source):
-            source = unpack(source, Path(folder) / "archive")
-        return _import(args, source, Path(folder) / "checkpoint")
+        return _import(args, _found(args, Path(folder) / "archive"), Path(folder) / "checkpoint")
 
 
-def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
-    """Read the model, write it as a checkpoint, and export that. source: the model's folder. checkpoint: a folder."""
+@dataclass(frozen=True)
+class FoundModel:
+    """A model's folder. title: its name for people. name: the default name of its bundle."""
+
+    folder: Path
+    title: str
+    name: str
+
+
+def _found(args: argparse.Namespace, unpacked: Path) -> FoundModel:
+    """The model's folder: the one named, that of an archive unpacked to `unpacked`, or the hub's. Raises ValueError."""
+    path: Path = args.model
+    is_on_hub = is_hub_name(str(path))
+    if path.exists() or not is_on_hub:
+        if not path.exists():
+            raise ValueError(
+                f"{path} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
+            )
+        if args.revision is not None:
+            raise ValueError(f"--revision is for a model on the hub; {path} exists here")
+        if is_on_hub:
+            print(f"{path} exists here, so the hub is not asked for that name", file=sys.stderr)
+        folder = unpack(path, unpacked) if is_archive(path) else path
+        title = path.resolve().name
+        return FoundModel(folder, title, _without_suffix(title))
+    fetched = fetch(str(path), args.revision)
+    return FoundModel(fetched.folder, f"{path} (commit {fetched.commit})", path.name)
+
+
+def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> int:
+    """Read the model, write it as a checkpoint, and export that. checkpoint: a folder."""
     from app.bundle import Training
     from app.runtime.memory import release_memory
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts, described_pairs
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
 
-    model, kind = _read(source, args.max_length)
-    original_name = args.model.resolve().name
-    name = args.name or _without_suffix(original_name).lower()
+    model, kind = _read(found.folder, args.max_length)
+    name = args.name or found.name.lower()
     request = BundleRequest(
         name=name,
         version=args.model_version,
@@ -126,8 +155,10 @@ def _import(args: argparse.Namespace, source: Path, checkpoint: Path) -> int:
         precisions=args.precisions,
         decoding=_decoding(model),
         ends_source=model.ends_source,
+        tag_follows_source=model.tag_follows_source,
+        has_distinct_placeholders=model.has_distinct_placeholders,
         facts=Facts(
-            summary=f"Imported from the {kind} model {original_name}.",
+            summary=f"Imported from the {kind} model {found.title}.",
             good_at=("not assessed",),
             bad_at=("not assessed",),
             weights_licence=args.licence,

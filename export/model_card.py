@@ -53,14 +53,16 @@ def described_pairs(manifest: Manifest) -> str:
     return ", ".join(f"{pair.source} to {pair.target}" for pair in manifest.language_pairs)
 
 
-def render_card(facts: Facts, manifest: Manifest, *, num_parameters: int) -> str:
+def render_card(
+    facts: Facts, manifest: Manifest, *, num_parameters: int, has_shared_embedding: bool = True
+) -> str:
     """The card in Markdown."""
     pairs = described_pairs(manifest)
     sections = [
         f"# {manifest.name} {manifest.version}",
         facts.summary,
         "## The model",
-        _model_table(manifest, pairs, num_parameters),
+        _model_table(manifest, pairs, num_parameters, has_shared_embedding=has_shared_embedding),
         "## Good at",
         _bullets(facts.good_at),
         "## Bad at",
@@ -76,18 +78,19 @@ def render_card(facts: Facts, manifest: Manifest, *, num_parameters: int) -> str
     return "\n\n".join(sections) + "\n"
 
 
-def _model_table(manifest: Manifest, pairs: str, num_parameters: int) -> str:
+def _model_table(manifest: Manifest, pairs: str, num_parameters: int, *, has_shared_embedding: bool) -> str:
     d = manifest.dimensions
+    embedding = "shared embedding" if has_shared_embedding else "separate embeddings"
     return _table(
         ("", ""),
         [
             ("languages", pairs),
-            ("architecture", "Transformer of Vaswani et al. 2017, encoder and decoder, shared embedding"),
+            ("architecture", f"Transformer of Vaswani et al. 2017, encoder and decoder, {embedding}"),
             ("parameters", f"{num_parameters / 1e6:.1f} M"),
             ("layers", f"{d.num_encoder_layers} encoder, {d.num_decoder_layers} decoder"),
             ("sub-layers", f"{d.norm}-norm, {d.activation}"),
             ("width", f"d_model {d.d_model}, {d.num_heads} heads, d_ff {d.d_ff}"),
-            ("vocabulary", f"{d.vocab_size:,} subwords, joint"),
+            ("vocabulary", f"{d.vocab_size:,} subwords" + ", joint" * has_shared_embedding),
             ("longest source", f"{manifest.max_source_length - 1} subwords"),
             ("longest target", f"{manifest.max_target_length - 1} subwords"),
             ("variants", ", ".join(sorted(manifest.variants))),

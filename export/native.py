@@ -139,7 +139,7 @@ class _Constants:
 
     def of_encoder(self) -> list[str]:
         """The encoder's constants: embedding, pre-norm's first norm, each layer's sub-layers, cross keys and values."""
-        found = [*self._entry(), *self._first_norm()]
+        found = [*self._entry(self._weights.source_table), *self._first_norm()]
         for layer in self._stack.layers:
             found += self._attention(layer.self_attention.qkv, layer.self_attention.out)
             found += self._feed_forward(layer.feed_forward)
@@ -151,7 +151,7 @@ class _Constants:
         They are: embedding, output table, pre-norm's first norm, each layer's sub-layers, and the output's bias if it
         has one.
         """
-        entry, blocks = self._entry(), [*self._first_norm()]
+        entry, blocks = self._entry(self._weights.target_table), [*self._first_norm()]
         for layer in self._stack.layers:
             cross = layer.cross_attention
             assert cross is not None
@@ -160,7 +160,7 @@ class _Constants:
             blocks += self._feed_forward(layer.feed_forward)
         bias = self._weights.output_bias
         end = [] if bias is None else [self.g.constant(bias)]
-        return [*entry, *self._table(self._weights.embedding), *blocks, *end]
+        return [*entry, *self._table(self._weights.output_table), *blocks, *end]
 
     def attributes(self) -> dict[str, int | float | str]:
         """The attributes that both operators have."""
@@ -172,9 +172,9 @@ class _Constants:
             "is_pre_norm": int(self._stack.final_norm is not None),
         }
 
-    def _entry(self) -> tuple[str, str, str]:
+    def _entry(self, embedding: Floats) -> tuple[str, str, str]:
         """The scaled embedding table, its scales, and the position table."""
-        table = self._table(self._weights.embedding, scale=self._weights.config.d_model**0.5)
+        table = self._table(embedding, scale=self._weights.config.d_model**0.5)
         return (*table, self.g.constant(self._weights.positions))
 
     def _first_norm(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def read_bundle(folder: Path) -> PortableModel:
         )
     pair = manifest.language_pairs[0]
     return PortableModel(
-        model=load_model(folder / WEIGHTS),
+        model=_model(folder / WEIGHTS),
         pieces=_pieces(folder / "source.spm"),
         source_spm=folder / "source.spm",
         target_spm=folder / "target.spm",
@@ -70,7 +70,7 @@ def read_checkpoint(folder: Path) -> PortableModel:
     """
     if folder.name == WEIGHTS and (folder.parent / MANIFEST).is_file():
         return read_bundle(folder.parent)
-    model = load_model(folder)
+    model = _model(folder)
     source, target = tokenizer_of(folder), folder / TARGET_TOKENIZER
     pieces = _pieces(source)
     if len(pieces) != model.config.vocab_size:
@@ -78,6 +78,14 @@ def read_checkpoint(folder: Path) -> PortableModel:
             f"the tokenizer has {len(pieces)} subwords, the model's embedding {model.config.vocab_size}"
         )
     return PortableModel(model, pieces, source, target if target.is_file() else source)
+
+
+def _model(folder: Path) -> Transformer:
+    """The model of a checkpoint. Raises CheckpointError, FormatError."""
+    model = load_model(folder)
+    if model.config.own_source_table or model.config.own_output_table:
+        raise FormatError(f"{folder} has tables of its own for source or output, which cannot be given back")
+    return model
 
 
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:

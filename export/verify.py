@@ -126,7 +126,11 @@ class _Verification:
         self._bundle = bundle
         self._model = model
         self._options = options
-        self._source_tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=bundle.manifest.ends_source)
+        self._source_tokenizer = Tokenizer(
+            bundle.file("source.spm"),
+            ends_source=bundle.manifest.ends_source,
+            tag_follows_source=bundle.manifest.tag_follows_source,
+        )
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
         self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
         self._runners = {

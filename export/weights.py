@@ -86,14 +86,17 @@ class Stack:
 class Weights:
     """A whole model.
 
-    embedding: (vocab_size, d_model), as trained. The input multiplies it by sqrt(d_model), the output does not.
+    source_table, target_table, output_table: (vocab_size, d_model), as trained. The inputs multiply theirs by
+    sqrt(d_model), the output does not. Most models have one array for all three.
     positions: (max_length, d_model).
     output_bias: (vocab_size,), the bias of the logits, or None.
     alignment: the cross-attention that the decoder outputs as alignment.
     """
 
     config: ModelConfig
-    embedding: Floats
+    source_table: Floats
+    target_table: Floats
+    output_table: Floats
     positions: Floats
     encoder: Stack
     decoder: Stack
@@ -125,9 +128,12 @@ def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weight
     """The weights of a model in fp32. alignment: `default_alignment` for None."""
     config = model.config
     state = {name: tensor.detach().float().cpu().numpy() for name, tensor in model.state_dict().items()}
+    table = state["embedding.weight"]
     return Weights(
         config=config,
-        embedding=state["embedding.weight"],
+        source_table=state.get("embedding.source_weight", table),
+        target_table=table,
+        output_table=state.get("embedding.output_weight", table),
         # Not from the state dict, which lacks a computed table.
         positions=model.embedding.positions.detach().float().cpu().numpy(),
         encoder=_stack(state, config, "encoder"),

@@ -29,6 +29,8 @@ class ModelConfig:
     activation: activation of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
     output_bias: whether the logits have a bias (vocab_size,). Marian's have one, the paper's have none.
+    own_source_table, own_output_table: whether the source or the output has a table (vocab_size, d_model) of its own.
+        The paper's shares the target's. An id may then be another subword in a source than in a target.
     max_length: the longest source or target, in subwords with the end token.
     """
 
@@ -44,6 +46,8 @@ class ModelConfig:
     positions: Positions = "sinusoidal"
     max_length: int = 256
     output_bias: bool = False
+    own_source_table: bool = False
+    own_output_table: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values with which no model can be built."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from model.config import ModelConfig
 CONFIG, VOCABULARY = "config.json", "vocab.json"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
+SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
@@ -45,10 +48,10 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
     return found
 
 
-def checked_vocabulary(found: Mapping[str, Any]) -> dict[str, int]:
-    """Pieces and their ids. Raises ValueError unless the ids are 0, 1, 2..."""
+def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict[str, int]:
+    """Pieces and their ids. name: of the file. Raises ValueError unless the ids are 0, 1, 2..."""
     if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
-        raise ValueError(f"the ids of {VOCABULARY} are not 0 to {len(found) - 1}, each once")
+        raise ValueError(f"the ids of {name} are not 0 to {len(found) - 1}, each once")
     return {piece: int(identity) for piece, identity in found.items()}
 
 
@@ -94,16 +97,60 @@ def size_problems(facts: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+@dataclass(frozen=True)
+class Tables:
+    """The names of the weights that embed a source and a target, and that the output multiplies with."""
+
+    source: str = SHARED
+    target: str = SHARED
+    output: str = SHARED
+
+    @staticmethod
+    def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
+        """The names by config.json, and by the weights if these may have one table under two names."""
+        is_shared = facts.get("share_encoder_decoder_embeddings", True)
+        is_tied = facts.get("tie_word_embeddings", True)
+        if is_shared and is_tied:
+            return Tables()
+        source, target = (
+            SHARED if is_shared and name not in weights else name for name in (SOURCE_TABLE, TARGET_TABLE)
+        )
+        return Tables(source, target, target if is_tied else OUTPUT_TABLE)
+
+    def own(self, weights: Mapping[str, Tensor]) -> tuple[bool, bool]:
+        """Whether the source's table and the output's differ from the target's."""
+        target = weights[self.target]
+        source, output = (
+            name != self.target and not torch.equal(weights[name], target)
+            for name in (self.source, self.output)
+        )
+        return source, output
+
+    def copies(self) -> dict[str, str]:
+        """The names under which files may have a table a second time, and the table's name."""
+        copies = {SOURCE_TABLE: self.source, TARGET_TABLE: self.target, OUTPUT_TABLE: self.output}
+        return {copy: table for copy, table in copies.items() if copy != table}
+
+
+def target_size(facts: Mapping[str, Any]) -> int:
+    """The number of the target's subwords by config.json."""
+    is_shared = facts.get("share_encoder_decoder_embeddings", True)
+    return int(facts["vocab_size"] if is_shared else facts.get("decoder_vocab_size") or facts["vocab_size"])
+
+
 def weight_problems(
     facts: Mapping[str, Any], weights: Mapping[str, Tensor], *, is_pre_norm: bool, has_bias: bool
 ) -> list[str]:
     """The weights that are missing or have another shape than config.json says. has_bias: of the logits."""
-    vocab_size, d, d_ff = facts["vocab_size"], facts["d_model"], facts["encoder_ffn_dim"]
+    d, d_ff = facts["d_model"], facts["encoder_ffn_dim"]
+    tables = Tables.of(facts, weights)
     expected: dict[str, tuple[int, ...]] = {
-        "model.shared.weight": (vocab_size, d),
+        tables.source: (facts["vocab_size"], d),
+        tables.target: (target_size(facts), d),
+        tables.output: (target_size(facts), d),
     }
     if has_bias:
-        expected["final_logits_bias"] = (1, vocab_size)
+        expected["final_logits_bias"] = (1, target_size(facts))
     for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
         for layer in range(facts[f"{stack}_layers"]):
             name = f"model.{stack}.layers.{layer}"
@@ -125,12 +172,10 @@ def weight_problems(
             problems.append(
                 f"the weight {name} has the shape {tuple(weights[name].shape)}, by {CONFIG} it is {shape}"
             )
-    shared = weights.get("model.shared.weight")
-    copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
     return problems + [
-        f"{name} differs from model.shared.weight; only one shared embedding can be imported"
-        for name in copies
-        if shared is not None and name in weights and not torch.equal(weights[name], shared)
+        f"{copy} differs from {table}, by {CONFIG} they are the same"
+        for copy, table in tables.copies().items()
+        if copy in weights and table in weights and not torch.equal(weights[copy], weights[table])
     ]
 
 
@@ -138,9 +183,14 @@ def weight_problems(
 
 
 def model_config(
-    facts: Mapping[str, Any], vocab_size: int, max_length: int, *, norm: Literal["post", "pre"]
+    facts: Mapping[str, Any],
+    vocab_size: int,
+    max_length: int,
+    *,
+    norm: Literal["post", "pre"],
+    own_tables: tuple[bool, bool] = (False, False),
 ) -> ModelConfig:
-    """Our configuration for the sizes of a checked config.json. Raises ConfigError."""
+    """Our configuration for the sizes of a checked config.json. own_tables: by `Tables.own`. Raises ConfigError."""
     return ModelConfig(
         vocab_size=vocab_size,
         d_model=facts["d_model"],
@@ -154,11 +204,30 @@ def model_config(
         positions="learned",  # a stored table, because half sines and half cosines differ from the paper's
         max_length=max_length,
         output_bias=True,  # it excludes subwords that no translation contains
+        own_source_table=own_tables[0],
+        own_output_table=own_tables[1],
     )
 
 
+def table_state(
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    tables: Tables,
+    *,
+    source_rows: list[int],
+    target_rows: list[int],
+) -> dict[str, Tensor]:
+    """The tables of our Transformer's state. source_rows, target_rows: the foreign row of each of our ids."""
+    found = {"embedding.weight": weights[tables.target].float()[target_rows]}
+    if config.own_source_table:
+        found["embedding.source_weight"] = weights[tables.source].float()[source_rows]
+    if config.own_output_table:
+        found["embedding.output_weight"] = weights[tables.output].float()[target_rows]
+    return found
+
+
 def layer_state(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All of our Transformer's state but the embedding."""
+    """All of our Transformer's state but the tables, their bias and the positions."""
     return {
         f"{ours}.{part}": weights[f"{theirs}.{part}"].float()
         for ours, theirs in module_names(config)

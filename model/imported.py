@@ -53,7 +53,7 @@ class ImportedModel:
     model. beam_size, length_penalty: the model's own defaults. Scores are divided by length^length_penalty.
     ends_source: whether sources end with the end token. languages: source and target, if the files name them.
     language_tokens: the subword of each language of a model that translates between any two. It begins sources and
-    targets.
+    targets. tag_follows_source: whether it ends sources instead, after the end token.
     """
 
     config: ModelConfig
@@ -67,6 +67,13 @@ class ImportedModel:
     ends_source: bool = True
     languages: tuple[str, str] | None = None
     language_tokens: dict[str, str] = field(default_factory=dict)
+    tag_follows_source: bool = False
+
+    @property
+    def has_distinct_placeholders(self) -> bool:
+        """Whether the model can write each placeholder symbol, not only the first; see `masked_bias`."""
+        bias = self.state["embedding.output_bias"]
+        return bool((bias[UNK_ID + 2 : len(FIRST)] > NEVER / 2).all())
 
 
 def read_sentencepiece(path: Path) -> Any:
@@ -94,6 +101,11 @@ def is_used(piece: Any) -> bool:
 def piece_order(vocabulary: Mapping[str, int]) -> list[str]:
     """The pieces of vocab.json that follow FIRST, in the order of their ids."""
     return sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
+
+
+def filled(order: list[str], length: int) -> list[str]:
+    """The pieces, and as many made-up ones after them that no text has, to `length`."""
+    return [*order, *(f"<no piece {index}>" for index in range(len(order), length))]
 
 
 def reordered(proto: Any, order: list[str], *, tags: Collection[str] = ()) -> bytes:
@@ -138,19 +150,20 @@ class Specials:
 
 
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
-    """The foreign row of each of our ids: FIRST, then `order`."""
+    """The foreign row of each of our ids: FIRST, then `order`. A made-up piece of `filled` has the unknown token's."""
     first = [specials.pad, specials.start, specials.end, specials.unknown]
-    symbols = [vocabulary.get(symbol, specials.unknown) for symbol in PLACEHOLDER_SYMBOLS]
-    return [*first, *symbols, *(vocabulary[piece] for piece in order)]
+    known = (vocabulary.get(piece, specials.unknown) for piece in (*PLACEHOLDER_SYMBOLS, *order))
+    return [*first, *known]
 
 
 def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, which prevents pieces that no translation contains.
 
-    These are padding, start and unknown, and all placeholder symbols except the first. A vocabulary that has the
-    placeholder symbols keeps its bias.
+    These are padding, start and unknown, made-up pieces of `filled`, and all placeholder symbols except the first. A
+    vocabulary that has the placeholder symbols keeps their bias.
     """
     masked = bias.clone()
+    masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER
     if not vocabulary.keys() >= set(PLACEHOLDER_SYMBOLS):
         masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
     return masked

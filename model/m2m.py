@@ -1,8 +1,9 @@
 """Converts M2M-100 and NLLB, models of many languages, to our Transformer and vocabulary.
 
-The network is the paper's in pre-norm, with the positions of fairseq. A source begins with the subword of its language.
-A target begins with the end token and the subword of its language: the former is our start token, the latter a
-`target_start` of the manifest. `model.imported` explains the conversion of the vocabulary.
+The network is the paper's in pre-norm, with the positions of fairseq. A source begins with the subword of its language,
+or ends with it, after the end token (`legacy_behaviour` of NLLB). A target begins with the end token and the subword of
+its language: the former is our start token, the latter a `target_start` of the manifest. `model.imported` explains the
+conversion of the vocabulary.
 
 Both have the same configuration fields and weight names. They differ in their vocabularies, which
 `model.m2m_vocabulary` reads.
@@ -47,16 +48,16 @@ from model.imported import (
 )
 from model.m2m_vocabulary import read_vocabulary
 
-MODEL_TYPE = "m2m_100"
+MODEL_TYPE, MIXTURE_OF_EXPERTS = "m2m_100", "nllb-moe"
 # Rows of the table of positions before that of the first token. The first one belongs to no token, the second to
 # padding.
 FIRST_POSITION = 2
 
 
 def is_m2m(folder: Path) -> bool:
-    """Whether config.json says that this is M2M-100 or NLLB."""
+    """Whether config.json says that this is M2M-100 or NLLB, a mixture of experts included."""
     try:
-        return read_json(folder / CONFIG).get("model_type") == MODEL_TYPE
+        return read_json(folder / CONFIG).get("model_type") in (MODEL_TYPE, MIXTURE_OF_EXPERTS)
     except (OSError, ValueError):
         return False
 
@@ -73,8 +74,13 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     weights: dict[str, Tensor] = {}
     try:
         facts = read_json(folder / CONFIG, is_optional=True)
+        if facts.get("model_type") == MIXTURE_OF_EXPERTS:
+            what = f"model_type of {CONFIG} is {MIXTURE_OF_EXPERTS!r}: mixtures of experts are not served"
+            raise UnusableModel(folder, [f"{what}; the dense models of NLLB-200 are"])
         search = read_json(folder / GENERATION, is_optional=True)
         weights = {} if problems else read_weights(folder)
+    except UnusableModel:
+        raise
     except (OSError, ValueError, SafetensorError) as error:
         problems.append(str(error))
     vocabulary, vocabulary_problems = read_vocabulary(folder, facts)
@@ -110,6 +116,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         beam_size=int(search.get("num_beams") or 1),
         length_penalty=float(search.get("length_penalty", 1.0)),
         language_tokens=vocabulary.languages,
+        tag_follows_source=vocabulary.tag_follows_source,
     )
 
 

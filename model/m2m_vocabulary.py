@@ -44,11 +44,16 @@ M2M_TOKENIZERS, NLLB_TOKENIZERS = ("M2M100Tokenizer",), ("NllbTokenizer", "NllbT
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """ids: of all pieces, 0 to vocab_size - 1. languages: the piece of each one. proto: the SentencePiece model."""
+    """The vocabulary.
+
+    ids: of all pieces, 0 to vocab_size - 1. languages: the piece of each one. proto: the SentencePiece model.
+    tag_follows_source: whether the language's piece ends a source, as in the first releases of NLLB.
+    """
 
     ids: dict[str, int]
     languages: dict[str, str]
     proto: Any
+    tag_follows_source: bool = False
 
 
 def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary | None, list[str]]:
@@ -80,7 +85,8 @@ def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary 
     if problems or not facts:
         return None, problems
     named = {tag: piece for piece, tag in languages.items()}
-    return Vocabulary(_filled(ids, facts["vocab_size"]), named, proto), []
+    is_legacy = is_nllb and bool(settings.get("legacy_behaviour"))
+    return Vocabulary(_filled(ids, facts["vocab_size"]), named, proto, is_legacy), []
 
 
 def _settings_problems(settings: Mapping[str, Any]) -> list[str]:
@@ -90,8 +96,6 @@ def _settings_problems(settings: Mapping[str, Any]) -> list[str]:
     if settings.get("tokenizer_class") not in (None, *known):
         what = f"is {settings['tokenizer_class']!r}; it must be one of {', '.join(known)}"
         problems.append(f"tokenizer_class of {TOKENIZER_CONFIG} {what}")
-    if settings.get("legacy_behaviour"):
-        problems.append(f"legacy_behaviour of {TOKENIZER_CONFIG} is true; only false can be imported")
     if settings.get("language_codes", "m2m100") not in LANGUAGES:
         what = f"is {settings['language_codes']!r}; it must be one of {', '.join(LANGUAGES)}"
         problems.append(f"language_codes of {TOKENIZER_CONFIG} {what}")

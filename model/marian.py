@@ -1,6 +1,7 @@
 """Converts a Marian model (OPUS-MT) to our Transformer and vocabulary.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
+Source, target and output may have tables of their own, and the target a vocabulary of its own.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
 Marian's start token is the padding token, which Marian never outputs. The converted embedding has its row twice: as
 padding and as the start token. `model.imported` explains the conversion of the vocabulary.
@@ -10,18 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from model.config import ConfigError, ModelConfig
+from model.config import BOS_ID, ConfigError
 from model.huggingface_files import (
     CONFIG,
     GENERATION,
     VOCABULARY,
+    Tables,
     checked_vocabulary,
     layer_state,
     missing_weights,
@@ -29,6 +32,7 @@ from model.huggingface_files import (
     read_json,
     read_weights,
     size_problems,
+    table_state,
     weight_problems,
 )
 from model.imported import (
@@ -40,6 +44,7 @@ from model.imported import (
     ImportedModel,
     Specials,
     UnusableModel,
+    filled,
     is_tag,
     masked_bias,
     num_left_out,
@@ -51,8 +56,44 @@ from model.imported import (
 from model.marian_npz import read_npz
 
 SOURCE, TARGET = "source.spm", "target.spm"
+TARGET_VOCABULARY = "target_vocab.json"
 # The values of model_type.
 POST_NORM, PRE_NORM = "marian", "pegasus"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The content of a folder, as Hugging Face has it.
+
+    facts: config.json. search: the same, with generation_config.json. vocabularies: of sources and of targets; the same
+    object if the model has one.
+    """
+
+    facts: Mapping[str, Any]
+    search: Mapping[str, Any]
+    vocabularies: tuple[dict[str, int], dict[str, int]]
+    weights: Mapping[str, Tensor]
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether each sub-layer's input is normalised."""
+        return self.facts.get("model_type") == PRE_NORM
+
+    def problems(self) -> list[str]:
+        """What this network does not support, and what contradicts itself."""
+        source, target = self.vocabularies
+        found = _config_problems(self.facts)
+        found += _vocabulary_problems(self.facts, source, VOCABULARY, "vocab_size")
+        if target is not source:
+            found += _vocabulary_problems(self.facts, target, TARGET_VOCABULARY, "decoder_vocab_size")
+            if self.facts.get("share_encoder_decoder_embeddings", True):
+                found.append(
+                    f"there is a {TARGET_VOCABULARY}, but by {CONFIG} both sides share their embedding"
+                )
+        start = self.facts.get("decoder_start_token_id")
+        if start not in (target.get(PAD), target.get(BOS)):
+            found.append(f"decoder_start_token_id of {CONFIG} is {start}, which is neither {PAD} nor {BOS}")
+        return found or weight_problems(self.facts, self.weights, is_pre_norm=self.is_pre_norm, has_bias=True)
 
 
 def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel:
@@ -69,45 +110,77 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
         raise UnusableModel(folder, problems)
     try:
         protos = [read_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
-        if is_npz:
-            facts, vocabulary, weights = read_npz(folder)
-            search = facts
-        else:
-            facts = read_json(folder / CONFIG)
-            search = {**facts, **read_json(folder / GENERATION, is_optional=True)}
-            vocabulary, weights = read_json(folder / VOCABULARY), read_weights(folder)
-        vocabulary = checked_vocabulary(vocabulary)
+        files = _npz_files(folder) if is_npz else _huggingface_files(folder)
     except (OSError, ValueError, SafetensorError) as error:
         raise UnusableModel(folder, [str(error)]) from error
-    problems = _config_problems(facts) + _vocabulary_problems(facts, vocabulary)
-    if not problems:
-        is_pre_norm = facts["model_type"] == PRE_NORM
-        problems = weight_problems(facts, weights, is_pre_norm=is_pre_norm, has_bias=True)
-    if problems:
+    if problems := files.problems():
         raise UnusableModel(folder, problems)
-    order = piece_order(vocabulary)
-    pad, end, unknown = (vocabulary[piece] for piece in (PAD, EOS, UNK))
-    start = facts["decoder_start_token_id"]
-    rows = rows_of(vocabulary, order, Specials(pad=pad, start=start, end=end, unknown=unknown))
-    longest = int(facts["max_position_embeddings"])
     try:
-        config = model_config(
-            facts,
-            len(order) + len(FIRST),
-            min(longest, max_length or longest),
-            norm="pre" if is_pre_norm else "post",
-        )
+        return _imported(files, protos, max_length)
     except ConfigError as error:
         raise UnusableModel(folder, [str(error)]) from error
+
+
+def _huggingface_files(folder: Path) -> Files:
+    """The files of Hugging Face. Raises OSError, ValueError, SafetensorError."""
+    facts = read_json(folder / CONFIG)
+    source = target = checked_vocabulary(read_json(folder / VOCABULARY))
+    if (folder / TARGET_VOCABULARY).is_file():
+        target = checked_vocabulary(read_json(folder / TARGET_VOCABULARY), TARGET_VOCABULARY)
+    search = {**facts, **read_json(folder / GENERATION, is_optional=True)}
+    return Files(facts, search, (source, target), read_weights(folder))
+
+
+def _npz_files(folder: Path) -> Files:
+    """Marian's own files. Raises OSError, ValueError."""
+    facts, (source, target), weights = read_npz(folder)
+    vocabulary = checked_vocabulary(source)
+    return Files(
+        facts, facts, (vocabulary, vocabulary if target is source else checked_vocabulary(target)), weights
+    )
+
+
+def _imported(files: Files, protos: list[Any], max_length: int | None) -> ImportedModel:
+    """Convert checked files. protos: SentencePiece models of sources and of targets. Raises ConfigError."""
+    facts, (source, target) = files.facts, files.vocabularies
+    orders = [piece_order(vocabulary) for vocabulary in files.vocabularies]
+    length = max(map(len, orders))
+    orders = [filled(order, length) for order in orders]
+    start = facts["decoder_start_token_id"]
+    rows = [
+        rows_of(
+            vocabulary,
+            order,
+            Specials(pad=vocabulary[PAD], start=start, end=vocabulary[EOS], unknown=vocabulary[UNK]),
+        )
+        for vocabulary, order in zip(files.vocabularies, orders, strict=True)
+    ]
+    rows[0][BOS_ID] = source[PAD]  # no source has the start token, whose row may be none of its table
+    longest = int(facts["max_position_embeddings"])
+    norm: Literal["post", "pre"] = "pre" if files.is_pre_norm else "post"
+    tables = Tables.of(facts, files.weights)
+    own_tables = tables.own(files.weights)
+    longest = min(longest, max_length or longest)
+    config = model_config(facts, length + len(FIRST), longest, norm=norm, own_tables=own_tables)
+    bias = files.weights["final_logits_bias"].float()[0, rows[1]]
+    state = {
+        **table_state(config, files.weights, tables, source_rows=rows[0], target_rows=rows[1]),
+        "embedding.output_bias": masked_bias(bias, target),
+        "embedding.positions": marian_positions(config.max_length, config.d_model),
+    }
+    left_out = [
+        num_left_out([proto], vocabulary)
+        for proto, vocabulary in zip(protos, files.vocabularies, strict=True)
+    ]
     return ImportedModel(
         config=config,
-        state=_state(config, weights, rows, vocabulary),
-        source_spm=reordered(protos[0], order),
-        target_spm=reordered(protos[1], order),
-        tags=tuple(piece for piece in order if is_tag(piece)),
-        num_left_out=num_left_out(protos, vocabulary),
-        beam_size=int(search.get("num_beams") or 1),
-        length_penalty=float(search.get("length_penalty", 1.0)),
+        state=state | layer_state(config, files.weights),
+        source_spm=reordered(protos[0], orders[0]),
+        target_spm=reordered(protos[1], orders[1]),
+        tags=tuple(piece for piece in orders[0] if is_tag(piece)),
+        num_left_out=sum(left_out),
+        beam_size=int(files.search.get("num_beams") or 1),
+        length_penalty=float(files.search.get("length_penalty", 1.0)),
     )
 
 
@@ -123,8 +196,6 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
         "normalize_before": is_pre_norm,
         "normalize_embedding": False,
         "add_final_layer_norm": is_pre_norm,
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
         "static_position_embeddings": True,
     }
     # Newer files leave out some fields, for which all models of the type have these values.
@@ -139,20 +210,20 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
     return problems + size_problems(facts)
 
 
-def _vocabulary_problems(facts: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[str]:
-    problems = [f"{VOCABULARY} has no {piece}" for piece in (EOS, UNK, PAD) if piece not in vocabulary]
-    if len(vocabulary) != facts.get("vocab_size"):
-        problems.append(
-            f"{VOCABULARY} has {len(vocabulary)} pieces, vocab_size of {CONFIG} is {facts.get('vocab_size')}"
-        )
-    for piece, name in ((EOS, "eos_token_id"), (PAD, "pad_token_id")):
-        if piece in vocabulary and vocabulary[piece] != facts.get(name):
+def _vocabulary_problems(
+    facts: Mapping[str, Any], vocabulary: Mapping[str, int], name: str, size_name: str
+) -> list[str]:
+    """What contradicts itself in a vocabulary. name: its file. size_name: the field of config.json with its size."""
+    problems = [f"{name} has no {piece}" for piece in (EOS, UNK, PAD) if piece not in vocabulary]
+    size = facts.get(size_name, facts.get("vocab_size"))
+    if len(vocabulary) != size:
+        problems.append(f"{name} has {len(vocabulary)} pieces, {size_name} of {CONFIG} is {size}")
+    # Only the source is padded, so a smaller table of targets may have another id for it.
+    for piece, field in ((EOS, "eos_token_id"), (PAD, "pad_token_id"))[: 2 if name == VOCABULARY else 1]:
+        if piece in vocabulary and vocabulary[piece] != facts.get(field):
             problems.append(
-                f"{piece} is {vocabulary[piece]} in {VOCABULARY}, {name} of {CONFIG} is {facts.get(name)}"
+                f"{piece} is {vocabulary[piece]} in {name}, {field} of {CONFIG} is {facts.get(field)}"
             )
-    start = facts.get("decoder_start_token_id")
-    if start not in (vocabulary.get(PAD), vocabulary.get(BOS)):
-        problems.append(f"decoder_start_token_id of {CONFIG} is {start}, which is neither {PAD} nor {BOS}")
     return problems
 
 
@@ -165,15 +236,3 @@ def marian_positions(max_length: int, d_model: int) -> Tensor:
     frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     angles = position * frequency
     return torch.cat((angles.sin(), angles.cos()), dim=-1).float()
-
-
-def _state(
-    config: ModelConfig, weights: Mapping[str, Tensor], rows: list[int], vocabulary: Mapping[str, int]
-) -> dict[str, Tensor]:
-    """The state dict of our Transformer. rows: the foreign row of each of our ids."""
-    state = {
-        "embedding.weight": weights["model.shared.weight"].float()[rows],
-        "embedding.output_bias": masked_bias(weights["final_logits_bias"].float()[0, rows], vocabulary),
-        "embedding.positions": marian_positions(config.max_length, config.d_model),
-    }
-    return state | layer_state(config, weights)

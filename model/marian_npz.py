@@ -15,55 +15,98 @@ import torch
 import yaml
 from torch import Tensor
 
+from model.huggingface_files import OUTPUT_TABLE, SHARED, SOURCE_TABLE, TARGET_TABLE
 from model.imported import EOS, PAD
 
 YAML_CONFIG = "special:model.yml"
 # Options with the values that this network supports.
 NEEDED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
-    "tied-embeddings-all": (True,),
     "transformer-decoder-autoreg": ("self-attention", None),
-    "transformer-preprocess": ("", None),
-    "transformer-postprocess": ("dan", "an"),
     "transformer-postprocess-emb": ("d", "", None),
     "transformer-ffn-depth": (2, None),
     "transformer-train-position-embeddings": (False, None),
+    "transformer-train-positions": (False, None),
     "transformer-no-projection": (False, None),
     "transformer-no-bias": (False, None),
     "transformer-tied-layers": ([], None),
     "transformer-depth-scaling": (False, True, None),  # changes the first weights only
+    "output-omit-bias": (False, None),
     "lemma-dim-emb": (0, None),
 }
+# What is done before a sub-layer, after it and at the end of a stack. n normalises, a adds the residual, and d is
+# dropout, which is left out.
+PREPROCESS, POSTPROCESS, TOP = (
+    "transformer-preprocess",
+    "transformer-postprocess",
+    "transformer-postprocess-top",
+)
+POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
+SOURCE_VOCABULARY, TARGET_VOCABULARY = "*src.vocab.yml", "*trg.vocab.yml"
 
 
-def read_npz(folder: Path) -> tuple[dict[str, Any], dict[str, int], dict[str, Tensor]]:
-    """Return the fields of config.json, the vocabulary and the weights, by the names of Hugging Face.
+def read_npz(folder: Path) -> tuple[dict[str, Any], tuple[dict[str, int], dict[str, int]], dict[str, Tensor]]:
+    """Return the fields of config.json, the vocabularies and the weights, by the names of Hugging Face.
 
-    The padding is a new last piece with a row of zeros, because Marian's decoder starts with zeros. Raises ValueError
-    for files that are missing, damaged or of another network.
+    The vocabularies are those of sources and of targets, one object if they are the same. The padding is a new last
+    piece with a row of zeros, because Marian's decoder starts with zeros. Raises ValueError for files that are missing,
+    damaged or of another network.
     """
     arrays = _arrays(_only(folder, "*.npz"))
     if YAML_CONFIG not in arrays:
         raise ValueError(f"the .npz file has no {YAML_CONFIG}")
     options = _yaml(arrays.pop(YAML_CONFIG).tobytes().rstrip(b"\0"), YAML_CONFIG)
-    if problems := [
+    problems = [
         f"{name} of {YAML_CONFIG} is {options.get(name)!r}; it must be {known[0]!r}"
         for name, known in NEEDED.items()
         if options.get(name) not in known
-    ]:
+    ]
+    if _steps(options) not in (POST_NORM, PRE_NORM):
+        found = ", ".join(f"{name} {options.get(name) or ''!r}" for name in (PREPROCESS, POSTPROCESS, TOP))
+        problems.append(f"{YAML_CONFIG} has {found}; these must be '', 'dan', '' or 'n', 'da', 'n'")
+    if problems:
         raise ValueError("; ".join(problems))
-    path = _only(folder, "*vocab.yml")
+    source, target = vocabularies = _vocabularies(folder, are_tables_shared=_is_source_tied(options))
+    try:
+        facts, weights = _facts(options, source, target), _weights(_Arrays(arrays), options)
+    except KeyError as error:
+        raise ValueError(f"the .npz file has no {error.args[0]}") from error
+    return facts, vocabularies, weights
+
+
+def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is done before and after a sub-layer and at the end of a stack, without dropout."""
+    return tuple((options.get(name) or "").replace("d", "") for name in (PREPROCESS, POSTPROCESS, TOP))
+
+
+def _is_source_tied(options: Mapping[str, Any]) -> bool:
+    """Whether source and target have the same embedding."""
+    return bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
+
+
+def _is_output_tied(options: Mapping[str, Any]) -> bool:
+    """Whether the target's embedding is the output's weight."""
+    return bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
+
+
+def _vocabularies(folder: Path, *, are_tables_shared: bool) -> tuple[dict[str, int], dict[str, int]]:
+    """The vocabularies with padding. Raises ValueError."""
+    sides = [sorted(folder.glob(pattern)) for pattern in (SOURCE_VOCABULARY, TARGET_VOCABULARY)]
+    if are_tables_shared or not all(sides):
+        vocabulary = _with_padding(_only(folder, "*vocab.yml"))
+        return vocabulary, vocabulary
+    source, target = (_with_padding(_only(folder, name)) for name in (SOURCE_VOCABULARY, TARGET_VOCABULARY))
+    return source, source if target == source else target
+
+
+def _with_padding(path: Path) -> dict[str, int]:
+    """A vocabulary with the padding as a new last piece. Raises ValueError."""
     vocabulary = _vocabulary(path)
     if PAD in vocabulary:
         raise ValueError(f"{path.name} has {PAD}, which Marian's vocabularies do not have")
-    vocabulary[PAD] = len(vocabulary)
-    try:
-        facts, weights = _facts(options, len(vocabulary), vocabulary.get(EOS)), _weights(arrays, options)
-    except KeyError as error:
-        raise ValueError(f"the .npz file has no {error.args[0]}") from error
-    return facts, vocabulary, weights
+    return vocabulary | {PAD: len(vocabulary)}
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -107,10 +150,18 @@ def _vocabulary(path: Path) -> dict[str, int]:
         loader.dispose()
 
 
-def _facts(options: Mapping[str, Any], vocab_size: int, end: int | None) -> dict[str, Any]:
+def _facts(
+    options: Mapping[str, Any], source: Mapping[str, int], target: Mapping[str, int]
+) -> dict[str, Any]:
     """The fields of Hugging Face's config.json. Raises KeyError for an option that is missing."""
+    is_pre_norm = _steps(options) == PRE_NORM
     return {
-        "model_type": "marian",
+        # PEGASUS is the same network in pre-norm.
+        "model_type": "pegasus" if is_pre_norm else "marian",
+        "normalize_before": is_pre_norm,
+        "add_final_layer_norm": is_pre_norm,
+        "share_encoder_decoder_embeddings": _is_source_tied(options),
+        "tie_word_embeddings": _is_output_tied(options),
         "scale_embedding": True,
         "d_model": options["dim-emb"],
         "encoder_layers": options["enc-depth"],
@@ -120,49 +171,79 @@ def _facts(options: Mapping[str, Any], vocab_size: int, end: int | None) -> dict
         "encoder_ffn_dim": options["transformer-dim-ffn"],
         "decoder_ffn_dim": options.get("transformer-decoder-dim-ffn") or options["transformer-dim-ffn"],
         "activation_function": options.get("transformer-ffn-activation", "swish"),
-        "vocab_size": vocab_size,
-        "eos_token_id": end,
-        "pad_token_id": vocab_size - 1,
-        "decoder_start_token_id": vocab_size - 1,
+        "vocab_size": len(source),
+        "decoder_vocab_size": len(target),
+        "eos_token_id": source.get(EOS),
+        "pad_token_id": source[PAD],
+        "decoder_start_token_id": target[PAD],
         "max_position_embeddings": MAX_POSITIONS,
         "num_beams": int(options.get("beam-size") or 6),
         "length_penalty": float(options.get("normalize") or 0.0),
     }
 
 
-def _weights(arrays: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of Hugging Face, removed from `arrays`. Raises KeyError for a missing one."""
+class _Arrays:
+    """The arrays of a file as tensors. Each one is removed when it is read. A missing one raises KeyError."""
 
-    def matrix(name: str) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(arrays.pop(name).astype(np.float32, copy=False).T))
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self._arrays = arrays
 
-    def vector(name: str) -> Tensor:
-        return torch.from_numpy(arrays.pop(name).astype(np.float32).reshape(-1))
+    def matrix(self, name: str) -> Tensor:
+        """A matrix (outputs, inputs), which Marian stores as (inputs, outputs)."""
+        values = self._arrays.pop(name).astype(np.float32, copy=False)
+        return torch.from_numpy(np.ascontiguousarray(values.T))
 
-    embedding = torch.from_numpy(arrays.pop("Wemb").astype(np.float32, copy=False))
-    bias = vector("decoder_ff_logit_out_b")
-    weights = {
-        "model.shared.weight": torch.cat([embedding, torch.zeros(1, embedding.size(1))]),
-        "final_logits_bias": torch.cat([bias, torch.zeros(1)])[None],
-    }
-    attentions = {
-        "encoder": {"self": "self_attn"},
-        "decoder": {"self": "self_attn", "context": "encoder_attn"},
-    }
+    def vector(self, name: str) -> Tensor:
+        """A vector."""
+        return torch.from_numpy(self._arrays.pop(name).astype(np.float32).reshape(-1))
+
+    def table(self, name: str) -> Tensor:
+        """A table (entries, columns) with a last row of zeros, that of the padding."""
+        return _padded(torch.from_numpy(self._arrays.pop(name).astype(np.float32, copy=False)))
+
+    def linear(self, ours: str, weight: str, bias: str) -> dict[str, Tensor]:
+        """The weights of a linear layer."""
+        return {f"{ours}.weight": self.matrix(weight), f"{ours}.bias": self.vector(bias)}
+
+    def norm(self, ours: str, theirs: str, suffix: str = "") -> dict[str, Tensor]:
+        """The weights of a norm. suffix: `_pre` for one before its sub-layer."""
+        scale, bias = (self.vector(f"{theirs}_ln_{part}{suffix}") for part in ("scale", "bias"))
+        return {f"{ours}.weight": scale, f"{ours}.bias": bias}
+
+
+def _padded(table: Tensor) -> Tensor:
+    return torch.cat([table, torch.zeros(1, table.size(1))])
+
+
+def _weights(arrays: _Arrays, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights by the names of Hugging Face. Raises KeyError for a missing one."""
+    bias = arrays.vector("decoder_ff_logit_out_b")
+    weights = {"final_logits_bias": torch.cat([bias, torch.zeros(1)])[None]}
+    if _is_source_tied(options):
+        weights[SHARED] = arrays.table("Wemb")
+    else:
+        weights |= {SOURCE_TABLE: arrays.table("encoder_Wemb"), TARGET_TABLE: arrays.table("decoder_Wemb")}
+    if not _is_output_tied(options):
+        weights[OUTPUT_TABLE] = _padded(arrays.matrix("decoder_ff_logit_out_W"))
+    suffix = "_pre" if _steps(options) == PRE_NORM else ""
     for stack, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for layer in range(options[depth]):
-            own, name = f"{stack}_l{layer + 1}", f"model.{stack}.layers.{layer}"
-            for theirs, ours in attentions[stack].items():
-                for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out")):
-                    weights[f"{name}.{ours}.{projection}_proj.weight"] = matrix(f"{own}_{theirs}_W{letter}")
-                    weights[f"{name}.{ours}.{projection}_proj.bias"] = vector(f"{own}_{theirs}_b{letter}")
-                weights |= _norm(vector, f"{name}.{ours}_layer_norm", f"{own}_{theirs}_Wo")
-            for number in (1, 2):
-                weights[f"{name}.fc{number}.weight"] = matrix(f"{own}_ffn_W{number}")
-                weights[f"{name}.fc{number}.bias"] = vector(f"{own}_ffn_b{number}")
-            weights |= _norm(vector, f"{name}.final_layer_norm", f"{own}_ffn_ffn")
+            weights |= _layer(arrays, stack, layer, suffix)
+        if suffix:
+            weights |= arrays.norm(f"model.{stack}.layer_norm", f"{stack}_top")
     return weights
 
 
-def _norm(vector: Any, ours: str, theirs: str) -> dict[str, Tensor]:
-    return {f"{ours}.weight": vector(f"{theirs}_ln_scale"), f"{ours}.bias": vector(f"{theirs}_ln_bias")}
+def _layer(arrays: _Arrays, stack: str, layer: int, suffix: str) -> dict[str, Tensor]:
+    """The weights of a layer. suffix: of the norms' names."""
+    own, name = f"{stack}_l{layer + 1}", f"model.{stack}.layers.{layer}"
+    attentions = [("self", "self_attn"), *([("context", "encoder_attn")] if stack == "decoder" else [])]
+    weights: dict[str, Tensor] = {}
+    for theirs, ours in attentions:
+        for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out")):
+            names = (f"{own}_{theirs}_{kind}{letter}" for kind in "Wb")
+            weights |= arrays.linear(f"{name}.{ours}.{projection}_proj", *names)
+        weights |= arrays.norm(f"{name}.{ours}_layer_norm", f"{own}_{theirs}_Wo", suffix)
+    for number in (1, 2):
+        weights |= arrays.linear(f"{name}.fc{number}", f"{own}_ffn_W{number}", f"{own}_ffn_b{number}")
+    return weights | arrays.norm(f"{name}.final_layer_norm", f"{own}_ffn_ffn", suffix)

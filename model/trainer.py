@@ -166,7 +166,7 @@ class Trainer:
             decoded = self.model.decode(target, self.model.encode(source, mask), mask)
         real = labels != PAD_ID
         return label_smoothed_loss(
-            decoded[real], self.model.embedding.weight, labels[real], self.options.label_smoothing
+            decoded[real], self.model.embedding.output_table, labels[real], self.options.label_smoothing
         )
 
     # --- evaluation ---

@@ -128,13 +128,15 @@ def sinusoidal_positions(max_length: int, d_model: int) -> Tensor:
 class Embedding(nn.Module):
     """Subword embeddings times sqrt(d_model) (section 3.4) plus positions (section 3.5), with dropout.
 
-    One weight (vocab_size, d_model) serves the source, the target and, in `project`, the output.
+    One weight (vocab_size, d_model) serves the target and, unless they have their own, the source and the output.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.scale = math.sqrt(config.d_model)
         self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.source_weight = nn.Parameter(torch.empty_like(self.weight)) if config.own_source_table else None
+        self.output_weight = nn.Parameter(torch.empty_like(self.weight)) if config.own_output_table else None
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
         if config.positions == "learned":
@@ -144,11 +146,22 @@ class Embedding(nn.Module):
                 "positions", sinusoidal_positions(config.max_length, config.d_model), persistent=False
             )
 
-    def forward(self, ids: Tensor) -> Tensor:
+    @property
+    def source_table(self) -> Tensor:
+        """The table (vocab_size, d_model) that embeds sources."""
+        return self.weight if self.source_weight is None else self.source_weight
+
+    @property
+    def output_table(self) -> Tensor:
+        """The table (vocab_size, d_model) that `project` multiplies with."""
+        return self.weight if self.output_weight is None else self.output_weight
+
+    def forward(self, ids: Tensor, *, is_source: bool = False) -> Tensor:
         """Ids (batch, length) -> (batch, length, d_model). Raises ValueError past max_length."""
         if ids.size(1) > self.positions.size(0):
             raise ValueError(f"{ids.size(1)} subwords, where positions end at {self.positions.size(0)}")
-        x = F.embedding(ids, self.weight) * self.scale + self.positions[: ids.size(1)]
+        table = self.source_table if is_source else self.weight
+        x = F.embedding(ids, table) * self.scale + self.positions[: ids.size(1)]
         if torch.is_autocast_enabled(x.device.type):  # residual sums of mixed types are slow on a CPU
             x = x.to(torch.get_autocast_dtype(x.device.type))
         embedded: Tensor = self.dropout(x)
@@ -156,7 +169,7 @@ class Embedding(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """(..., d_model) -> logits (..., vocab_size), with the embedding's weight (section 3.4)."""
-        return F.linear(x, self.weight, self.output_bias)
+        return F.linear(x, self.output_table, self.output_bias)
 
 
 # --- 3.1 Encoder and decoder stacks ---
@@ -269,7 +282,7 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """Ids (batch, source_length) -> memory (batch, source_length, d_model)."""
-        x = self.embedding(source)
+        x = self.embedding(source, is_source=True)
         for layer in self.encoder:
             x = layer(x, source_mask)
         memory: Tensor = self.encoder_norm(x)

@@ -79,6 +79,8 @@ SERVER = "serve"
 
 # Two extras provide onnxruntime, for every subcommand.
 RUNTIME_MODULE = "onnxruntime"
+# Modules that a subcommand needs for some of its arguments only, and their extras.
+OPTIONAL_MODULES = {"huggingface_hub": "hub"}
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def missing_extra(error: ModuleNotFoundError, name: str | None) -> str | None:
         return None
     if package == RUNTIME_MODULE:
         return f"the 'cpu' or the 'gpu' extra: {install_command('cpu')}"
-    extra = SUBCOMMANDS[name].extra if name else ""
+    extra = OPTIONAL_MODULES.get(package, SUBCOMMANDS[name].extra if name else "")
     return f"the '{extra}' extra: {install_command(extra)}" if extra else None
 
 

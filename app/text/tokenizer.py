@@ -61,12 +61,13 @@ class Decoded(NamedTuple):
 class Tokenizer:
     """A joint vocabulary. Any thread may use it."""
 
-    def __init__(self, path: Path, *, ends_source: bool = True) -> None:
+    def __init__(self, path: Path, *, ends_source: bool = True, tag_follows_source: bool = False) -> None:
         """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.
 
         ends_source: whether `encode` adds the end token. A source without any subword always has it.
+        tag_follows_source: whether the tag of `encode_tagged` is the last subword, not the first.
         """
-        self.ends_source = ends_source
+        self.ends_source, self.tag_follows_source = ends_source, tag_follows_source
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
             self._encode, self._decode = _direct_functions(self._processor)
@@ -136,14 +137,16 @@ class Tokenizer:
         return Encoded((*ids, *end), tuple(verbatim_spans))
 
     def encode_tagged(self, text: str, tag: str | None) -> Encoded:
-        """Encode a source sentence after a subword that names its target language. tag: None for no such subword.
+        """Encode a source sentence with a subword that names a language. tag: None for no such subword.
 
         Raises TokenizerError as `encode` does, and for a tag that is not in the vocabulary.
         """
         encoded = self.encode(text)
         if tag is None:
             return encoded
-        return Encoded((self.id_of(tag), *encoded.ids), encoded.verbatim_spans)
+        tag_id = self.id_of(tag)
+        ids = (*encoded.ids, tag_id) if self.tag_follows_source else (tag_id, *encoded.ids)
+        return Encoded(ids, encoded.verbatim_spans)
 
     def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source with these verbatim spans, the end token last.

@@ -143,12 +143,10 @@ class Detokeniser:
         return Alignment(tuple(source), tuple(offsets), weights)
 
     def source_offsets(self, job: SegmentJob, part: Part) -> list[Offsets]:
-        """Return the offsets of a part's subwords in its segment's source, the end token last if sources have one."""
+        """Return the offsets of a part's subwords in its segment's source, an end token and a tag included."""
         assert job.language.pair is not None
         source, start = part.span.of(job.segment.source), part.span.start
         offsets = self.encoder.source_offsets(source, job.language.pair)
-        if self.encoder.ends_source:
-            offsets = [*offsets, (len(source), len(source))]
         return [(first + start, last + start) for first, last in offsets]
 
     def _hypothesis(
@@ -227,14 +225,15 @@ class Detokeniser:
         request: ScoreRequest,
         pair: LanguagePair,
         pieces: Sequence[ScoredSource],
+        targets: Sequence[tuple[int, ...]],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score for each pair. results: one for each pair.
+        """Return one score for each pair. pieces, targets, results: one for each pair.
 
         The spans of tokens are positions in the request's translation.
         """
         scores = []
-        for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
+        for index, (piece, target, result) in enumerate(zip(pieces, targets, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
             span = stripped_span("translation", index, text)
             tokens: tuple[Token, ...] = ()
@@ -243,11 +242,9 @@ class Detokeniser:
                 is_aligned = request.options is not None and request.options.alignment
                 if is_aligned:
                     sources = tuple(self.encoder.source_spans(piece, pair))
-                    if self.encoder.ends_source:
-                        sources = (*sources, TextSpan(piece.span.end, piece.span.end))
                 columns = SourceColumns(0, len(sources)) if request.attention else None
                 builder = TokenBuilder(self.tokenizer, piece.encoded.verbatim_spans, sources, columns)
-                offsets = target_offsets(self.tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
+                offsets = target_offsets(self.tokenizer, target, piece.encoded.verbatim_spans)
                 offsets = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]

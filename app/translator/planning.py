@@ -127,17 +127,21 @@ class Planner:
         """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
         num_splits: how often the segment was halved to get the part. The options request attention at once only if the
-        segment has tags, because attention places the tags. For placeholders they request it only after one is lost.
+        segment has tags, which attention places, or unknown tokens that attention must tell apart. For placeholders
+        they request it only after one is lost.
         Raises InvalidRequest if the prefix is outside the vocabulary.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
+        ids = self._encoder.as_written(ids)
         options = self.options(
             prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
         pair = job.language.pair
         if pair is not None and pair.target_start is not None:
             options = _with_start(options, self._encoder.start_id(pair))
-        needs_alignment = self.has_alignment and bool(job.segment.tags)
+        needs_alignment = self.has_alignment and (
+            bool(job.segment.tags) or self._encoder.needs_matching(encoded)
+        )
         if prepared.suppressed or ids or needs_alignment:
             options = replace(
                 options,

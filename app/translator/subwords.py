@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.engine.sequence import SequenceResult
 from app.errors import InvalidRequest
 from app.language_pairs import LanguagePair
 from app.text.segmentation import Offsets, Span
 from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
+from app.translator.unknown_tokens import UnknownTokens
 
 # A part with more characters for each subword of the limit counts as too long without being tokenised. The reason is
 # that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long subwords are
@@ -33,16 +35,21 @@ class ScoredSource:
 class SubwordEncoder:
     """Encodes texts for one model. Immutable, so any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
-        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        max_source_length: int,
+        unknown_tokens: UnknownTokens | None = None,
+    ) -> None:
+        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included.
+
+        unknown_tokens: None for a model that tells the placeholder symbols apart.
+        """
+        self._unknown_tokens = unknown_tokens
         self._tokenizer = tokenizer
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
-
-    @property
-    def ends_source(self) -> bool:
-        """Whether the model's sources end with an end token."""
-        return self._tokenizer.ends_source
 
     def is_word(self, word: str) -> bool:
         """Whether the vocabulary has this word as one subword, in lower case or with a capital."""
@@ -71,10 +78,25 @@ class SubwordEncoder:
                 f"{field} has characters outside of the model's vocabulary", field=field
             ) from error
 
+    def as_written(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a forced target as the model can write it."""
+        return ids if self._unknown_tokens is None else self._unknown_tokens.as_written(ids)
+
+    def needs_matching(self, source: Encoded) -> bool:
+        """Whether attention must match the unknown tokens of a translation with those of its source."""
+        return self._unknown_tokens is not None and len(source.verbatim_spans) > 1
+
+    def matched(self, result: SequenceResult, source: Encoded) -> SequenceResult:
+        """Return the result with the placeholder symbol of one span of the source for each unknown token."""
+        return result if self._unknown_tokens is None else self._unknown_tokens.matched(result, source)
+
     def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Return the offsets of each subword in its part, without end token. The language prefix has (0, 0)."""
-        offsets = source_offsets(self._tokenizer, part)
-        return offsets if pair.source_prefix is None else [(0, 0), *offsets]
+        """Return the offsets of each subword in its part. The end token and a subword of the language are empty."""
+        tokenizer, end = self._tokenizer, (len(part), len(part))
+        offsets = source_offsets(tokenizer, part) + [end] * tokenizer.ends_source
+        if pair.source_prefix is None:
+            return offsets
+        return [*offsets, end] if tokenizer.tag_follows_source else [(0, 0), *offsets]
 
     def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
         """Return the span in the request's text of each subword of a text to score."""

@@ -47,6 +47,7 @@ from app.translator.request import (
 from app.translator.retry import RetryPolicy
 from app.translator.samples import join_samples, num_samples, samples_of
 from app.translator.subwords import SubwordEncoder
+from app.translator.unknown_tokens import UnknownTokens
 
 T = TypeVar("T")
 Request = TranslationRequest | ScoreRequest
@@ -96,7 +97,12 @@ class Translator(ModelTranslator):
         self.submitter = extras.submitter or CachingSubmitter(engine)
         self.bounds = option_bounds(engine.limits)
         self.target_tokenizer = target_tokenizer
-        self.encoder = SubwordEncoder(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
+        self.encoder = SubwordEncoder(
+            source_tokenizer,
+            target_tokenizer,
+            engine.limits.max_source_length,
+            None if manifest.has_distinct_placeholders else UnknownTokens(target_tokenizer),
+        )
         self.planner = Planner(
             self.languages,
             self.encoder,
@@ -186,13 +192,19 @@ class Translator(ModelTranslator):
             pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, pair))
             tokenise_s = time.monotonic() - started
             parts = [
-                Part(piece.span, piece.encoded, replace(defaults, forced_target=target))
+                Part(
+                    piece.span,
+                    piece.encoded,
+                    replace(defaults, forced_target=self.encoder.as_written(target)),
+                )
                 for piece, target in zip(pieces, forced, strict=True)
             ]
             ticket.finalize([(part.encoded.ids, part.options, 1) for part in parts])
             results = await self._decode(request, parts)
             decoded = time.monotonic()
-            scores = await self.off_loop(lambda: self.detokeniser.scores(request, pair, pieces, results))
+            scores = await self.off_loop(
+                lambda: self.detokeniser.scores(request, pair, pieces, forced, results)
+            )
             detokenise_s = time.monotonic() - decoded
         phases = Phases.of(results)
         return ScoreResult(
@@ -356,7 +368,7 @@ class Translator(ModelTranslator):
             raise DeadlineExceeded("the request's time ran out")
         results = [join_samples(list(islice(answers, len(each)))) for each in samples]
         for part, result in zip(parts, results, strict=True):
-            part.result = result
+            part.result = self.encoder.matched(result, part.encoded)
         return results
 
     def _submit(

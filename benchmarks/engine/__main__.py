@@ -4,11 +4,13 @@ Prints tables, and writes them as JSON and as Markdown. Linux only. Needs PyTorc
 
     python -m benchmarks.engine --quick
     python -m benchmarks.engine --bundle bundles/en-de --output benchmarks/results/engine.json
+    python -m benchmarks.engine --imported --output benchmarks/results/engine_imported.json
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import tempfile
@@ -42,6 +44,8 @@ from benchmarks.engine.weights import ModelPair, discard, prepare, random_model,
 from benchmarks.machine import describe_run
 from benchmarks.serving import rounded
 
+# Stands for a model with random weights.
+RANDOM = Path("-")
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
 READ_MB = (8, 16, 32, 64, 128, 256)
 FULL: dict[str, Any] = {
@@ -73,6 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a test run of one or two minutes: int8, one vocabulary size, two batch sizes, two backends",
     )
     add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
+    add(
+        "--imported",
+        nargs="?",
+        type=Path,
+        const=RANDOM,
+        metavar="FOLDER",
+        help="measure a Marian model of Hugging Face instead, which both engines read from the same files "
+        "(default: OPUS-MT's layout and size with random weights)",
+    )
     add(
         "--data",
         type=Path,
@@ -140,6 +153,9 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.imported is not None:
+            result["cases"] = imported_cases(args, options, machine, folder)
+            return result
         for vocab_size in map(int, args.vocab_sizes.split(",")):
             model = random_model(args.preset, vocab_size)
             for precision in precisions_of(args):
@@ -150,6 +166,34 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         if args.num_corpus:
             add_trained(result, bundle, args, options, folder)
     return result
+
+
+def imported_cases(
+    args: argparse.Namespace, options: ComparisonOptions, machine: Machine, folder: Path
+) -> list[dict[str, Any]]:
+    """Measure a foreign model with random sentences and forced lengths."""
+    from benchmarks.engine import imported
+
+    model_folder = args.imported
+    if model_folder == RANDOM:
+        model_folder = folder / "opus-mt"
+        imported.write_opus_mt(model_folder)
+    model = imported.imported_model(model_folder)
+    rows = []
+    for precision in precisions_of(args):
+        prepared = prepare(
+            model,
+            model_folder.name,
+            [precision],
+            folder,
+            is_endless=True,
+            write_peer=functools.partial(imported.convert, model_folder),
+        )
+        rows += measure_cases(
+            prepared[0], synthetic_cases(model.config.vocab_size, sizes=sizes_of(args)), options, machine
+        )
+        discard(prepared)
+    return rows
 
 
 def add_trained(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +46,18 @@ def trained_model(bundle: Bundle) -> Transformer:
 
 
 def prepare(
-    model: Transformer, name: str, precisions: list[Precision], folder: Path, *, is_endless: bool
+    model: Transformer,
+    name: str,
+    precisions: list[Precision],
+    folder: Path,
+    *,
+    is_endless: bool,
+    write_peer: Callable[[Path, Quantization], None] | None = None,
 ) -> list[ModelPair]:
     """Write the bundle and the CTranslate2 model into `folder`, for each precision.
 
-    is_endless: the bundle has no usable end token, so all targets reach the length limit. Each engine quantises the
-    same fp32 weights in its own way.
+    write_peer: writes the CTranslate2 model; None to convert `model`. is_endless: the bundle has no usable end token,
+    so all targets reach the length limit. Each engine quantises the same fp32 weights in its own way.
     """
     weights = weights_of(model)
     found = []
@@ -65,7 +72,10 @@ def prepare(
             special_ids = manifest.special_ids.model_copy(update={"eos": NO_END})
             manifest = manifest.model_copy(update={"special_ids": special_ids})
         (ours / MANIFEST).write_text(manifest.model_dump_json(), "utf-8")
-        write_ctranslate2(model, peer, QUANTIZATION[precision])
+        if write_peer is None:
+            write_ctranslate2(model, peer, QUANTIZATION[precision])
+        else:
+            write_peer(peer, QUANTIZATION[precision])
         found.append(ModelPair(name, precision, ours, peer))
     return found
 

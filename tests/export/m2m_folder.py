@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import sentencepiece
 import torch
 
-from model.m2m_vocabulary import LANGUAGES, NUM_MADE_UP
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from model.m2m_vocabulary import LANGUAGES, NUM_MADE_UP, read_vocabulary
 from tests.model.sentences import pairs
 
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
@@ -112,6 +113,18 @@ def tokenizer_of(folder: Path, source: str) -> Any:
     """The tokenizer of `transformers` for a source language."""
     kind = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))["tokenizer_class"]
     return getattr(transformers, kind).from_pretrained(folder, src_lang=source)
+
+
+def ids_of(folder: Path, tokenizer: Tokenizer) -> dict[int, int]:
+    """The bundle's id of each id of the folder's model."""
+    vocabulary, problems = read_vocabulary(folder, json.loads((folder / "config.json").read_text("utf-8")))
+    assert vocabulary is not None, problems
+    found = {
+        identity: tokenizer.id_of(piece)
+        for piece, identity in vocabulary.ids.items()
+        if piece not in ("<s>", "<pad>", "<unk>")
+    }
+    return found | {vocabulary.ids["<unk>"]: tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])}
 
 
 def train(model: Any, folder: Path, languages: tuple[str, str, str], *, num_steps: int) -> None:

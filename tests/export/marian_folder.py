@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from model.corpus import Pair
 from tests.model.sentences import pairs
 
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
 
 TAGS = (">>deu<<", ">>nld<<")
+# By whether the model is in pre-norm: the classes of its configuration and of itself.
+CLASSES = {
+    False: ("MarianConfig", "MarianMTModel"),
+    True: ("PegasusConfig", "PegasusForConditionalGeneration"),
+}
 
 
 def sentencepiece_model(sentences: list[str], vocab_size: int) -> bytes:
@@ -45,8 +52,20 @@ def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(ordered)}
 
 
-def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **changes: Any) -> Any:
-    """Write a folder and return its model. changes: fields of the configuration."""
+def write_marian(
+    folder: Path,
+    *,
+    tags: tuple[str, ...] = (),
+    seed: int = 1,
+    has_target_vocabulary: bool = False,
+    is_pre_norm: bool = False,
+    **changes: Any,
+) -> Any:
+    """Write a folder and return its model. changes: fields of the configuration.
+
+    has_target_vocabulary: whether sources and targets have vocabularies and tables of their own. is_pre_norm: write
+    PEGASUS, the same network in pre-norm.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     models = [
         sentencepiece_model([pair.source for pair in pairs()], 90),
@@ -54,37 +73,47 @@ def write_marian(folder: Path, *, tags: tuple[str, ...] = (), seed: int = 1, **c
     ]
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
-    pieces = vocabulary(models, tags)
-    (folder / "vocab.json").write_text(json.dumps(pieces), "utf-8")
+    sides = [models[:1], models[1:]] if has_target_vocabulary else [models]
+    vocabularies = [vocabulary(side, tags if side is sides[0] else ()) for side in sides]
+    for name, pieces in zip(("vocab.json", "target_vocab.json"), vocabularies, strict=False):
+        (folder / name).write_text(json.dumps(pieces), "utf-8")
+    if has_target_vocabulary:
+        (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    sizes = [len(pieces) for pieces in vocabularies]
     torch.manual_seed(seed)
-    size = len(pieces)
-    config = transformers.MarianConfig(
+    config_class, model_class = CLASSES[is_pre_norm]
+    config = getattr(transformers, config_class)(
         **{
-            "vocab_size": size, "decoder_vocab_size": size, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
-            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
-            "activation_function": "swish", "scale_embedding": True, "max_position_embeddings": 64, "init_std": 0.1,
-            "dropout": 0.0,
-            "pad_token_id": size - 1, "eos_token_id": 0, "decoder_start_token_id": size - 1,
-            "forced_eos_token_id": None,
+            "vocab_size": sizes[0], "decoder_vocab_size": sizes[-1], "d_model": 64, "encoder_layers": 2,
+            "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128,
+            "decoder_ffn_dim": 128, "activation_function": "swish", "scale_embedding": True,
+            "max_position_embeddings": 64, "init_std": 0.1, "dropout": 0.0, "attention_dropout": 0.0,
+            "pad_token_id": sizes[0] - 1, "eos_token_id": 0, "decoder_start_token_id": sizes[-1] - 1,
+            "forced_eos_token_id": None, "share_encoder_decoder_embeddings": not has_target_vocabulary,
         } | changes
     )  # fmt: skip
-    marian = transformers.MarianMTModel(config).eval()
+    marian = getattr(transformers, model_class)(config).eval()
     with torch.no_grad():
         for name, parameter in marian.named_parameters():
             if name.endswith("bias") or "layer_norm" in name:
                 parameter.add_(0.2 * torch.randn_like(parameter))
         marian.final_logits_bias.normal_(std=0.5)
-        marian.get_input_embeddings().weight[size - 1] = 0.1 * torch.randn(marian.config.d_model)
+        start, table = config.decoder_start_token_id, marian.get_decoder().embed_tokens.weight
+        table[start] = 0.1 * torch.randn(config.d_model)
+        if not has_target_vocabulary:  # three tables with the same values if the output has its own
+            marian.model.shared.weight.copy_(table)
+            marian.get_encoder().embed_tokens.weight.copy_(table)
     marian.save_pretrained(folder)
     return marian
 
 
-def train(marian: Any, folder: Path, *, num_steps: int) -> None:
-    """Train on the sentences of the vocabulary until translations end and differ. Write the weights."""
+def train(marian: Any, folder: Path, *, num_steps: int, examples: Sequence[Pair] = ()) -> None:
+    """Train until translations end and differ. Write the weights. examples: default are those of the vocabulary."""
     tokenizer = tokenizer_of(folder)
+    examples = examples or pairs()
     batch = tokenizer(
-        [pair.source for pair in pairs()],
-        text_target=[pair.target for pair in pairs()],
+        [pair.source for pair in examples],
+        text_target=[pair.target for pair in examples],
         return_tensors="pt",
         padding=True,
     )
@@ -111,24 +140,32 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def write_npz(folder: Path, output: Path) -> None:
-    """Convert a Hugging Face folder to Marian's own files: an .npz, and a vocabulary in YAML."""
+    """Convert a Hugging Face folder to Marian's own files: an .npz, and one or two vocabularies in YAML."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))
     state = load_file(folder / "model.safetensors")
-    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
-    del vocabulary["<pad>"]  # the last piece; Marian has no padding
     output.mkdir()
-    (output / "opus.spm32k-spm32k.vocab.yml").write_text(
-        "".join(
-            f"{json.dumps(piece, ensure_ascii=False)}: {identity}\n" for piece, identity in vocabulary.items()
-        ),
-        "utf-8",
-    )
+    has_target_vocabulary = (folder / "target_vocab.json").is_file()
+    names = {"vocab.json": "opus.spm32k-spm32k.vocab.yml"}
+    if has_target_vocabulary:
+        names = {"vocab.json": "opus.src.vocab.yml", "target_vocab.json": "opus.trg.vocab.yml"}
+    for theirs, ours in names.items():
+        pieces = json.loads((folder / theirs).read_text("utf-8"))
+        del pieces["<pad>"]  # the last piece; Marian has no padding
+        lines = [
+            f"{json.dumps(piece, ensure_ascii=False)}: {identity}\n" for piece, identity in pieces.items()
+        ]
+        (output / ours).write_text("".join(lines), "utf-8")
     for name in ("source.spm", "target.spm"):
         (output / name).write_bytes((folder / name).read_bytes())
+    is_pre_norm, is_tied = config["model_type"] == "pegasus", config["tie_word_embeddings"]
     options = {
-        "type": "transformer", "tied-embeddings-all": True, "transformer-decoder-autoreg": "self-attention",
-        "transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
+        "type": "transformer", "tied-embeddings-all": is_tied and not has_target_vocabulary,
+        "tied-embeddings-src": not has_target_vocabulary, "tied-embeddings": is_tied,
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-preprocess": "n" if is_pre_norm else "",
+        "transformer-postprocess": "da" if is_pre_norm else "dan",
+        "transformer-postprocess-top": "n" if is_pre_norm else "", "transformer-postprocess-emb": "d",
         "dim-emb": config["d_model"], "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
         "transformer-heads": config["encoder_attention_heads"], "transformer-dim-ffn": config["encoder_ffn_dim"],
         "transformer-ffn-activation": config["activation_function"],
@@ -136,23 +173,33 @@ def write_npz(folder: Path, output: Path) -> None:
     }  # fmt: skip
     arrays = {
         "special:model.yml": np.frombuffer(yaml.safe_dump(options).encode() + b"\0", np.int8),
-        "Wemb": state["model.shared.weight"][:-1].numpy(),
         "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1].numpy(),
     }
-    parts = {"self_attn": "self", "encoder_attn": "context"}
+    tables = {"model.shared.weight": "Wemb"}
+    if has_target_vocabulary:
+        tables = {f"model.{stack}.embed_tokens.weight": f"{stack}_Wemb" for stack in ("encoder", "decoder")}
+    arrays |= {theirs: state[ours][:-1].numpy() for ours, theirs in tables.items()}
+    if not is_tied:
+        arrays["decoder_ff_logit_out_W"] = state["lm_head.weight"][:-1].T.contiguous().numpy()
     for name, tensor in state.items():
-        if ".layers." not in name:
-            continue
-        _, stack, _, layer, module, *rest = name.split(".")
-        own = f"{stack}_l{int(layer) + 1}"
-        letter = {"weight": "W", "bias": "b"}.get(rest[-1], "")
-        attention = parts.get(module.removesuffix("_layer_norm"))
-        if module.endswith("_layer_norm"):
-            block = f"{attention}_Wo" if attention else "ffn_ffn"
-            key = f"{own}_{block}_ln_{'scale' if rest[-1] == 'weight' else 'bias'}"
-        elif attention:
-            key = f"{own}_{attention}_{letter}{rest[0][0]}"
-        else:
-            key = f"{own}_ffn_{letter}{module[-1]}"
-        arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
+        if key := npz_name(name, suffix="_pre" if is_pre_norm else ""):
+            arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
     np.savez(output / "opus.npz", **arrays)  # type: ignore[arg-type]
+
+
+def npz_name(name: str, *, suffix: str) -> str | None:
+    """Marian's name of a weight of a stack; None for other weights. suffix: of the norms within layers."""
+    if ".layers." not in name and ".layer_norm." not in name:
+        return None
+    _, stack, *rest = name.split(".")
+    part = {"weight": "scale", "bias": "bias"}[rest[-1]]
+    if rest[0] == "layer_norm":
+        return f"{stack}_top_ln_{part}"
+    _, layer, module, *_ = rest
+    own = f"{stack}_l{int(layer) + 1}"
+    letter = {"weight": "W", "bias": "b"}[rest[-1]]
+    attention = {"self_attn": "self", "encoder_attn": "context"}.get(module.removesuffix("_layer_norm"))
+    if module.endswith("_layer_norm"):
+        block = f"{attention}_Wo" if attention else "ffn_ffn"
+        return f"{own}_{block}_ln_{part}{suffix}"
+    return f"{own}_{attention}_{letter}{rest[3][0]}" if attention else f"{own}_ffn_{letter}{module[-1]}"

@@ -247,8 +247,7 @@ def test_marians_own_files_are_the_same_model(npz: Path) -> None:
     ("option", "value"),
     [
         ("transformer-decoder-autoreg", "rnn"),
-        ("tied-embeddings-all", False),
-        ("transformer-preprocess", "n"),
+        ("transformer-train-positions", True),
         ("transformer-ffn-depth", 3),
     ],
 )
@@ -316,7 +315,7 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         (
             "share_encoder_decoder_embeddings",
             False,
-            "share_encoder_decoder_embeddings of config.json is False",
+            "the weight model.encoder.embed_tokens.weight is missing",
         ),
         ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
         ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),

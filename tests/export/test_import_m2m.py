@@ -17,14 +17,13 @@ from app.decoding.options import DecodingOptions, LengthPenalty
 from app.errors import BundleError, InvalidRequest
 from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import load_runner
-from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from app.text.tokenizer import Tokenizer
 from export.golden import MAX_PAIRS, translate_ids
 from export.portable import FormatError, read_bundle
 from export.verify import VerifyOptions, verify
 from model.config import BOS_ID
 from model.language_codes import of_m2m_100, of_nllb
 from model.m2m import read_m2m
-from model.m2m_vocabulary import read_vocabulary
 from model.transformer import Transformer
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import FORKED_SERVE
@@ -33,6 +32,7 @@ from tests.export.m2m_folder import (
     MAX_LENGTH,
     Kind,
     change,
+    ids_of,
     tokenizer_of,
     train,
     write_m2m,
@@ -67,18 +67,6 @@ class Imported(NamedTuple):
         """The subword of each language."""
         assert self.bundle.manifest.languages is not None
         return self.bundle.manifest.languages
-
-
-def ids_of(folder: Path, tokenizer: Tokenizer) -> dict[int, int]:
-    """The bundle's id of each id of the folder's model."""
-    vocabulary, problems = read_vocabulary(folder, json.loads((folder / "config.json").read_text("utf-8")))
-    assert vocabulary is not None, problems
-    found = {
-        identity: tokenizer.id_of(piece)
-        for piece, identity in vocabulary.ids.items()
-        if piece not in ("<s>", "<pad>", "<unk>")
-    }
-    return found | {vocabulary.ids["<unk>"]: tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])}
 
 
 def run_import(folder: Path, output: Path, *more: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 from model.imported import UnusableModel
 from model.m2m import read_m2m
 from tests.export.m2m_folder import KINDS, NLLB_LANGUAGES, change, write_nllb
+from transduce.cli import main
 
 pytestmark = pytest.mark.training
 
@@ -65,12 +66,23 @@ def test_a_contradictory_config_is_refused(broken: Path, field: str, value: obje
 
 def test_all_contradictions_are_listed_together(broken: Path) -> None:
     change(broken / "config.json", lambda config: config.update(scale_embedding=False, d_model="64"))
-    change(broken / "tokenizer_config.json", lambda settings: settings.update(legacy_behaviour=True))
+    change(broken / "tokenizer_config.json", lambda settings: settings.update(language_codes="other"))
     assert problems_of(broken) == [
-        "legacy_behaviour of tokenizer_config.json is true; only false can be imported",
+        "language_codes of tokenizer_config.json is 'other'; it must be one of m2m100, wmt21",
         "scale_embedding of config.json is False; only True can be imported",
         "d_model of config.json is missing or no whole number",
     ]
+
+
+def test_a_mixture_of_experts_is_named_as_such(
+    broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(broken / "config.json", lambda config: config.update(model_type="nllb-moe"))
+    assert main(["import", str(broken), "--output", str(tmp_path / "out"), "--licence", "MIT"]) == 1
+    assert capsys.readouterr().err == (
+        f"transduce import: {broken} cannot be imported: model_type of config.json is 'nllb-moe': mixtures of "
+        "experts are not served; the dense models of NLLB-200 are\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "sentencepiece.bpe.model", "vocabulary"])

@@ -42,4 +42,4 @@ def test_an_export_needs_little_memory(tmp_path: Path, precision: Precision, lim
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < limit * weights.embedding.nbytes
+    assert peak < limit * weights.target_table.nbytes

@@ -14,7 +14,7 @@ from packaging.version import Version
 from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
-OTHERS = ("train", "export", "bench", "loadtest", "top", "dev")
+OTHERS = ("train", "export", "bench", "loadtest", "top", "hub", "dev")
 RAY = "ray"  # serves on a Ray cluster, with the extra cpu
 # Locks of requirements/*.in.
 WITHOUT_EXTRA = ("build", "gpu-stub", "envoy")

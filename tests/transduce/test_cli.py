@@ -125,6 +125,16 @@ def test_a_missing_onnxruntime_names_both_extras(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize("subcommand", ["raise ModuleNotFoundError(name='huggingface_hub')"], indirect=True)
+def test_a_missing_client_of_the_hub_names_its_extra(
+    subcommand: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert main([subcommand]) == ExitCode.CONFIGURATION
+    expected = "transduce probe needs the 'hub' extra: pip install -e '.[hub]' in the checkout\n"
+    assert capsys.readouterr().err == expected
+
+
 @pytest.mark.parametrize("subcommand", ["raise ValueError('odd')"], indirect=True)
 @pytest.mark.parametrize("is_first", [True, False])
 def test_debug_shows_the_traceback(

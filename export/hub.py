@@ -1,0 +1,92 @@
+"""Fetches a model by its name on the Hugging Face hub, with the client of the extra `hub`.
+
+The client reads HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and HF_HOME, as other programs of Hugging Face do. It keeps the
+files in its cache, where a second import finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from export.archive import is_archive
+
+# The hub allows a name of an owner and one of a model, of at most 96 characters each.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_NEVER = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
+# The files that `model/` reads of any kind of model, but for PICKLE.
+FILES = (
+    "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
+    "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",
+    "model.safetensors", "model.bin", "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml",
+)  # fmt: skip
+# The weights of a model that has none of WEIGHTS.
+PICKLE = "pytorch_model.bin"
+WEIGHTS = ("model.safetensors", "model.bin", "*.npz")
+
+
+class HubError(ValueError):
+    """The hub has no such model, refuses it, or cannot be reached. The message says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class FetchedModel:
+    """A fetched model: its folder, and the commit that has these files."""
+
+    folder: Path
+    commit: str
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether a text has the form of a model's name on the hub, such as Helsinki-NLP/opus-mt-en-de."""
+    is_name = _NAME.fullmatch(text) is not None and _NEVER.search(text) is None
+    return is_name and not is_archive(Path(text))
+
+
+def fetch(name: str, revision: str | None = None) -> FetchedModel:
+    """Fetch the files that the import reads. Raises HubError, and ModuleNotFoundError without the extra `hub`.
+
+    name: see `is_hub_name`. revision: a branch, a tag or a commit; None for the main branch.
+    """
+    from huggingface_hub import constants, errors
+
+    try:
+        folder = _download(name, FILES, revision)
+        if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
+            _download(name, (PICKLE,), folder.name)
+    except errors.GatedRepoError as error:
+        raise HubError(
+            f"{name} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise HubError(f"--revision: {name} has no {revision or 'branch main'}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise HubError(
+            f"the hub has no {name}; if it is private, set HF_TOKEN to a token that may read it"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        where = (
+            "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        )
+        raise HubError(
+            f"{where}, and the cache does not have all files of {name}: "
+            "copy the model's folder from a machine that has it, and name the folder"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        raise HubError(f"{name}: the hub answers {error.response.status_code}") from error
+    return FetchedModel(folder, folder.name)
+
+
+def _download(name: str, patterns: tuple[str, ...], revision: str | None) -> Path:
+    """Download the files of the top folder that match a pattern. Returns a folder, which is called as the commit."""
+    from huggingface_hub import snapshot_download
+
+    found = snapshot_download(
+        name,
+        revision=revision,
+        allow_patterns=list(patterns),
+        ignore_patterns=["*/*"],
+        library_name="transduce",
+    )
+    return Path(found)

@@ -1,0 +1,182 @@
+"""`transduce import` fetches a model that is named as on the Hugging Face hub, from a server on this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from export.hub import is_hub_name
+from tests.export.hub_server import COMMIT, TOKEN, Hub, running
+from tests.export.marian_folder import write_marian
+
+pytestmark = [pytest.mark.training, pytest.mark.server]
+NAME, PICKLED, GATED = "Helsinki-NLP/opus-mt-en-de", "Helsinki-NLP/pickled", "some_one/gated"
+NEEDED = {"config.json", "generation_config.json", "vocab.json", "source.spm", "target.spm"}
+Run = Callable[..., subprocess.CompletedProcess[str]]
+# Prints the folder of the fetched model.
+FETCH = "import sys; from export.hub import fetch; print(fetch(*sys.argv[1:]).folder)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "model"
+    write_marian(folder)
+    (folder / "tf_model.h5").write_bytes(b"the same weights for another library")
+    (folder / "pytorch_model.bin").write_bytes(b"the same weights, older")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def hub(folder: Path) -> Iterator[Hub]:
+    with running(Hub({NAME: folder, GATED: folder}, gated={GATED})) as hub:
+        yield hub
+
+
+@pytest.fixture
+def start(hub: Hub, tmp_path: Path) -> Run:
+    """A function that runs Python in tmp_path, with a cache of its own."""
+    names = ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"HF_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def start(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env={**environment, "HF_ENDPOINT": hub.url, **variables},
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture
+def run(start: Run) -> Run:
+    """A function that runs `transduce import`."""
+    options = [
+        "--output",
+        "out",
+        "--source",
+        "en",
+        "--target",
+        "de",
+        "--licence",
+        "MIT",
+        "--precisions",
+        "fp32",
+    ]
+    return functools.partial(start, "-m", "transduce", "import", *options)
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1].removeprefix("transduce import: ")
+
+
+def test_a_name_of_the_hub_becomes_a_bundle(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
+    done = run(NAME)
+    assert done.returncode == 0, done.stderr
+    assert set(hub.fetched) == NEEDED | {"model.safetensors"}, "other weights and folders are not fetched"
+    bundle = load_bundle(tmp_path / "out")
+    assert bundle.manifest.name == "opus-mt-en-de"
+    card = (bundle.path / "MODEL_CARD.md").read_text("utf-8")
+    assert f"Imported from the Marian model {NAME} (commit {COMMIT})." in card
+    hub.fetched.clear()
+    again = start("-c", FETCH, NAME, HF_ENDPOINT="http://127.0.0.1:9")
+    assert again.returncode == 0, "the cache has all files"
+    assert {path.name for path in Path(again.stdout.strip()).iterdir()} == NEEDED | {"model.safetensors"}
+
+
+def test_weights_of_a_pickle_are_fetched_if_there_are_no_others(
+    start: Run, hub: Hub, folder: Path, tmp_path: Path
+) -> None:
+    pickled = shutil.copytree(folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").unlink()
+    hub.models[PICKLED] = pickled
+    done = start("-c", FETCH, PICKLED, "v2")
+    assert done.returncode == 0, done.stderr
+    assert set(hub.fetched) == NEEDED | {"pytorch_model.bin"}
+    assert f"/api/models/{PICKLED}/revision/v2" in hub.requests
+
+
+def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
+    expected = (
+        f"{GATED} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"
+    )
+    assert last_line(run(GATED)) == expected
+    assert not (tmp_path / "out").exists()
+    done = start("-c", FETCH, GATED, HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    assert set(hub.fetched) == NEEDED | {"model.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        (
+            "Helsinki-NLP/nothing",
+            (),
+            "the hub has no Helsinki-NLP/nothing; if it is private, set HF_TOKEN to a",
+        ),
+        (NAME, ("--revision", "v9"), f"--revision: {NAME} has no v9"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_named(
+    run: Run, name: str, more: tuple[str, ...], message: str
+) -> None:
+    assert last_line(run(name, *more)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 does not answer"),
+        ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: str) -> None:
+    assert last_line(run(NAME, **variables)) == (
+        f"{reason}, and the cache does not have all files of {NAME}: "
+        "copy the model's folder from a machine that has it, and name the folder"
+    )
+
+
+def test_an_existing_folder_of_that_name_is_read(run: Run, hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir(parents=True)
+    done = run(NAME)
+    assert f"{NAME} exists here, so the hub is not asked for that name" in done.stderr
+    assert last_line(done).startswith(f"{NAME} cannot be imported: config.json is missing; ")
+    assert (
+        last_line(run(NAME, "--revision", "v2"))
+        == f"--revision is for a model on the hub; {NAME} exists here"
+    )
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["opus-mt-en-de", "a/b/c", "../opus", "-a/b", "a/-b", "a/b--c", "a/b..c", "a/b.git", "a/b.", "a/b.zip", "a/", "/b",
+     "a/b c", "a/b?c", "a/\u00e4", f"a/{'b' * 97}", "https://a/b"],
+)  # fmt: skip
+def test_what_has_not_the_form_of_a_name_is_not_fetched(name: str) -> None:
+    assert not is_hub_name(name)
+
+
+@pytest.mark.parametrize("name", [NAME, GATED, "facebook/m2m100_418M", "a/b.c_d-e", f"a/{'b' * 96}"])
+def test_names_of_the_hub_are_known(name: str) -> None:
+    assert is_hub_name(name)
+
+
+def test_a_path_that_is_neither_is_an_error(run: Run, hub: Hub) -> None:
+    expected = "models/of/mine does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
+    assert last_line(run("models/of/mine")) == expected
+    assert hub.requests == []
