@@ -49,7 +49,7 @@ def test_muon_moves_matrices_as_pytorchs_muon(precision: torch.dtype) -> None:
             our.grad = torch.randn_like(our)
             their.grad = our.grad.clone()
         muon.step()
-        reference.step()
+        reference.step()  # type: ignore[no-untyped-call]
     for our, their in zip(ours, theirs, strict=True):
         # PyTorch multiplies in bfloat16, so its updates differ from those of fp32 by some hundredths of their size.
         torch.testing.assert_close(our, their, rtol=0, atol=1e-6 if precision == torch.bfloat16 else 0.02)

@@ -83,7 +83,7 @@ def main(path: Path) -> int:
         for index, values in enumerate(run(dtype))
     }
     if not path.exists():
-        np.savez(path, **found)
+        np.savez(path, allow_pickle=False, **found)
         return 0
     with np.load(path) as expected:
         different = [
