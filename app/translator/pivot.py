@@ -23,6 +23,7 @@ from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Span, fitting_spans
 from app.text.segments import Fallback, repair
 from app.text.tokenizer import Encoded
+from app.translator.all_of import all_of
 from app.translator.jobs import Phases, SegmentJob, TextPlan, spans_of, submissions
 from app.translator.languages import Languages, ResolvedLanguage
 from app.translator.live_text import LiveSegment
@@ -31,7 +32,7 @@ from app.translator.observer import Observer
 from app.translator.pivot_results import PivotDetokeniser, PivotJob, PivotTextPlan
 from app.translator.planning import PreparedRequest
 from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
-from app.translator.translator import Translator, all_of
+from app.translator.translator import Translator
 
 # Options that say how to search. The first model takes a request's value too, if it differs from the second model's
 # default. Otherwise the first model uses its own default.

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.bundle import Manifest
 from app.decoding.options import DecodingOptions
@@ -30,6 +30,7 @@ from app.stores.glossaries import GlossaryStore
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.admission_ticket import AdmissionTicket
+from app.translator.all_of import all_of
 from app.translator.caching_submitter import CachingSubmitter
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Part, Phases, SegmentJob, Submission, spans_of, submissions
@@ -392,14 +393,3 @@ class Translator(ModelTranslator):
                 on_tokens=on_tokens,
             )
             futures.append(future)
-
-
-async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all coroutines at once and return their results. If one fails, cancel the others and raise its error."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
