@@ -18,6 +18,7 @@ from typing import Any
 from app.engine.stats import Health, WorkerHealth
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked
+from app.translator.all_of import all_of
 from app.translator.languages import Languages, ResolvedLanguage
 from app.translator.model_translator import ModelTranslator
 from app.translator.pivot import PairTranslator, find_pivots
@@ -31,7 +32,6 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
-from app.translator.translator import all_of
 
 
 @dataclass(frozen=True)
