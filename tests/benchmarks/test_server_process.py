@@ -15,10 +15,12 @@ from benchmarks.machine import ROOT
 from benchmarks.server_process import ALL_CORES, Command, Process, ServeOptions, ServerProcess, StartError
 
 BUNDLE = ROOT / "bundles" / "en-de"
-# A server that ends at SIGTERM and leaves a child process, which ignores the end of its parent.
+# A server that ends at SIGTERM and leaves a child process with 50 MB, which ignores the end of its parent.
 WITH_CHILD = """
 import subprocess, sys, signal, http.server
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+code = "import time; data = b'x' * 50_000_000; print(flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+child.stdout.readline()
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(str(child.pid).encode())

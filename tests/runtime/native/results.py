@@ -76,7 +76,7 @@ def vocabulary(dtype: str) -> Iterator[Array]:
 
 def main(path: Path) -> int:
     """Write or compare the results; returns the exit status."""
-    found = {
+    found: dict[str, Any] = {
         f"{run.__name__} {dtype} {index}": values
         for run in (feed_forward, attention_of_a_step, encoder, vocabulary)
         for dtype in ("int8", "float32")
