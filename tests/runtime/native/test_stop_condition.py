@@ -29,15 +29,9 @@ from tests.runtime.native.test_whole import (
 
 # Few rows, whose products the threads share, and more rows than a thread takes at once without tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
-<<<<<<< HEAD
-# The minimum number of calls in which a test sets the flag, at 50 different times in turn. A sanitizer's build is slow,
-# so it makes fewer calls.
-MIN_CALLS = 50 if "NATIVE_LIBRARY" in os.environ else 200
-=======
 # The minimum number of calls in which a test sets the flag, at 50 different times in turn. A sanitizer's build and an
 # emulated processor are slow, so they make fewer calls.
-MIN_CALLS = 50 if {"NATIVE_LIBRARY", "EMULATED_PYTHON"} & set(os.environ) else 500
->>>>>>> work-neon
+MIN_CALLS = 50 if {"NATIVE_LIBRARY", "EMULATED_PYTHON"} & set(os.environ) else 200
 # Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
 ROWS_OF_EACH = 32
 
