@@ -81,7 +81,7 @@ def alternate(
 
 
 def idle_cores(pids: Sequence[int], seconds: float = 10.0) -> float:
-    """The cores that processes use while nobody sends a request."""
+    """The cores that processes use while no request is in progress."""
 
     def cpu_s() -> float:
         times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]

@@ -28,7 +28,7 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
         "url",
         nargs="?",
         metavar="URL",
-        help="root of the server to measure, which nobody else uses meanwhile",
+        help="root of the server to measure; no other client may use it meanwhile",
     )
     add(
         "--costs",

@@ -89,7 +89,7 @@ def measure(
     seconds: float,
     on_level: Callable[[Level], None] = lambda _level: None,
 ) -> Costs:
-    """The costs of the server at `target`, which nobody else uses meanwhile.
+    """The costs of the server at `target`. No other client may use it meanwhile.
 
     workload: requests of one sentence each. seconds: of each closed loop. on_level: called after each of them.
     Raises CommandError if a request fails or the server is none of ours.
