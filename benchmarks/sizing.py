@@ -1,8 +1,9 @@
 """Hold the sizing model (`transduce size`) against the load tester, at three loads of one server.
 
 The server has one core and the tester another. `transduce size` measures the server. Then the load tester sends
-requests at shares of the simulated saturation, the passes in turn, each several times with other seeds. The medians of
-the measured latencies are compared with the simulated ones. Writes JSON and the costs. Linux only.
+requests at shares of the simulated saturation, the passes in turn, each several times with other seeds. Each pass is
+also simulated, with the same sentences at the same times. The medians over the passes are compared. Writes JSON and the
+costs. Linux only.
 
     python -m benchmarks.sizing --output benchmarks/results/sizing.json
 """
@@ -38,21 +39,24 @@ SLO = Slo.parse("p99=500ms")
 PERCENTILES = (50, 99)
 
 
-def simulated_ms(costs: Costs, lengths: list[int], rate: float) -> dict[str, float]:
-    """Latencies of a simulated run, by percentile."""
-    found = sorted(latencies_s(costs, lengths, rate=rate))
-    return {f"p{number}": round(found[len(found) * number // 100] * 1e3, 1) for number in PERCENTILES}
+def simulated_ms(costs: Costs, plan: RunPlan) -> dict[str, float]:
+    """Latencies of a simulated run of the plan, by percentile."""
+    times_s, request = plan.times_s(), plan.workload.sequence(plan.seed)
+    lengths = [costs.num_subwords(request(index).num_words) for index in range(len(times_s))]
+    found = sorted(latencies_s(costs, lengths, times_s))
+    return {f"p{number}": found[len(found) * number // 100] * 1e3 for number in PERCENTILES}
 
 
-def measured_ms(runs: list[RunResult]) -> dict[str, float]:
-    """Medians over the runs, by percentile. Raises ValueError if no run has an answer."""
-    found = [one.latency for one in runs if one.latency is not None]
-    if not found:
+def measured_ms(result: RunResult) -> dict[str, float]:
+    """Latencies of a measured run, by percentile. Raises ValueError without an answer."""
+    if result.latency is None:
         raise ValueError("no request was answered")
-    return {
-        f"p{number}": round(statistics.median(one.percentiles[f"p{number}"] for one in found), 1)
-        for number in PERCENTILES
-    }
+    return {f"p{number}": result.latency.percentiles[f"p{number}"] for number in PERCENTILES}
+
+
+def medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each percentile over the runs."""
+    return {name: round(statistics.median(one[name] for one in runs), 1) for name in runs[0]}
 
 
 def points(
@@ -60,15 +64,21 @@ def points(
 ) -> list[dict[str, Any]]:
     """Measure and simulate each share. The passes of the shares alternate."""
     rates = {share: share * saturated for share in SHARES}
+    plans = {
+        share: [
+            RunPlan(Target(url), workload, Arrivals.at(rate, seconds), seed=100 + number)
+            for number in range(num_passes)
+        ]
+        for share, rate in rates.items()
+    }
     runs: dict[float, list[RunResult]] = {share: [] for share in SHARES}
     for number in range(num_passes):
-        for share, rate in rates.items():
-            plan = RunPlan(Target(url), workload, Arrivals.at(rate, seconds), seed=100 + number)
-            runs[share].append(run(plan))
-    lengths = lengths_of([len(spec.texts[0].split()) for spec in workload.requests], costs)
+        for share in SHARES:
+            runs[share].append(run(plans[share][number]))
     found = []
     for share, rate in rates.items():
-        simulated, seen = simulated_ms(costs, lengths, rate), measured_ms(runs[share])
+        simulated = medians([simulated_ms(costs, plan) for plan in plans[share]])
+        seen = medians([measured_ms(result) for result in runs[share]])
         found.append({
             "share": share,
             "rate": round(rate, 2),
@@ -122,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     parser.add_argument("--seconds", type=float, default=40.0, help="of a pass (default: 40)")
-    parser.add_argument("--passes", type=int, default=3, help="at each load (default: 3)")
+    parser.add_argument("--passes", type=int, default=5, help="at each load (default: 5)")
     args = parser.parse_args()
     result = measured("benchmarks.sizing", lambda: measure_all(seconds=args.seconds, num_passes=args.passes))
     print(json.dumps(result["figures"], indent=1))

@@ -38,6 +38,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=int, default=40_000, help="read only the first N pairs (default: 40000)"
     )
+    parser.add_argument(
+        "--precisions",
+        default="bf16,fp32",
+        help="of each trainer; the ratios are to Transduce's in the first one (default: bf16,fp32; on a processor "
+        "without instructions for bf16: fp32)",
+    )
     parser.add_argument("--hf-python", type=Path, help="Python of an environment with torch and transformers")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each trainer (default: 3)")
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of a measurement (default: 20)")
@@ -63,10 +69,11 @@ def main() -> None:
     tokenizer = Tokenizer(args.tokenizer)
     pairs = islice(read_data(args.data), args.limit)
     corpus = encode_corpus(pairs, tokenizer, keep=Filter(strange_share=0.0))
-    subjects = [(sys.executable, OURS, "bf16"), (sys.executable, OURS, "fp32")]
-    subjects += [(sys.executable, PLAIN, precision) for precision in ("bf16", "fp32")]
+    precisions = args.precisions.split(",")
+    pythons = [(sys.executable, OURS), (sys.executable, PLAIN)]
     if args.hf_python is not None:
-        subjects += [(str(args.hf_python.absolute()), MARIAN, precision) for precision in ("bf16", "fp32")]
+        pythons.append((str(args.hf_python.absolute()), MARIAN))
+    subjects = [(python, name, precision) for python, name in pythons for precision in precisions]
     speeds: dict[str, list[float]] = {f"{name} {precision}": [] for _, name, precision in subjects}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "encoded.npz"
@@ -75,16 +82,18 @@ def main() -> None:
             for python, name, precision in subjects:
                 speeds[f"{name} {precision}"].append(measure(python, name, precision, data, args))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
-    best = medians[f"{OURS} bf16"]
+    best = medians[f"{OURS} {precisions[0]}"]
     for name, median in medians.items():
-        print(f"{name:18} {median:8,.0f} target subwords/s   Transduce bf16 / this {best / median:5.2f}")
+        print(
+            f"{name:18} {median:8,.0f} target subwords/s   Transduce {precisions[0]} / this {best / median:5.2f}"
+        )
     if args.output is not None:
         result = {
             **run,
             "num_pairs": len(corpus),
             "threads": args.threads,
             "target_subwords_per_s": {k: [round(v, 1) for v in values] for k, values in speeds.items()},
-            "ours_bf16_over": {name: round(best / median, 2) for name, median in medians.items()},
+            f"ours_{precisions[0]}_over": {name: round(best / median, 2) for name, median in medians.items()},
         }
         args.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from transduce.errors import CommandError
+from transduce.loadtest.dialects import ParsedResponse
+from transduce.loadtest.sample import Sample
 from transduce.loadtest.slo import Slo
 from transduce.sizing.capacity import Capacity, capacity, lengths_of, plan
 from transduce.sizing.costs import Costs, Level
-from transduce.sizing.measure import merged
-from transduce.sizing.simulation import latencies_s, saturated_rate
+from transduce.sizing.measure import line_of_subwords, merged
+from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_rate
 
 
 def level(rows: float, step_ms: float, encode_ms: float = 0.0) -> Level:
@@ -30,6 +32,7 @@ COSTS = Costs(
     beam_size=4,
     request_s=0.002,
     steps_per_subword=1.0,
+    subwords_per_sentence=1.0,
     subwords_per_word=2.0,
     characters_per_word=5.0,
 )
@@ -38,7 +41,7 @@ SERIAL = replace(COSTS, levels=(level(1, 1.0),), max_rows=1, beam_size=1, reques
 
 
 def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
-    found = latencies_s(COSTS, [10, 30], rate=0.01)
+    found = latencies_s(COSTS, [10, 30], [0.0, 100.0])
     assert found == pytest.approx([0.002 + 10 * (0.0001 + 0.001), 0.002 + 30 * (0.0001 + 0.001)])
 
 
@@ -46,7 +49,7 @@ def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
 def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float) -> None:
     """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
     service_s = 0.010
-    found = latencies_s(SERIAL, [10] * 20_000, rate=load / service_s)
+    found = latencies_s(SERIAL, [10] * 20_000, poisson_times_s(20_000, rate=load / service_s))
     wanted = service_s * (1 + load / (2 * (1 - load)))
     assert statistics.fmean(found) == pytest.approx(wanted, rel=0.06)
 
@@ -58,6 +61,18 @@ def test_a_full_server_decodes_all_rows_in_each_step() -> None:
     assert saturated_rate(replace(COSTS, request_s=0.0), lengths, num_clients=64) == pytest.approx(
         1 / per_sentence_s, rel=0.05
     )
+
+
+def test_a_sentence_costs_nothing_after_its_end() -> None:
+    """If the time of a step is in proportion to its rows, the rate is that of one sentence at a time."""
+    costs = replace(COSTS, levels=(level(4, 1.0), level(64, 16.0)), request_s=0.0)
+    lengths = [15 + number % 11 for number in range(4000)]
+    assert saturated_rate(costs, lengths, num_clients=4) == pytest.approx(50, rel=0.01)
+
+
+def test_requests_of_the_warm_up_are_simulated_and_not_counted() -> None:
+    found = latencies_s(SERIAL, [10, 10], [-0.001, 0.0])
+    assert found == pytest.approx([0.019])
 
 
 def test_a_second_worker_takes_what_the_first_one_has_no_rows_for() -> None:
@@ -85,6 +100,20 @@ def test_levels_of_similar_rows_are_one() -> None:
     assert [one.step_s for one in found] == pytest.approx([0.001, 0.0155])
 
 
+def sample(words: int, subwords: int | None) -> Sample:
+    response = None if subwords is None else ParsedResponse((), subwords, subwords, 1)
+    return Sample(index=0, number=0, scheduled_s=0.0, num_words=words, response=response)
+
+
+def test_a_sentence_has_subwords_of_its_own_and_some_a_word() -> None:
+    found = line_of_subwords([sample(1, 5), sample(10, 23), sample(4, 11), sample(9, None)])
+    assert found == pytest.approx((3, 2))
+    assert line_of_subwords([sample(4, 10), sample(4, 14)]) == (0, 3)
+    assert line_of_subwords([sample(4, 14), sample(5, 13)]) == (0, 3)
+    with pytest.raises(CommandError, match="too short"):
+        line_of_subwords([sample(9, None)])
+
+
 def test_the_capacity_is_the_highest_rate_within_the_objective() -> None:
     slo = Slo.parse("p99=200ms")
     words = [10, 20]
@@ -92,7 +121,8 @@ def test_the_capacity_is_the_highest_rate_within_the_objective() -> None:
     lengths = lengths_of(words, COSTS)
 
     def share(rate: float) -> float:
-        within = [one <= slo.limit_s for one in latencies_s(COSTS, lengths, rate=rate)]
+        found = latencies_s(COSTS, lengths, poisson_times_s(len(lengths), rate=rate))
+        within = [one <= slo.limit_s for one in found]
         return sum(within) / len(within)
 
     assert found.rate < found.saturated
@@ -128,4 +158,4 @@ def test_costs_are_saved_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_a_rate_that_is_not_above_0_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
-        latencies_s(COSTS, [10], rate=rate)
+        poisson_times_s(10, rate=rate)

@@ -112,3 +112,11 @@ class RunPlan:
         return Arrivals(
             (Phase(self.load.phases[0].rate, self.warm_up_s),), self.load.kind, self.load.burstiness
         )
+
+    def times_s(self) -> list[float]:
+        """The due times of all requests in seconds from the start, negative in the warm-up; empty in a closed loop."""
+        if isinstance(self.load, ClosedLoop):
+            return []
+        warm_up = self.warm_up_arrivals()
+        before = [] if warm_up is None else warm_up.times_s(self.seed + 1)
+        return [moment - self.warm_up_s for moment in before] + self.load.times_s(self.seed)

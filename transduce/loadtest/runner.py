@@ -132,15 +132,6 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _times_s(plan: RunPlan) -> list[float]:
-    """The due times of all requests in seconds from the start, negative in the warm-up; empty in a closed loop."""
-    if not isinstance(plan.load, Arrivals):
-        return []
-    warm_up = plan.warm_up_arrivals()
-    before = [] if warm_up is None else warm_up.times_s(plan.seed + 1)
-    return [moment - plan.warm_up_s for moment in before] + plan.load.times_s(plan.seed)
-
-
 class _Run:
     """The state of one run. Everything happens on the event loop.
 
@@ -152,7 +143,7 @@ class _Run:
         self.now = clock
         self.pool = ConnectionPool(plan.target, plan.max_connections, clock=clock)
         self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
-        self.times_s = _times_s(plan)
+        self.times_s = plan.times_s()
         self.started_at = self.now() + HEAD_START_S + plan.warm_up_s
         self.probe = LoopProbe(self.started_at, clock)
         self.record = RunRecord(

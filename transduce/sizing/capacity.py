@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from transduce.errors import CommandError
 from transduce.loadtest.slo import Slo
 from transduce.sizing.costs import Costs
-from transduce.sizing.simulation import latencies_s, saturated_rate
+from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_rate
 
 # Requests of a simulated run. With fewer, the 99th percentile is that of few requests. With more, a run takes longer.
 NUM_REQUESTS = 6000
@@ -39,7 +39,7 @@ def lengths_of(words: Sequence[int], costs: Costs, *, seed: int = 1) -> list[int
     """Lengths in subwords of NUM_REQUESTS sentences, in random order. words: lengths that are repeated."""
     repeated = [words[number % len(words)] for number in range(NUM_REQUESTS)]
     random.Random(seed).shuffle(repeated)
-    return [max(1, round(number * costs.subwords_per_word)) for number in repeated]
+    return [costs.num_subwords(number) for number in repeated]
 
 
 def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
@@ -48,7 +48,7 @@ def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
     saturated = saturated_rate(costs, lengths, num_clients=SATURATING_CLIENTS)
 
     def is_met(rate: float) -> bool:
-        found = latencies_s(costs, lengths, rate=rate)
+        found = latencies_s(costs, lengths, poisson_times_s(len(lengths), rate=rate))
         return slo.judge(sum(one <= slo.limit_s for one in found), len(found)).is_met
 
     low, high = saturated / 100, saturated

@@ -34,7 +34,8 @@ class Costs:
     name: the model, and how the server runs it. levels: by rising rows. num_workers: of the engine. max_rows: of a
     worker. num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
     request_s: seconds of a request outside the engine, at one client. steps_per_subword: decoder steps of a sentence
-    for each of its source subwords. subwords_per_word, characters_per_word: of the source texts.
+    for each of its source subwords. subwords_per_sentence, subwords_per_word: the line through the subwords of source
+    sentences over their words. characters_per_word: of the source texts.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Costs:
     beam_size: int
     request_s: float
     steps_per_subword: float
+    subwords_per_sentence: float
     subwords_per_word: float
     characters_per_word: float
 
@@ -72,6 +74,10 @@ class Costs:
     def encode_s(self, num_rows: int) -> float:
         """Seconds of the encoder for a source subword, while a worker decodes this many rows."""
         return _interpolated([(level.rows, level.encode_s) for level in self.levels], num_rows)
+
+    def num_subwords(self, num_words: int) -> int:
+        """Subwords of a source sentence with this many words, at least 1."""
+        return max(1, round(self.subwords_per_sentence + self.subwords_per_word * num_words))
 
     def save(self, path: Path) -> None:
         """Write the costs as JSON."""

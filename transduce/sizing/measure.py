@@ -14,7 +14,8 @@ from transduce.errors import CommandError
 from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
-from transduce.loadtest.runner import run
+from transduce.loadtest.runner import Progress, run
+from transduce.loadtest.sample import Sample
 from transduce.loadtest.workload import Workload
 from transduce.sizing.costs import Costs, Level
 
@@ -59,11 +60,15 @@ class Samples:
 
 @dataclass(frozen=True)
 class Pass:
-    """One closed loop: the tester's result, and how much each counter of the server has grown."""
+    """One closed loop.
+
+    result, samples: the tester's. grown: how much a counter of the server has grown.
+    """
 
     num_clients: int
     result: RunResult
     grown: Callable[[str], float]
+    samples: Sequence[Sample]
 
     @property
     def level(self) -> Level:
@@ -105,10 +110,15 @@ def measure(
 def _pass(target: Target, workload: Workload, num_clients: int, seconds: float, *, seed: int) -> Pass:
     before = Samples.scrape(target.url, _headers(target))
     plan = RunPlan(target, workload, ClosedLoop(num_clients, seconds), warm_up_s=0.0, seed=seed)
-    result = run(plan)
+    samples: list[Sample] = []
+
+    def keep(progress: Progress) -> None:
+        samples[:] = progress.samples
+
+    result = run(plan, keep)
     if set(result.outcomes) != {"ok"}:
         raise CommandError(f"requests failed while the server was measured: {result.outcomes}")
-    return Pass(num_clients, result, Samples.scrape(target.url, _headers(target)).since(before))
+    return Pass(num_clients, result, Samples.scrape(target.url, _headers(target)).since(before), samples)
 
 
 def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapping[str, Any]) -> Costs:
@@ -117,6 +127,7 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
         raise CommandError("a single client got no answer")
     engine_ms = sum(alone.phases_ms[name]["mean"] for name in ENGINE_PHASES)
     words = [len(text.split()) for spec in workload.requests for text in spec.texts]
+    per_sentence, per_word = line_of_subwords(passes[0].samples)
     characters = [len(text) for spec in workload.requests for text in spec.texts]
     limits = [
         value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
@@ -131,9 +142,27 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
         beam_size=beam_size,
         request_s=max(0.0, alone.latency.mean_ms - engine_ms) / 1e3,
         steps_per_subword=grown(STEPS) / grown(ENCODED),
-        subwords_per_word=alone.per_s["source_tokens"] / alone.per_s["source_words"],
+        subwords_per_sentence=per_sentence,
+        subwords_per_word=per_word,
         characters_per_word=sum(characters) / sum(words),
     )
+
+
+def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
+    """The subwords of a source sentence: those of any sentence, and those of each word, by least squares.
+
+    samples: requests of one sentence. If they have similar lengths, so that a line through them does not rise, all
+    subwords count as those of words. Raises CommandError without an answer.
+    """
+    answered = [(each.num_words, each.response.num_source_tokens) for each in samples if each.response]
+    if not answered:
+        raise CommandError("the measurement is too short: no answer arrived in time")
+    words, subwords = zip(*answered, strict=True)
+    if len(set(words)) > 1:
+        line = statistics.linear_regression(words, subwords)
+        if line.slope > 0:
+            return line.intercept, line.slope
+    return 0.0, sum(subwords) / sum(words)
 
 
 def merged(levels: Sequence[Level]) -> tuple[Level, ...]:

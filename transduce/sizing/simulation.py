@@ -63,7 +63,8 @@ class SimulatedWorker:
         self._steps_left: dict[Sentence, int] = {}
         self._call = 0  # the number of the call under way
         self._is_busy = False
-        self._decodes_from_s = self._step_s = 0.0
+        self._decodes_from_s = 0.0
+        self._spans: list[tuple[int, float]] = []  # the call's steps: how many, and the time of each
         self._num_steps, self._stop = 0, StopCondition()
 
     def put(self, sentence: Sentence, num_steps: int, now_s: float) -> None:
@@ -73,8 +74,7 @@ class SimulatedWorker:
         if not self._is_busy:
             self._begin(now_s)
         elif self._stop.wake_flag is not None:
-            done = math.ceil((now_s - self._decodes_from_s) / self._step_s)
-            self._end_after(max(1, self._stop.min_steps, done))
+            self._end_after(max(1, self._stop.min_steps, self._num_begun(now_s - self._decodes_from_s)))
 
     def _begin(self, now_s: float) -> None:
         """Begin a call, or become idle."""
@@ -86,9 +86,9 @@ class SimulatedWorker:
         if not self._is_busy:
             return
         admitted, _ = scheduler.schedule(now_s)
-        running = [self._steps_left[sentence] for sentence in scheduler.running]
-        num_rows = sum(sentence.num_reserved_rows for sentence in scheduler.running)
-        self._step_s = self._costs.step_s(num_rows)
+        running = [(self._steps_left[each], each.num_reserved_rows) for each in scheduler.running]
+        num_rows = sum(rows for _, rows in running)
+        self._spans = self._spans_of(running)
         num_subwords = sum(len(sentence.source_ids) for sentence in admitted)
         self._decodes_from_s = now_s + num_subwords * self._costs.encode_s(num_rows)
         most, self._stop = self._call_length.choose(
@@ -101,7 +101,34 @@ class SimulatedWorker:
         )
         self._num_rows, self._call = num_rows, self._call + 1
         self._num_steps = MAX_STEPS
-        self._end_after(min(most, max(running), min(running) + self._stop.steps_after_end))
+        steps = [left for left, _ in running]
+        self._end_after(min(most, max(steps), min(steps) + self._stop.steps_after_end))
+
+    def _spans_of(self, running: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+        """The steps of a call. running: steps left and rows of each sentence, which costs nothing after its end."""
+        num_rows, begin, spans = sum(rows for _, rows in running), 0, list[tuple[int, float]]()
+        for end, rows in sorted(running):
+            if end > begin:
+                spans.append((end - begin, self._costs.step_s(num_rows)))
+            begin, num_rows = end, num_rows - rows
+        return spans
+
+    def _duration_s(self, num_steps: int) -> float:
+        """Seconds of the first steps of the call."""
+        found = 0.0
+        for steps, step_s in self._spans:
+            found += min(steps, num_steps) * step_s
+            num_steps -= min(steps, num_steps)
+        return found
+
+    def _num_begun(self, elapsed_s: float) -> int:
+        """Steps of the call that have begun by then."""
+        begun = 0
+        for steps, step_s in self._spans:
+            if elapsed_s <= steps * step_s:
+                return begun + math.ceil(elapsed_s / step_s)
+            elapsed_s, begun = elapsed_s - steps * step_s, begun + steps
+        return begun
 
     def _end_after(self, num_steps: int) -> None:
         """End the call under way after this many steps, unless it ends earlier."""
@@ -109,12 +136,12 @@ class SimulatedWorker:
             return
         self._num_steps, call = num_steps, self._call
         self._clock.at(
-            self._decodes_from_s + num_steps * self._step_s,
+            self._decodes_from_s + self._duration_s(num_steps),
             lambda now_s: self._end(now_s) if (call, num_steps) == (self._call, self._num_steps) else None,
         )
 
     def _end(self, now_s: float) -> None:
-        self._call_length.record(self._num_steps * self._step_s, self._num_steps, self._num_rows)
+        self._call_length.record(self._duration_s(self._num_steps), self._num_steps, self._num_rows)
         for sentence in list(self._scheduler.running):
             self._steps_left[sentence] -= self._num_steps
             if self._steps_left[sentence] <= 0:
@@ -135,7 +162,7 @@ class SimulatedServer:
         for worker in self._workers:
             self._placement.add_worker(cast(Worker, worker))
         self._owners: dict[Sentence, tuple[SimulatedWorker, Event]] = {}
-        self._loop_free_at_s = 0.0
+        self._loop_free_at_s = -math.inf
 
     def request(self, num_subwords: int, now_s: float, on_answer: Event) -> None:
         """Send a request. on_answer: called with the time of its answer."""
@@ -166,27 +193,34 @@ class SimulatedServer:
         self._on_event_loop(now_s, on_answer)
 
 
-def latencies_s(costs: Costs, lengths: Sequence[int], *, rate: float, seed: int = 1) -> list[float]:
-    """Seconds of each request, if one with each of these lengths (in subwords) arrives at Poisson times, in order.
+def latencies_s(costs: Costs, lengths: Sequence[int], times_s: Sequence[float]) -> list[float]:
+    """Seconds of each request, in the order of the answers. Those that arrive before time 0 are a warm-up.
 
-    rate: requests a second. Raises ValueError if it is not above 0.
+    lengths: in subwords, of one sentence in each request. times_s: when the requests arrive, ascending.
     """
-    if not rate > 0:
-        raise ValueError(f"the rate must be above 0, and is {rate}")
-    clock, draw, found = Clock(), random.Random(seed), list[float]()
-    server, at_s = SimulatedServer(costs, clock), 0.0
+    clock, found = Clock(), list[float]()
+    server = SimulatedServer(costs, clock)
 
     def send(length: int) -> Event:
         def sent(now_s: float) -> None:
-            server.request(length, now_s, lambda answered_s: found.append(answered_s - now_s))
+            server.request(
+                length, now_s, lambda answered_s: found.append(answered_s - now_s) if now_s >= 0 else None
+            )
 
         return sent
 
-    for length in lengths:
-        at_s += draw.expovariate(rate)
+    for length, at_s in zip(lengths, times_s, strict=True):
         clock.at(at_s, send(length))
     clock.run()
     return found
+
+
+def poisson_times_s(number: int, *, rate: float, seed: int = 1) -> list[float]:
+    """Random arrival times of `number` requests. rate: requests a second. Raises ValueError if it is not above 0."""
+    if not rate > 0:
+        raise ValueError(f"the rate must be above 0, and is {rate}")
+    draw = random.Random(seed)
+    return list(itertools.accumulate(draw.expovariate(rate) for _ in range(number)))
 
 
 def saturated_rate(costs: Costs, lengths: Sequence[int], *, num_clients: int) -> float:
