@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +28,7 @@ from app.errors import (
 from app.text.tokenizer import Tokenizer
 from app.translator import AnswerLimits, Extras, ScoreRequest, TranslationRequest, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.translator.jobs import Part, SegmentJob
 from app.translator.translator import MAX_SUBMITTED
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
@@ -135,6 +137,32 @@ def test_large_requests_submit_one_slice_in_an_iteration_of_the_event_loop(token
         assert all(future.cancelled() for future in futures)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("num_sentences", [MAX_SUBMITTED, MAX_SUBMITTED + 1])
+def test_results_of_many_sentences_are_kept_off_the_event_loop(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, num_sentences: int
+) -> None:
+    """Sixteen requests whose last results arrive together would block the event loop for 0.1 s."""
+    threads: set[int] = set()
+    add_phases = SegmentJob.add_phases
+
+    def record(job: SegmentJob, decoded: Sequence[Part]) -> None:
+        threads.add(threading.get_ident())
+        add_phases(job, decoded)
+
+    async def run() -> None:
+        setup = FutureTranslator(tokenizer, max_sentences=num_sentences)
+        task = await setup.started(num_sentences, texts=("Anna draws. " * num_sentences,))
+        for future in setup.engine.futures:
+            future.set_result(result(tokenizer.id_of("a"), tokenizer.id_of("n")))
+        assert (await task).num_sentences == num_sentences
+
+    monkeypatch.setattr(SegmentJob, "add_phases", record)
+    asyncio.run(run())
+    is_on_loop = threads == {threading.get_ident()}
+    assert len(threads) == 1
+    assert is_on_loop == (num_sentences <= MAX_SUBMITTED)
 
 
 def request(**changes: Any) -> TranslationRequest:

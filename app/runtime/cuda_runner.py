@@ -21,6 +21,7 @@ import onnxruntime
 from app.errors import BundleError, EngineFailure
 from app.graphs import GraphPair
 from app.runtime.cuda_beams import BeamSteps, with_beam_inputs
+from app.runtime.cuda_choice import SWITCHES, Switch, choose_switches, switched
 from app.runtime.cuda_copies import KernelCopier, make_copier
 from app.runtime.cuda_greedy import GreedySteps
 from app.runtime.cuda_kernels import Kernels, load_kernels
@@ -52,25 +53,37 @@ MAX_STEPS = 64
 
 
 def load_cuda_runner(
-    folder: Path, graphs: GraphPair, *, limits: Limits, has_graphs: bool = True
+    folder: Path,
+    graphs: GraphPair,
+    *,
+    limits: Limits,
+    has_graphs: bool = True,
+    switches: Sequence[Switch] = SWITCHES,
 ) -> CudaRunner:
     """Load one variant on GPU 0.
 
-    has_graphs: whether steps are captured as CUDA graphs. Raises BundleError for graphs that do not load or would run a
-    node on the CPU, and if the caches do not fit.
+    has_graphs: whether steps are captured as CUDA graphs. switches: ways to compute a step that are measured, if steps
+    are captured. Raises BundleError for graphs that do not load or would run a node on the CPU, for steps that fail,
+    and if the caches do not fit.
     """
     try:
         cuda = Cuda()
         common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))
         captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
-        encoder, decoder = (
-            Session(folder, spec, SessionOptions("cuda", num_threads=1, provider=options))
-            for spec, options in ((graphs.encoder, common), (graphs.decoder, (*common, *captured)))
-        )
+        options = SessionOptions("cuda", num_threads=1, provider=common)
+        encoder = Session(folder, graphs.encoder, options)
+
+        def load_decoder(chosen: Sequence[Switch]) -> Session:
+            """The decoder with these switches."""
+            with_graphs = replace(options, provider=(*common, *captured))
+            return Session(folder, graphs.decoder, switched(with_graphs, chosen))
+
         kernels = load_kernels(cuda)
         runner = CudaRunner(
-            encoder, decoder, limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
+            encoder, load_decoder(()), limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
         )
+        if has_graphs and switches:
+            choose_switches(runner, load_decoder, switches=switches)
         free, total = cuda.free_bytes()
     except (EngineFailure, OSError) as error:
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
@@ -165,6 +178,11 @@ class CudaRunner:
     def num_bindings(self) -> int:
         """Bound step shapes. At most the buckets of rows times the buckets of candidates, for each set of outputs."""
         return len(self._steps)
+
+    def use_decoder(self, decoder: Session) -> None:
+        """Compute all later steps with this session of the same graph. Each shape is captured anew."""
+        self._decoder = decoder
+        self._steps.clear()
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Sentences of several lengths run together if the graph takes their lengths."""

@@ -7,6 +7,7 @@ import ctypes
 import io
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -47,12 +48,18 @@ class SessionOptions:
     num_threads: threads that share one of ONNX Runtime's operators; 1 is the calling thread alone.
     operators: path of a library with custom operators that the graph uses.
     provider: options of ONNX Runtime's provider for the device, by its names.
+    disabled_optimizers: graph optimizers that do not run, by ONNX Runtime's names.
+    config: further entries of ONNX Runtime's session configuration.
+    environment: environment variables while the session is made, which is when ONNX Runtime reads some.
     """
 
     device: Device
     num_threads: int
     operators: Path | None = None
     provider: tuple[tuple[str, str], ...] = ()
+    disabled_optimizers: tuple[str, ...] = ()
+    config: tuple[tuple[str, str], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -127,12 +134,13 @@ class Session:
         self.device: Device = options.device
         self.spec = spec
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(folder / spec.file),
-                _session_options(options),
-                providers=[(PROVIDERS[options.device], dict(options.provider))],
-                disabled_optimizers=[SLOW_FUSION],
-            )
+            with _environment(options.environment):
+                self._session = onnxruntime.InferenceSession(
+                    str(folder / spec.file),
+                    _session_options(options),
+                    providers=[(PROVIDERS[options.device], dict(options.provider))],
+                    disabled_optimizers=[SLOW_FUSION, *options.disabled_optimizers],
+                )
         except NATIVE_ERRORS as error:
             raise BundleError(folder.name, [f"{spec.file} does not load: {_first_line(error)}"]) from error
         if PROVIDERS[options.device] not in self._session.get_providers():
@@ -156,6 +164,21 @@ class Session:
             raise EngineFailure(f"the forward pass failed: {_first_line(error)}") from error
 
 
+@contextlib.contextmanager
+def _environment(variables: Sequence[tuple[str, str]]) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ.get(name) for name, _ in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _session_options(options: SessionOptions) -> Any:
     """ONNX Runtime's options of a session.
 
@@ -174,6 +197,8 @@ def _session_options(options: SessionOptions) -> Any:
     if options.device == "cuda":
         # A node that falls back to the CPU would copy its inputs and outputs in every step.
         session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    for name, value in options.config:
+        session_options.add_session_config_entry(name, value)
     if options.operators is not None:
         session_options.register_custom_ops_library(str(options.operators))
     return session_options

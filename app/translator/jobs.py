@@ -245,3 +245,9 @@ def joint_reason(hypotheses: Sequence[Hypothesis], *, keeps_source: bool, is_sho
         (each.finish_reason for each in hypotheses if each.finish_reason is not FinishReason.STOP),
         FinishReason.STOP,
     )
+
+
+def add_phases(decoded: Sequence[tuple[SegmentJob, Sequence[Part]]]) -> None:
+    """Add the engine time of each job's parts, which were decoded in parallel."""
+    for job, parts in decoded:
+        job.add_phases(parts)

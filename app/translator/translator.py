@@ -33,7 +33,7 @@ from app.translator.admission_ticket import AdmissionTicket
 from app.translator.all_of import all_of
 from app.translator.caching_submitter import CachingSubmitter
 from app.translator.detokeniser import Detokeniser
-from app.translator.jobs import Part, Phases, SegmentJob, Submission, spans_of, submissions
+from app.translator.jobs import Part, Phases, SegmentJob, Submission, add_phases, spans_of, submissions
 from app.translator.live_text import LiveSegment
 from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
@@ -246,6 +246,10 @@ class Translator(ModelTranslator):
             return work()
         return await self.off_loop(work)
 
+    async def _brief(self, num_sentences: int, work: Callable[[], T]) -> T:
+        """Run `work`, which takes microseconds a sentence: on the executor if the sentences are many."""
+        return work() if num_sentences <= MAX_SUBMITTED else await self.off_loop(work)
+
     def _plan(self, request: TranslationRequest) -> tuple[RequestPlan, list[Submission]]:
         plan = self.planner.plan(request)
         return plan, submissions(plan.jobs)
@@ -304,13 +308,11 @@ class Translator(ModelTranslator):
     ) -> None:
         """Decode one segment. indices: of the text, and of the segment in it."""
 
-        def show(text: str) -> str:
-            return job.parsed_text.preview(job.segment, text)
-
         def advance() -> str | None:
             self.retry_policy.retry_or_accept(plan.prepared, job)
             return None if job.best is None else job.parsed_text.render(job.segment, job.best)
 
+        show = functools.partial(job.parsed_text.preview, job.segment)
         is_greedy = job.parts[0].options.beam_size == 1
         live = LiveSegment(observer, indices, self.target_tokenizer, show, is_greedy=is_greedy)
         await self.decode_pending(plan.prepared.request, [job], live)
@@ -335,8 +337,7 @@ class Translator(ModelTranslator):
         parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
             await self._decode(request, parts, live, is_retry=is_retry)
-            for job, job_parts in pending:
-                job.add_phases(job_parts)
+            await self._brief(len(parts), functools.partial(add_phases, pending))
 
     async def _decode(
         self,
@@ -367,10 +368,14 @@ class Translator(ModelTranslator):
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
-        results = [join_samples(list(islice(answers, len(each)))) for each in samples]
-        for part, result in zip(parts, results, strict=True):
-            part.result = self.encoder.matched(result, part.encoded)
-        return results
+
+        def keep() -> list[SequenceResult]:
+            results = [join_samples(list(islice(answers, len(each)))) for each in samples]
+            for part, result in zip(parts, results, strict=True):
+                part.result = self.encoder.matched(result, part.encoded)
+            return results
+
+        return await self._brief(len(searches), keep)
 
     def _submit(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from app.bundle import MANIFEST, Manifest
+from app.runtime import cuda_choice
 from app.runtime.beams import SharedBeam
 from app.runtime.bundle_limits import limits_of
-from app.runtime.cuda_runner import load_cuda_runner
+from app.runtime.cuda_runner import CudaRunner, load_cuda_runner
 from app.runtime.interface import StepInput
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
@@ -35,7 +37,7 @@ def main(folder: Path) -> None:
     """Load the runner, encode, and decode steps of each shape three times."""
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     with section("load"):
-        runner = load_cuda_runner(folder, manifest.variants["fp16"], limits=limits_of(manifest, NUM_ROWS))
+        runner = load(folder, manifest)
     rows = list(range(NUM_SENTENCES))
     for name, lengths in (
         ("warm-up", [1]),
@@ -83,6 +85,19 @@ def main(folder: Path) -> None:
     for name, targets in (("reorder", [2, 3]), ("swap", [1, 0])):
         with section(name):
             runner.reorder(np.array([0, 1], np.int32), np.array(targets, np.int32), columns, 0 * columns)
+    cuda_choice.BUDGET_S = 0.0
+    cuda_choice.MAX_SHARE = math.inf  # each switch is chosen
+    for switch in cuda_choice.SWITCHES:
+        with section(f"load {switch.name}"):
+            runner = load(folder, manifest, switch)
+        with section(f"first step {switch.name}"):
+            runner.decode(StepInput(np.full(2, 5, np.int32), np.full(2, POSITION, np.int32), 1))
+
+
+def load(folder: Path, manifest: Manifest, *switches: cuda_choice.Switch) -> CudaRunner:
+    """The runner of a bundle's fp16 variant."""
+    variant, limits = manifest.variants["fp16"], limits_of(manifest, NUM_ROWS)
+    return load_cuda_runner(folder, variant, limits=limits, switches=switches)
 
 
 @contextmanager

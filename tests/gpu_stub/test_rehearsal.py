@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from app.runtime.cuda_choice import SWITCHES
 from app.runtime.cuda_pacing import MAX_AHEAD
 from tests.gpu_stub.conftest import NUM_LAYERS
 from tests.gpu_stub.rehearsal import NUM_SENTENCES, NUM_STEPS
@@ -96,6 +97,18 @@ def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
         "log-softmax": 1,
         "top-k": 1,
     }
+
+
+def test_each_switch_changes_the_nodes_of_a_step_as_it_says(trace: Trace) -> None:
+    usual = nodes(trace.section(f"first step {NUM_SENTENCES} 1"))
+    flash, biases, _ = (nodes(trace.section(f"first step {switch.name}")) for switch in SWITCHES)
+    assert (usual["XQA"], flash["XQA"], biases["XQA"]) == (NUM_LAYERS, 0, NUM_LAYERS)
+    assert flash["flash"] == 2 * NUM_LAYERS
+    assert (usual["add"], biases["add"]) == (1, 1 + 3 * NUM_LAYERS)
+    assert sum(biases.values()) == sum(usual.values())
+    # The tuner captures a graph of its own, to measure products. The last graph is the step's.
+    graphs = [event for event in trace.section(f"first step {SWITCHES[2].name}") if event.kind == "graph"]
+    assert [len(graphs), graphs[-1].amount] == [2, sum(usual.values())]
 
 
 def test_everything_runs_on_the_runners_stream(trace: Trace) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.errors import BundleError
-from app.runtime import cuda_memory, cuda_runner
+from app.runtime import cuda_choice, cuda_memory, cuda_runner
 from app.runtime.cuda_runner import CudaRunner, bucket_of, buckets, load_cuda_runner
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.ort_runner import OrtRunner
@@ -205,7 +205,8 @@ def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
 
     monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
     monkeypatch.setattr(cuda_runner, "Session", load_on_cpu)
-    bundle = one_variant(random_model(max_length=8), "fp16", tmp_path)
+    monkeypatch.setattr(cuda_choice, "BUDGET_S", 0.0)
+    bundle = one_variant(random_model(max_length=24), "fp16", tmp_path)
     for has_graphs in (True, False):
         with caplog.at_level(logging.INFO):
             load_cuda_runner(
@@ -219,6 +220,8 @@ def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
         assert (
             f"CUDA graphs {'on' if has_graphs else 'off'}, rows in buckets of 1, 2, 4, 8, 12;" in caplog.text
         )
+        assert ("milliseconds of decoder steps" in caplog.text) == has_graphs
+        caplog.clear()
 
 
 def test_loading_without_cuda_is_a_bundle_error(

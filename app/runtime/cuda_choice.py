@@ -1,0 +1,134 @@
+"""Chooses at start how ONNX Runtime computes decoder steps on the GPU at hand, by measuring each way.
+
+Which kernels are faster depends on the GPU, on the model's sizes and on the number of rows. A way that is chosen rounds
+differently, so a near tie between two subwords may end otherwise than with another way.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from app.errors import EngineFailure
+from app.runtime.interface import Runner, StepInput
+from app.runtime.session import Session, SessionOptions
+
+logger = logging.getLogger(__name__)
+
+# Seconds of all measurements, without the sessions' loading. If smaller, chance decides. If larger, the server starts
+# later.
+BUDGET_S = 0.5
+# Steps before a measurement. The first one captures a CUDA graph.
+NUM_WARM_UP = 3
+# A way is chosen if its steps take at most this share of the time of the steps without it.
+MAX_SHARE = 0.97
+# Rows of the measured steps: one sentence, a usual load, and all rows.
+MIDDLE_ROWS = 64
+SOURCE_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One way to compute steps that differs from ONNX Runtime's default.
+
+    name: for the log. environment, disabled_optimizers, config: as in `app.runtime.session.SessionOptions`.
+    """
+
+    name: str
+    environment: tuple[tuple[str, str], ...] = ()
+    disabled_optimizers: tuple[str, ...] = ()
+    config: tuple[tuple[str, str], ...] = ()
+
+
+SWITCHES = (
+    Switch("flash decoding for self-attention instead of XQA", environment=(("ORT_ENABLE_XQA", "0"),)),
+    Switch("biases added after products", disabled_optimizers=("MatMulAddFusion",)),
+    Switch("tuned products", config=(("ep.cuda.enable_gemm_auto_tune", "1"),)),
+)
+
+
+def switched(options: SessionOptions, switches: Sequence[Switch]) -> SessionOptions:
+    """The options of a session with these switches."""
+    return replace(
+        options,
+        environment=tuple(each for switch in switches for each in switch.environment),
+        disabled_optimizers=tuple(each for switch in switches for each in switch.disabled_optimizers),
+        config=tuple(each for switch in switches for each in switch.config),
+    )
+
+
+class SwitchableRunner(Runner, Protocol):
+    """A runner whose decoder can be replaced."""
+
+    def use_decoder(self, decoder: Session) -> None:
+        """Compute all later steps with this session of the same graph."""
+
+
+def choose_switches(
+    runner: SwitchableRunner,
+    load_decoder: Callable[[Sequence[Switch]], Session],
+    *,
+    switches: Sequence[Switch] = SWITCHES,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Switch, ...]:
+    """Measure each switch beside those chosen before it, and let the runner use the chosen ones.
+
+    runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
+    Returns the chosen switches. A switch with which steps fail is not chosen. Raises EngineFailure if steps fail
+    without any.
+    """
+    limits = runner.limits
+    source = np.full(min(SOURCE_LENGTH, limits.max_source_length), limits.eos_id, np.int32)
+    runner.encode([source] * limits.num_rows, range(limits.num_rows))
+    budget_s = BUDGET_S / (len(switches) + 1)
+    chosen: tuple[Switch, ...] = ()
+    best = _step_times_s(runner, budget_s, clock)
+    found = [f"without switches {_in_ms(best)}"]
+    for switch in switches:
+        runner.use_decoder(load_decoder((*chosen, switch)))
+        try:
+            times_s = _step_times_s(runner, budget_s, clock)
+        except EngineFailure as error:
+            found.append(f"{switch.name} fails ({error})")
+            continue
+        is_chosen = _share(times_s, best) <= MAX_SHARE
+        found.append(f"{switch.name} {_in_ms(times_s)}{' (chosen)' if is_chosen else ''}")
+        if is_chosen:
+            chosen, best = (*chosen, switch), times_s
+    runner.use_decoder(load_decoder(chosen))
+    logger.info("milliseconds of decoder steps, by rows: %s", "; ".join(found))
+    return chosen
+
+
+def _step_times_s(runner: Runner, budget_s: float, clock: Callable[[], float]) -> dict[int, float]:
+    """Median seconds of a step, by the number of its rows. Raises EngineFailure."""
+    limits, found = runner.limits, dict[int, float]()
+    counts = sorted({1, min(MIDDLE_ROWS, limits.num_rows), limits.num_rows})
+    for num_rows in counts:
+        ids = np.full(num_rows, limits.bos_id, np.int32)
+        step = StepInput(ids, np.full(num_rows, limits.max_target_length // 2, np.int32), 1)
+        for _ in range(NUM_WARM_UP):
+            runner.decode(step)
+        times_s, ends_at = list[float](), clock() + budget_s / len(counts)
+        while not times_s or clock() < ends_at:
+            began_at = clock()
+            runner.decode(step)
+            times_s.append(clock() - began_at)
+        found[num_rows] = statistics.median(times_s)
+    return found
+
+
+def _share(times_s: dict[int, float], base_s: dict[int, float]) -> float:
+    """The geometric mean, over the numbers of rows, of a time as a share of the other."""
+    return math.exp(statistics.fmean(math.log(times_s[rows] / base_s[rows]) for rows in base_s))
+
+
+def _in_ms(times_s: dict[int, float]) -> str:
+    return ", ".join(f"{rows}: {seconds * 1e3:.3f}" for rows, seconds in times_s.items())
