@@ -144,7 +144,7 @@ def _times_s(plan: RunPlan) -> list[float]:
 class _Run:
     """The state of one run. Everything happens on the event loop.
 
-    The run starts on construction, so slow preparation comes before it.
+    The constructor sets the time of the first request, so slow preparation must come before that.
     """
 
     def __init__(self, plan: RunPlan, clock: Clock) -> None:

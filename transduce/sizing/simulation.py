@@ -167,7 +167,7 @@ class SimulatedServer:
 
 
 def latencies_s(costs: Costs, lengths: Sequence[int], *, rate: float, seed: int = 1) -> list[float]:
-    """Seconds of each request, if one with each of these lengths (in subwords) arrives at Poisson times, in order.
+    """Seconds of each request, for requests of these lengths (in subwords) that arrive at Poisson times, in this order.
 
     rate: requests a second. Raises ValueError if it is not above 0.
     """
@@ -190,7 +190,7 @@ def latencies_s(costs: Costs, lengths: Sequence[int], *, rate: float, seed: int 
 
 
 def saturated_rate(costs: Costs, lengths: Sequence[int], *, num_clients: int) -> float:
-    """Answers a second if each client sends its next request after its last answer. Takes each length once."""
+    """Answers a second if each client sends its next request when it has an answer. Each length is sent once."""
     clock = Clock()
     server = SimulatedServer(costs, clock)
     left: Iterator[int] = iter(lengths)
