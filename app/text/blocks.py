@@ -86,7 +86,7 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
     An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it, or
-    its longest begin that HTML defines: `&lt3` means `<3`.
+    its longest beginning that HTML defines: `&lt3` means `<3`.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
@@ -101,7 +101,7 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
         for character in raw[done : match.start()]:
             yield character, character
         reference = f"&{name}"
-        # Of an unknown name, `unescape` would decode the begin: `&not` of `&nothing;`.
+        # Of an unknown name, `unescape` would decode the beginning: `&not` of `&nothing;`.
         yield reference, (unescape(reference) or None) if is_known else None
         done = match.start() + len(reference)
     for character in raw[done:]:

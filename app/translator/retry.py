@@ -1,5 +1,4 @@
-"""Decides which segments are decoded again, and how. Each kind of retry happens a limited number of times for a
-segment.
+"""Decides which segments are decoded again, and how. A segment gets each kind of retry only a limited number of times.
 
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
@@ -74,7 +73,7 @@ class RetryPolicy:
         return True
 
     def _halve(self, prepared: PreparedRequest, job: SegmentJob, part: Part) -> list[Part]:
-        """Return the halves of a part that reached the length limit; empty for a part that did not, or cannot be halved."""
+        """Return the halves of a part that reached the length limit; empty for other parts and single characters."""
         if part.hypothesis(0).finish_reason is not FinishReason.LENGTH or part.span.end - part.span.start < 2:
             return []
         source = job.segment.source
