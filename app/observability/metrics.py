@@ -223,7 +223,7 @@ class Metrics:
         ).labels()
         self.rows = Counter(
             "transduce_rows",
-            "Cache rows by use: decoded, idle (reserved for a beam), wasted (of a cancelled request)",
+            "Cache rows by use: decoded, idle (reserved for a beam), wasted (decoded without use)",
             ("use",),
             registry=registry,
         )
