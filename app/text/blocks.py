@@ -116,7 +116,7 @@ def escaped(text: str, references: Mapping[str, str]) -> str:
 def references_of(block: Block) -> dict[str, str]:
     """Map each character to its reference in the block's source, except ASCII letters and digits.
 
-    A reference that means several characters, such as `&bne;`, is the reference of none.
+    A reference that means several characters, such as `&bne;`, is left out.
     """
     references: dict[str, str] = {}
     for character, raw, next_raw in zip(block.text, block.raws, (*block.raws[1:], " "), strict=True):
