@@ -124,7 +124,9 @@ class Settings(BaseSettings):
         description="whether a model is reloaded when its bundle changes, and the keys when their file changes",
     )
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
-        "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
+        "auto",
+        description="variant of the bundle; auto: fp16 on a GPU, on a CPU the first of int8, fp32 and fp16 that the "
+        "bundle has",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where the model runs; auto: the GPU if there is one"

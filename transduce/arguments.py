@@ -15,15 +15,15 @@ WHOLE_NUMBERS = {
     "no_repeat_ngram_size": "no sequence of N subwords occurs twice in a translation",
 }
 NUMBERS = {
-    "patience": "the search ends after beam size times X complete hypotheses",
-    "coverage_penalty": "weight of the penalty for source words without attention",
+    "patience": "the search ends when beam size times X hypotheses are complete",
+    "coverage_penalty": "weight of the penalty for source subwords with little attention",
     "min_target_ratio": "minimum length as a multiple of the source's subwords",
     "max_target_ratio": "maximum length as a multiple of the source's subwords",
-    "repetition_penalty": "factor on the log-probability of subwords already produced",
+    "repetition_penalty": "factor of the log-probability of subwords that the translation already has",
 }
 SAMPLING = {
-    "temperature": "sample subwords; below 1 favours the more probable ones",
-    "top_p": "sample from the smallest set with this total probability",
+    "temperature": "sample subwords; a value below 1 favours the more probable ones",
+    "top_p": "sample from the smallest set of subwords with this total probability",
 }
 SAMPLING_WHOLE_NUMBERS = {
     "top_k": "sample from the N most probable subwords",

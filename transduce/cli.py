@@ -77,7 +77,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 # The subcommand that handles signals itself.
 SERVER = "serve"
 
-# Two extras provide onnxruntime, for every subcommand.
+# A module that two extras provide, `cpu` and `gpu`, for every subcommand.
 RUNTIME_MODULE = "onnxruntime"
 # Modules that a subcommand needs for some of its arguments only, and their extras.
 OPTIONAL_MODULES = {"huggingface_hub": "hub"}
@@ -113,8 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of stdout has closed the pipe, as `head` does. Redirect stdout, or the interpreter's flush at exit
-        # fails too.
+        # The reader of stdout has closed the pipe, as `head` does. Redirect stdout, since otherwise the interpreter's
+        # flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILURE
     except Exception as error:  # noqa: BLE001 - the outermost handler turns every error into one line
@@ -178,9 +178,9 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
 
 
 def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandError:
-    """The line and the exit code that `error` ends the command with.
+    """The message and the exit code for an error that ends the command.
 
-    An error that the user can fix keeps its own message; an unexpected one is named as such.
+    An error that the user can fix keeps its own message. Any other error is reported as unexpected, with its type.
     """
     command = f"transduce {name}" if name else "transduce"
     if isinstance(error, CommandError):
@@ -215,7 +215,7 @@ def install_command(extra: str) -> str:
 
 
 def is_configuration_error(error: Exception) -> bool:
-    """Whether the server's settings or its bundle cause the error. Does not import app.errors."""
+    """Whether wrong settings or an unusable bundle cause the error. Does not import app.errors."""
     errors = sys.modules.get("app.errors")
     return errors is not None and isinstance(error, errors.BundleError | errors.SettingsError)
 

@@ -18,7 +18,7 @@ from transduce.errors import CommandError
 
 
 class ResumableOutput:
-    """The unfinished output of a run, as a context manager. The first `num_done` sentences are already translated."""
+    """The unfinished output of a run, as a context manager. It has the lines of the first `num_done` sentences."""
 
     def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
         """key: JSON values that determine the lines. batch_size: sentences that are written together.
@@ -99,7 +99,7 @@ class ResumableOutput:
             changed = [name for name in self._key if known.get(name) != self._key[name]]
             raise CommandError(
                 f"{self._part} belongs to a run with another {', '.join(changed) or 'command'}; "
-                "delete it and its .json to start again"
+                f"delete it and {self._head.name} to start again"
             )
 
     def _find_end(self) -> int:

@@ -62,7 +62,7 @@ class Journal:
         self._file.flush()
 
     def _read(self) -> int:
-        """Load the entries that match; returns the number of bytes to keep."""
+        """Load the entries of a journal with the same first line. Returns the number of bytes to keep."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.bundle import Manifest
 
-# Pairs of a model in a cell of the table. If larger, the lines of a model of many languages do not fit a screen.
+# The most language pairs that a cell of the table lists. If larger, the line of a model of many languages does not fit
+# on a screen.
 MAX_PAIRS = 12
 HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 
@@ -101,7 +102,7 @@ def run_models(args: argparse.Namespace) -> int:
 
 
 def text_table(rows: list[tuple[str, ...]]) -> str:
-    """Rows as lines with aligned columns; the last column is a number and aligned right."""
+    """Rows as lines with aligned columns. The last column has numbers and is aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for *texts, number in rows:

@@ -41,7 +41,7 @@ class OwnServer:
 
     @property
     def url(self) -> str:
-        """The server's root, valid inside the context."""
+        """The server's root. Valid only inside the `with` block."""
         return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:

@@ -28,13 +28,12 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C and return the exit code.
+    """Serve until SIGTERM or Ctrl-C and return the exit code, as `app.main.serve`.
 
     Raises:
-        app.errors.SettingsError, app.errors.BundleError: the server cannot start.
-        OSError: the port is in use.
+        OSError: the address cannot be bound.
     """
-    # Imported modules are never freed, and collecting garbage among them takes a tenth of the start time. `app.main`
+    # Imported modules are never freed, and searching them for garbage takes a tenth of the start time. `app.main`
     # enables the collector again when the model is loaded.
     gc.disable()
     from app.workers.early_start import start_early

@@ -1,6 +1,6 @@
 """Translates many sentences through a server, in order, with several requests at a time.
 
-The server's scheduler makes its own batches of all requests that it has. The client only keeps it busy.
+The server batches the sentences of all requests that it has. The client only sends enough requests to keep it busy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transduce.errors import CommandError
 from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
-# Error responses to a request that is too large or has a text that cannot be translated.
+# Statuses of the responses to a request that is too large, or has a text that cannot be translated.
 OF_THE_TEXTS = frozenset({
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -31,8 +31,8 @@ class RequestParams:
     """Languages and options of every request.
 
     source, target: languages of the translation. options: as `Client.translate` takes them. seed: the seed of sampling,
-    or None without sampling. All sentences of a request draw the same numbers, so each batch has seed + the number of
-    its first sentence.
+    or None without sampling. All sentences of a request draw the same random numbers. Each batch has another seed:
+    `seed` + the number of its first sentence.
     """
 
     source: str

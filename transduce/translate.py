@@ -27,7 +27,7 @@ from transduce.translate_lines import (
 )
 
 DEFAULT_BATCH_SIZE = 32
-# Retries end when --max-wait is used up, so their number has no limit in practice.
+# In practice no limit: --max-wait ends the retries.
 MAX_RETRIES = 100_000
 
 
@@ -99,8 +99,8 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate the file or stdin.
 
     Raises:
-        CommandError: the input has another format or is not UTF-8, no format has its suffix, a request fails as in
-            `translate_batch`, or --json does not apply.
+        CommandError: the input does not have its format or is not UTF-8, no format has its suffix, a request fails as
+            in `translate_batch`, or --json is set for another format than plain text or with --output.
         OSError: the input cannot be opened or read, or the output cannot be written.
     """
     options = decoding_options(args)

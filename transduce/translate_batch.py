@@ -1,4 +1,4 @@
-"""Translates a batch of texts through the client, and halves a batch that is too large or too slow."""
+"""Translates a batch of texts through the client. A batch that is too large or too slow is sent again in halves."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 @dataclass(frozen=True)
 class FileTask:
-    """One file to translate. data: its content. output: the target path; None writes to stdout, without a journal."""
+    """One file to translate. data: its content. output: where to write; None for stdout, without a journal."""
 
     data: bytes
     format: str
@@ -61,7 +61,7 @@ def choose_format(file: Path | None, chosen: str | None) -> str:
     return str(found)
 
 
-def translate_file(client: Client, job: FileTask, params: TranslateParams) -> None:
+def translate_file(client: Client, task: FileTask, params: TranslateParams) -> None:
     """Read the file, translate its texts and write the output.
 
     Raises:
@@ -72,17 +72,17 @@ def translate_file(client: Client, job: FileTask, params: TranslateParams) -> No
     from app.files.reading import read_file
 
     try:
-        file = read_file(job.data, FileFormat(job.format))
+        file = read_file(task.data, FileFormat(task.format))
     except FileError as error:
-        raise CommandError(f"the file cannot be read as {job.format}: {error}") from error
+        raise CommandError(f"the file cannot be read as {task.format}: {error}") from error
     with ExitStack() as stack:
         journal = None
-        if job.output is not None:
-            key = {"source": params.source, "target": params.target, "format": job.format, **params.options}
-            journal = stack.enter_context(Journal(job.output, job.data, key))
+        if task.output is not None:
+            key = {"source": params.source, "target": params.target, "format": task.format, **params.options}
+            journal = stack.enter_context(Journal(task.output, task.data, key))
         progress = stack.enter_context(progress_of(file.units))
         try:
-            translations = _translations(client, file, params, _Progress(job.batch_size, journal, progress))
+            translations = _translations(client, file, params, _Progress(task.batch_size, journal, progress))
         except CommandError as error:
             if journal is not None and journal.done:
                 raise CommandError(f"{error.message}; run the same command again to resume") from error
@@ -93,14 +93,17 @@ def translate_file(client: Client, job: FileTask, params: TranslateParams) -> No
             if journal is not None:
                 journal.remove()
             raise CommandError(f"the translation cannot be inserted into the file: {error}") from error
-        write_output(job.output, content)
+        write_output(task.output, content)
         if journal is not None:
             journal.remove()
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """The texts of a request, the journal of finished texts (None without an output file) and the progress bar."""
+    """How a file is translated.
+
+    batch_size: texts of a batch. journal: of finished texts; None without an output file.
+    """
 
     batch_size: int
     journal: Journal | None
@@ -126,7 +129,7 @@ def _translations(
 
 
 def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> list[str]:
-    """The translations of units of one kind. A piece that is too long for a request is copied, with a warning."""
+    """The translations of units with the same options. A piece too long for a request is copied, with a warning."""
     pieces = [list(pieces_of(unit)) for unit in units]
     texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
     params = replace(params, options={**params.options, **options_of(units[0])})
@@ -145,7 +148,7 @@ def is_sent(piece: str) -> bool:
 
 
 def options_of(unit: Unit) -> dict[str, object]:
-    """The request options for units of this kind; empty for plain text."""
+    """The request options for units like this one; empty for a unit of plain text that is not wrapped."""
     options: dict[str, object] = {} if unit.format == "text" else {"format": str(unit.format)}
     if unit.format == "xml":
         options |= XML_OPTIONS
@@ -153,7 +156,7 @@ def options_of(unit: Unit) -> dict[str, object]:
 
 
 def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Yield the numbers of units in groups of the same format, nearly in the file's order."""
+    """Yield the numbers of units in groups whose units have the same request options, nearly in the file's order."""
     waiting: dict[tuple[str, bool], list[int]] = {}
     for number in numbers:
         group = waiting.setdefault((units[number].format, units[number].is_wrapped), [])

@@ -22,7 +22,8 @@ MAX_REQUEST_CHARACTERS = 50_000
 MAX_ITEM_CHARACTERS = 5_000
 
 BYTE_ORDER_MARK = "\ufeff"
-# An over-long line is cut after the end of a sentence and the white space behind it, else after white space.
+# A line that is too long is cut after the end of a sentence and the white space that follows it, else after white
+# space.
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
 SPACE = re.compile(r"\s+")
 

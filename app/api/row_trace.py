@@ -42,7 +42,7 @@ ERRORS = Errors(
 
 
 class TraceAnswer(TypedDict):
-    """Chrome's trace events. Their times are microseconds since the begin of the recording."""
+    """Chrome's trace events. Their times are microseconds since the beginning of the recording."""
 
     traceEvents: list[Json]
     otherData: Json
@@ -95,7 +95,7 @@ def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: 
 
 
 def _row_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
-    """The rows of one worker's sentences, which are in the order of their begin."""
+    """The rows of one worker's sentences. spans: in the order in which they begin."""
     free: list[int] = []  # a heap of rows below num_rows
     held: list[tuple[float, tuple[int, ...]]] = []  # a heap of ends, with the rows that become free then
     num_rows = 0

@@ -1,4 +1,4 @@
-"""The messages between the server and a file worker. On the worker's pipes, its length precedes each message."""
+"""The messages between the server and a file worker. On the worker's pipes, each message follows its own length."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LENGTH_BYTES = 4
 class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
     """The limits of one worker.
 
-    memory_bytes: address space. cpu_s: whole seconds of CPU time to read or to write one file. part_characters: longer
-    texts are split.
+    memory_bytes: address space. cpu_s: whole seconds of CPU time to read or to write one file. part_characters: the
+    most characters of a text that is not split.
     """
 
     memory_bytes: int
@@ -46,7 +46,7 @@ class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ReadResult(msgspec.Struct, tag="texts", array_like=True):
-    """The texts to translate, in reading order. is_last: the worker ends because its memory has grown."""
+    """The texts to translate, in reading order. is_last: the worker then ends, because it has used much memory."""
 
     texts: list[TextUnit]
     is_last: bool = False
@@ -60,7 +60,7 @@ class WriteResult(msgspec.Struct, tag="written", array_like=True):
 
 
 class InvalidFile(msgspec.Struct, tag="refused", array_like=True):
-    """The file cannot be read or written. message: names the line or part; never repeats the file's text."""
+    """The file cannot be read or written. message: names the line or the entry, and never repeats the file's text."""
 
     message: str
     is_last: bool = False

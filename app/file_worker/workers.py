@@ -40,7 +40,7 @@ class _Worker:
     process: asyncio.subprocess.Process
 
     async def exchange(self, frame: bytes, max_bytes: int) -> bytes:
-        """Send a message and return the response. Raises _WorkerDied, also if the response exceeds `max_bytes`."""
+        """Send a message and return the response. Raises _WorkerDied, also for a response of more than `max_bytes`."""
         source, target = self.process.stdin, self.process.stdout
         assert source is not None
         assert target is not None
@@ -87,8 +87,9 @@ class FileWorkers:
     ) -> list[messages.TextUnit]:
         """The texts to translate, in reading order, split into parts that fit into one request.
 
-        timeout_s: after it the worker is killed, as on cancellation. Raises InvalidRequest with the line or part of a
-        malformed file, PayloadTooLarge for a file that exceeds the limits, DeadlineExceeded, NotReady.
+        timeout_s: seconds after which the worker is killed. A cancellation kills it, too. Raises InvalidRequest with
+        the line or entry of a malformed file, PayloadTooLarge for a file that exceeds the limits, DeadlineExceeded,
+        NotReady, and EngineFailure for a bug of the reader.
         """
         answer = await self._ask(messages.ReadRequest(content, file_format), timeout_s)
         assert isinstance(answer, messages.ReadResult)

@@ -212,7 +212,7 @@ class _ParagraphReader:
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, run: Node, kinds: list[str]) -> None:
-        """Read a run that belongs to a field. The opening mark has the field's code and the fields nested in it.
+        """Read a run that belongs to a field. The field's code, with the fields nested in it, becomes its opening mark.
 
         kinds: the field characters in the run: begin, separate (before the result) and end.
         """
@@ -242,7 +242,7 @@ class _ParagraphReader:
             self._items.append(Mark(MarkKind.POINT, Wrapper(run.raw)))
 
     def finish(self) -> None:
-        """Store the begun code of a field that continues in the next paragraph."""
+        """End the paragraph. The code of a field that continues in the next paragraph becomes one mark."""
         if self._code is not None:
             self._items.append(Mark(MarkKind.POINT, Wrapper("".join(self._code))))
             self._code = None

@@ -8,14 +8,14 @@ from itertools import chain, islice
 
 from app.files.unit import FileError, Unit, UnitFormat
 
-# A tag; the end of a sentence with the white space behind it; other white space.
+# A tag, the end of a sentence with the white space after it, or other white space.
 _BOUNDARY = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*+>"
     r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
-# A text inside one element is not split. It may have this many times the limit's characters. If larger, a request may
-# be refused as too large. If smaller, more files are refused.
+# A text inside one element is not split. So it may have up to this many times the characters of a part. If larger, a
+# request may be refused as too large. If smaller, more files are refused.
 _MAX_UNCUT = 10
 
 

@@ -49,7 +49,7 @@ class TaggedText(Generic[T]):
 
     @classmethod
     def of(cls, pieces: Sequence[Piece[T]]) -> TaggedText[T]:
-        """Return the pieces with marks that have no partner converted to points."""
+        """Return the tagged text of these pieces. An opening or closing mark without a partner becomes a point."""
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
         paired = {MarkKind.OPEN, MarkKind.CLOSE}

@@ -53,7 +53,7 @@ class FileLimits:
 
     A Word document is a ZIP archive with several entries. max_parts: entries. max_unpacked_bytes: unpacked bytes of all
     entries together. max_part_bytes: unpacked bytes of the entries with text together. max_elements: XML elements of
-    the entries with text together.
+    the same entries together.
     """
 
     max_units: int = 200_000

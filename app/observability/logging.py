@@ -140,9 +140,9 @@ def log_event(
 def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
     """Write the lines of all loggers of the process, at `level` and above, to stdout through a queue and a thread.
 
-    A line that cannot be written, or does not fit into the queue, is dropped, so that a full disk or an unread log
-    neither fails nor delays a request. stream: a stream to write to directly instead. starts_thread: False if the
-    process will fork; lines then wait until `start_log`.
+    A line that cannot be written, or does not fit into the queue, is dropped. So a full disk or an unread log neither
+    fails nor delays a request. stream: a stream to write to directly instead of stdout. starts_thread: False if the
+    process will fork. Lines then wait until `start_log`.
     """
     logging.raiseExceptions = False
     # Lines do not contain the caller's frame, thread or process, so these are not looked up.

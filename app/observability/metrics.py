@@ -1,4 +1,4 @@
-"""The metrics that the server counts, and their buckets. Other modules report figures; only this one counts them.
+"""The metrics that the server counts, and their buckets. Other modules report figures, which only this module counts.
 
 `readings` has the metrics that are read at each scrape.
 
@@ -178,7 +178,7 @@ class Metrics:
         registry = self.registry
         self.model_info = Gauge(
             "transduce_model_info",
-            "1 for the served model",
+            "1 for each served model",
             ("model", "version", "precision"),
             registry=registry,
         )
@@ -204,7 +204,9 @@ class Metrics:
             registry=registry,
         ).labels()
         self.model_unloads = Counter(
-            "transduce_model_unloads", "Models unloaded for others or by an administrator", registry=registry
+            "transduce_model_unloads",
+            "Models unloaded for others, replaced, or unloaded by an administrator",
+            registry=registry,
         )
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
         self.step_seconds = LockFreeHistogram(
@@ -221,7 +223,7 @@ class Metrics:
         ).labels()
         self.rows = Counter(
             "transduce_rows",
-            "Cache rows by use: decoded, idle (kept for a beam), wasted",
+            "Cache rows by use: decoded, idle (reserved for a beam), wasted (decoded without use)",
             ("use",),
             registry=registry,
         )

@@ -80,12 +80,12 @@ class Tracing:
         *,
         decoding: Mapping[str, int],
     ) -> None:
-        """Add attributes to the current request's span, and a child span for each phase, which ended now.
+        """Add attributes to the current request's span, and a child span for each phase. The last phase ends now.
 
+        phases: milliseconds by name, in order. The span `admission` is the time before the first phase. If sentences
+        were decoded in parallel, each phase has the time of the slowest one. The phases together may then be longer
+        than the request, and those that would begin before it are cut off at its beginning.
         decoding: attributes of the span of the phase `decode`.
-        phases: milliseconds by name, in order. What precedes the first phase is the span `admission`. For sentences
-        that were decoded in parallel each phase has the slowest one's time, so phases may begin before the request
-        does; they are cut there.
         """
         from opentelemetry import trace
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from app.stores.private_file import NotPlainFile, make_private
 from app.text.glossary import Glossary, Term
 
-# Seconds to wait for another process's lock. If larger, a request hangs that long. If smaller, it fails under load.
+# Seconds to wait for another process's lock. If larger, a request hangs for longer. If smaller, requests fail under
+# load.
 _BUSY_TIMEOUT_S = 5.0
 # Version of the tables below, stored as SQLite's user_version.
 _FORMAT = 1
@@ -46,7 +47,7 @@ _COLUMNS = (
 
 
 class EntriesFormat(Enum):
-    """Format of entries: term and translation between tabs, or comma-separated values."""
+    """Format of entries: a term, a tab and its translation, or comma-separated values."""
 
     TSV = "tsv"
     CSV = "csv"
@@ -69,7 +70,7 @@ class GlossaryStoreFull(Exception):
 
 
 class GlossaryStoreError(Exception):
-    """The file cannot be read or written: it is no database, the disk is full, or a permission is missing."""
+    """The file cannot be read or written: it is not a database, the disk is full, or a permission is missing."""
 
 
 @dataclass(frozen=True)

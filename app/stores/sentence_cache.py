@@ -52,7 +52,7 @@ class SentenceCache(Generic[T]):
         return entry[0]
 
     def put(self, key: bytes, value: T, num_bytes: int) -> None:
-        """Add a value of this size, and evict the least recently used. A value larger than the cache is not added."""
+        """Add a value of this size, and evict the least recently used ones. A value beyond the limit is not added."""
         weight = num_bytes + len(key) + KEY_BYTES + ENTRY_BYTES
         if weight > self._max_bytes:
             return

@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """What is left; 0 if replicas together have used more than the limit."""
+        """What is left; 0 if servers that share the counts have together used more than the limit."""
         return max(0, self.limit - self.used)
 
 

@@ -31,7 +31,7 @@ ON CONFLICT (kind, starts_at, caller) DO UPDATE SET used = used + excluded.used
 
 
 class UsageStoreError(Exception):
-    """The store cannot be read or written: it is locked, full, unreachable or no database."""
+    """The store cannot be read or written: it is locked, full, unreachable or not a database."""
 
 
 class Count(NamedTuple):
@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Amounts to add to counts. batch_id: unique, so that a batch that is sent again is added once."""
+    """Amounts to add to counts. batch_id: unique, so that a store that gets a batch twice can add it once."""
 
     batch_id: str
     amounts: Mapping[Count, int]

@@ -86,7 +86,7 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
     An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it, or
-    its longest begin that HTML defines: `&lt3` means `<3`.
+    its longest beginning that HTML defines: `&lt3` means `<3`.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
@@ -101,7 +101,7 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
         for character in raw[done : match.start()]:
             yield character, character
         reference = f"&{name}"
-        # Of an unknown name, `unescape` would decode the begin: `&not` of `&nothing;`.
+        # Of an unknown name, `unescape` would decode the beginning: `&not` of `&nothing;`.
         yield reference, (unescape(reference) or None) if is_known else None
         done = match.start() + len(reference)
     for character in raw[done:]:
@@ -116,7 +116,7 @@ def escaped(text: str, references: Mapping[str, str]) -> str:
 def references_of(block: Block) -> dict[str, str]:
     """Map each character to its reference in the block's source, except ASCII letters and digits.
 
-    A reference that means several characters, such as `&bne;`, is the reference of none.
+    A reference that means several characters, such as `&bne;`, is left out.
     """
     references: dict[str, str] = {}
     for character, raw, next_raw in zip(block.text, block.raws, (*block.raws[1:], " "), strict=True):

@@ -2,11 +2,12 @@
 
 A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, and is more than an acronym. It has a word
 of five letters, or two words of which one has four letters. Or it is a single word of three or four letters that the
-vocabulary has in lower case (`OPEN`). The model reads it in lower case with a capital at its start. The translation is
+vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its start. The translation is
 converted to capitals, where `ß` becomes `SS`.
 
-An English title (`The Old Man and the Sea`) has at least four words and no full stop. All its words except small ones
-are capitalised. The model reads it in lower case, and the translation keeps the case that the model writes.
+An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
+except small ones (`and`, `the`) are capitalised. The model reads it in lower case, and the translation keeps the case
+that the model writes.
 
 Words with a digit or with capitals inside stay unchanged. So do words in capitals in a title, and acronyms in other
 sentences.

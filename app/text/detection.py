@@ -26,11 +26,13 @@ MAX_CHARACTERS = 1000
 # texts to translate are returned unchanged. If larger, texts in the target language are translated.
 MIN_LETTERS_TO_KEEP = 21
 MIN_CONFIDENCE_TO_KEEP = 0.95
-# A text is refused if it is in a language that is not served with at least this probability. If lower, words and names
-# are refused on a guess. If higher, short foreign sentences are translated as if they were in a served language.
+# A text is refused if, with at least this probability, it is in a language that is not translated into the target. If
+# lower, words and names are refused on a guess. If higher, short foreign sentences are translated as if they were in
+# another language.
 MIN_CONFIDENCE_TO_REFUSE = 0.8
-# A text is also refused if the allowed languages together have at most this probability, even if no single language has
-# MIN_CONFIDENCE_TO_REFUSE, because similar ones such as Danish and Norwegian share the probability.
+# A text is also refused if the target and the languages that are translated into it together have at most this
+# probability. Then no single language needs MIN_CONFIDENCE_TO_REFUSE, because similar languages, such as Danish and
+# Norwegian, may share the probability.
 MAX_ALLOWED_TO_REFUSE = 0.001
 # Fewest bytes of letters in UTF-8: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. The detector counts
 # bytes. If smaller, words and names are refused on a guess. If larger, short foreign sentences are translated.
@@ -46,7 +48,10 @@ _ALIASES = {"nb": "no", "fil": "tl"}
 
 
 class LanguageDetector:
-    """Distinguishes the known and the served languages. Any thread may use it; loading takes half a second."""
+    """Detects the languages of KNOWN_LANGUAGES and the served ones.
+
+    Any thread may use it. Loading takes half a second.
+    """
 
     def __init__(self, languages: Collection[str]) -> None:
         """languages: served codes such as `de` and `pt-BR`. A code that the model does not know is never detected."""

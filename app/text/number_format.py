@@ -22,7 +22,7 @@ _MARKS = (
 _SPACES = "\u00a0\u2009\u202f "
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
-# What follows a time of day.
+# The text that follows a time of day, such as `pm`.
 _CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(

@@ -149,8 +149,8 @@ def _formulas(block: Block) -> list[Span]:
 class ParsedText:
     """A parsed text. Immutable except for its cache of spellings.
 
-    glossary_hits: terms that the translation will contain. expanded_terms: for each block, the terms that may be words,
-    by placeholder.
+    glossary_hits: the glossary's terms in the text. expanded_terms: for each block, the terms that may be words in the
+    model's input, by placeholder.
     _spellings: a cache of character spellings by block. All writers share it, so that a long text is scanned once.
     """
 

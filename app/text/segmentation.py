@@ -23,8 +23,8 @@ import sentencex
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
-# Lines in which sentencex finds no sentence end in any language. It is not called for them. Greek ends questions with a
-# semicolon, and "b)" begins an item.
+# Lines in which sentencex finds no sentence end in any language, so that it need not be called. A line with a semicolon
+# is none of them, because Greek ends questions with it, nor is one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
 # Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
 # Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.

@@ -1,7 +1,7 @@
 """Converts text to subword ids and back. Training and serving use the same code.
 
-SentencePiece runs with the identity normalisation, so it folds no character and merges no space. The tokenizer adds
-two steps.
+In our own models, SentencePiece runs with the identity normalisation, so it folds no character and merges no space. The
+tokenizer adds two steps.
 
 - It first composes the text (Unicode NFC), so that a decomposed umlaut becomes the letter of the training data.
 - It replaces verbatim spans. A verbatim span is a run of characters that the vocabulary has no piece for, such as
@@ -59,7 +59,7 @@ class Decoded(NamedTuple):
 
 
 class Tokenizer:
-    """A joint vocabulary. Any thread may use it."""
+    """A SentencePiece vocabulary: a joint one, or that of the source or the target. Any thread may use it."""
 
     def __init__(self, path: Path, *, ends_source: bool = True, tag_follows_source: bool = False) -> None:
         """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.

@@ -1,4 +1,7 @@
-"""A request's reservation of engine capacity. A full queue still admits a request whose sentences are all cached."""
+"""A request's reservation of engine capacity.
+
+A request whose sentences are all cached is admitted to a full queue too.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,8 @@ class AdmissionTicket:
     ) -> None:
         self._end_provisional()
         is_admitted = self._refusal is None
-        # Its traceback refers to this ticket: if kept, only the garbage collector would free the request.
+        # The traceback of the refusal refers to this ticket. If it were kept, only the garbage collector would free the
+        # request.
         self._refusal = None
         if is_admitted:
             self._scope.__exit__(kind, error, trace)

@@ -68,7 +68,7 @@ class Detokeniser:
         return joined._replace(fallbacks=fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
-        """Whether a part's best translation lacks all words of the part, as `app.text.segments.is_wordless` says."""
+        """Whether a part's best translation has no words, by the rule of `app.text.segments.is_wordless`."""
         decoded = self.tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
         return is_wordless(part.span.of(job.segment.source), decoded.text)
 
@@ -277,9 +277,10 @@ def segment_of(
 
 
 def score_of(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
-    """Return the engine's score of a segment.
+    """Return the score of a segment: the engine's, if the segment was decoded at once.
 
-    For several parts it is the sum of their log-probabilities, divided by the length penalty of all their tokens.
+    For several parts it is the sum of their log-probabilities, divided by the length penalty of all their tokens. It
+    has no coverage penalty then.
     """
     if len(hypotheses) == 1:
         return hypotheses[0].score

@@ -16,8 +16,8 @@ from app.errors import DeadlineExceeded
 class Subscriber:
     """One request's subscription to one sentence.
 
-    future: the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens
-    if the request streams. sentence: set when the subscriber is added to a sentence.
+    future: the result, for this request only. deadline: seconds of time.monotonic. on_tokens: called with new tokens;
+    None if the request does not stream. sentence: set when the subscriber is added to a sentence.
     """
 
     future: asyncio.Future[SequenceResult]

@@ -36,7 +36,7 @@ from app.translator.request import (
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that takes requests. precision: of the served variant. path: the folder of its bundle, if any.
+    """A model that serves requests. precision: of the served variant. path: the folder of its bundle, if any.
 
     kernels, provider: what computes it, as in `app.workers.model_spec.ModelSpec`; empty if unknown.
     """

@@ -92,7 +92,10 @@ class PivotPlan(NamedTuple):
 
 
 class PivotTranslator:
-    """Translates one language pair through another language, with two loaded models. Runs on the event loop."""
+    """Translates one language pair through another language, with two loaded models.
+
+    Its methods run on the event loop.
+    """
 
     def __init__(
         self, first: Translator, last: Translator, *, languages: Languages, pivot: LanguagePair
@@ -114,7 +117,8 @@ class PivotTranslator:
     ) -> TranslationResult:
         """Translate every text, as `Translator.translate` does.
 
-        The deadline covers both halves. Admission counts the work of both. `PivotedPair` checks the languages first.
+        The deadline covers both halves. Admission counts the work of both. The caller, `PivotedPair`, has checked the
+        languages.
         """
         first_request = self._first_request(request)
         check_options(first_request.options or self._first.default_options, self._first.bounds)
@@ -157,7 +161,7 @@ class PivotTranslator:
             if "patience" in changes or "early_stop" in changes:
                 changes["beam_size"] = options.beam_size
             if options.sampling is not None:
-                del changes["beam_size"]
+                changes.pop("beam_size", None)  # sampling has a beam of 1
             options = replace(self._first.default_options, **changes)
         return request._replace(
             options=options,

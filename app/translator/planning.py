@@ -1,6 +1,7 @@
 """Turns a request into sentences for the engine: languages, parsed texts, segments, subwords and options.
 
-The time of every function here grows with the texts, so all functions are called off the event loop.
+The time of every function here grows with the texts, so `Translator.run` calls them off the event loop, unless the
+texts are short.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 # Source subwords whose attention weights take as many bytes of a response as one token. If larger, a request with
 # `attention` may get a response larger than `max_token_lists` should allow. If smaller, it is refused needlessly.
 WEIGHTS_PER_LIST = 32
-# Longest translation of a part of a halved segment, in multiples of its source's subwords. If larger, an endless output
-# is decoded for longer. If smaller, translations of parts are cut off.
+# A part of a halved segment may always get a translation of this many times its source's subwords. If larger, an
+# endless output is decoded for longer. If smaller, translations of parts are cut off.
 LIKELY_RATIO = 2
 
 
 class PreparedRequest(NamedTuple):
-    """A request with its `suppress` phrases as runs of subwords."""
+    """A request. suppressed: its `suppress` phrases as runs of subwords."""
 
     request: TranslationRequest
     suppressed: tuple[tuple[int, ...], ...]

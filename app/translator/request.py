@@ -19,8 +19,8 @@ class AnswerLimits:
     """Limits of one request; each is a setting.
 
     max_sentences: the most sentences after splitting. A sentence with several samples counts once for each sample.
-    max_token_lists: the most lists in a response with tokens. Their number is sentences * num_hypotheses *
-    (1 + num_alternatives). Attention adds one list for every started 32 source subwords of a sentence.
+    max_token_lists: the most lists in a response with tokens. Each hypothesis of each sentence counts as
+    1 + num_alternatives lists, and with attention as one more list for every started 32 source subwords.
     """
 
     max_sentences: int = 1024
@@ -45,7 +45,7 @@ class TranslationRequest(NamedTuple):
     text_format, splitting, xml: the format of the texts, and where their sentences end.
     glossary, glossary_id, terms: a compiled glossary, the id of a stored glossary, or terms; at most one of the three.
     deadline: seconds of time.monotonic. caller: owner of the stored glossaries.
-    share: key of fair queueing in the engine; empty to use `caller`.
+    share: the caller as the engine's fair queueing knows it; empty to use `caller`.
     options: decoding options; None for the model's defaults. The translator sets their suppress_sequences and
         target_prefix from `suppress` and `target_prefixes`.
     extra_target_length: how many subwords more than its source a translation may have. If None, only
@@ -124,7 +124,7 @@ class ScoreRequest:
 
 
 class Alternative(NamedTuple):
-    """Another candidate for a token. `text` is None for the end token."""
+    """A probable subword at a token's position. `text` is None for the end token."""
 
     text: str | None
     log_probability: float

@@ -1,16 +1,17 @@
-"""Decides which segments are decoded again, and how. Each fallback is tried at most once for each segment.
+"""Decides which segments are decoded again, and how. A segment gets each kind of retry only a limited number of times.
 
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
 - A part whose output has the source's digits and none of its words is decoded with a longer output.
-- A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these.
+- A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these, up to
+  twice.
 - If a segment has no digit and no number word, and its translation has a number, it is decoded with all digits
   suppressed.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
 Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
-several times slower. The functions here run off the event loop.
+several times slower. `Translator.run` calls the functions here off the event loop, unless the texts are short.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class RetryPolicy:
         return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
     def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode parts whose output lacks all words again: longer if it has digits, else with it suppressed."""
+        """Decode again the parts whose output has no words: if it has digits, to a longer output, else without it."""
         wordless = [
             index
             for index, part in enumerate(job.parts)

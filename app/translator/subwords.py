@@ -14,9 +14,9 @@ from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 from app.translator.unknown_tokens import UnknownTokens
 
-# A part with more characters for each subword of the limit counts as too long without being tokenised. The reason is
-# that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long subwords are
-# split needlessly.
+# A part with more than this many characters for each subword of the limit counts as too long, and is not tokenised. The
+# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long
+# subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 

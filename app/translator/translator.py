@@ -1,7 +1,7 @@
 """Translates the texts of a request with one model: read, split, tokenise, decode, detokenise, join.
 
-Independent of HTTP. Work whose time grows with the text runs on an executor, not on the event loop. A request holds
-an admission ticket of the engine from before that work begins until the request ends, however it ends.
+Independent of HTTP. Work whose time grows with the text runs on an executor, except for short texts (`Translator.run`).
+A request holds an admission ticket of the engine from before that work begins until the request ends, however it ends.
 """
 
 from __future__ import annotations

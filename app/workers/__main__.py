@@ -52,7 +52,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
     def runner_of(number: int) -> Runner:
         if number > 0:
-            configure_logging("warning")  # all workers log alike, so only the first logs everything
+            configure_logging("warning")  # all workers log the same lines, so only the first logs all of them
         else:
             start_log()
         if shared is None:  # ONNX Runtime's own threads and a GPU's context do not survive a fork

@@ -32,7 +32,7 @@ class ModelSpec:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native kernels run the variant. Then the process can load it first, fork, and start threads."""
+        """Whether the native kernels run the variant. A process can then load it before it forks and starts threads."""
         is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
         return is_usable and self.kernels != "standard"
 
@@ -52,8 +52,8 @@ class ModelSpec:
         """Load the model. starts_threads: as in `RunnerConfig`. Raises BundleError and SettingsError."""
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
-        # Busy workers share all threads of the native kernels anew in every call. ONNX Runtime's threads are fixed, so
-        # each worker gets its part.
+        # The threads of the native kernels are divided among the busy workers at each call. ONNX Runtime's threads are
+        # fixed, so each worker gets its part at once.
         return load_variant(
             Path(self.folder),
             RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),

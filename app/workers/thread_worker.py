@@ -1,6 +1,6 @@
 """A worker in a thread of this process, with a runner that is already loaded.
 
-It cannot be replaced when it dies: what ends a thread unexpectedly, such as a segmentation fault, ends the process.
+It cannot be replaced when it dies: a fault that ends a thread, such as a segmentation fault, ends the whole process.
 """
 
 from __future__ import annotations

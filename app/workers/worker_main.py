@@ -56,7 +56,7 @@ class WorkerMain:
             was_idle = self._status.get(self._number) is None
             self._status.set(self._number, started_at)
             if was_idle != (started_at is None):
-                # Each worker's share of the threads is set again at its next call.
+                # The others end their calls, so that each sets its new share of the threads at its next call.
                 self._status.wake_others(self._number)
             if started_at is not None and (num_busy := self._status.num_busy()) != self._num_busy:
                 self._num_busy = num_busy

@@ -1,6 +1,6 @@
 """The server's side of a worker process. Sends it messages, reads its reports, and notices its end.
 
-A separate process shares neither a core nor the GIL with the event loop. The fork server forks it. The server reaches
+A worker in a process of its own does not hold the GIL of the event loop. The fork server forks it. The server reaches
 it through a pair of sockets.
 """
 
@@ -141,7 +141,7 @@ class WorkerProxy:
                 self._send(messages.CancelSequence(key))
 
     def successor(self, fork_server: ForkServer, spec: bytes) -> WorkerProxy:
-        """Return a new worker in the place of this one, which has died. It begins to load.
+        """Return a new worker in the place of this one, which has died. The new worker begins to load.
 
         Any thread may call it. fork_server: new. spec: the model. Raises OSError, and then leaves no process.
         """

@@ -273,6 +273,13 @@ def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> No
     assert last.sampling is not None
 
 
+def test_sampling_where_the_second_models_default_is_a_greedy_search(tokenizer: Tokenizer) -> None:
+    pivoted = Pivoted(tokenizer)
+    pivoted.last.translator.default_options = GREEDY
+    pivoted("Anna draws.", options=replace(GREEDY, sampling=Sampling(seed=3)))
+    assert pivoted.last.engine.submitted[-1][1].sampling is not None
+
+
 def test_an_option_that_one_model_lacks_is_refused(tokenizer: Tokenizer) -> None:
     for has_alignment in ((False, True), (True, False)):
         pivoted = Pivoted(tokenizer, has_alignment=has_alignment)

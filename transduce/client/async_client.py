@@ -30,9 +30,9 @@ from transduce.client.retries import RetryLimits, RetryState
 class AsyncClient:
     """A client of one server. It keeps connections open between calls, and tasks may share it.
 
-    It is an async context manager. Every method raises TransduceError. After 429, 503 or a failed connection a call is
-    retried as the server's Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of
-    waiting in total.
+    It is an async context manager. Every method raises TransduceError. A call is retried after 429, 503, a failed
+    connection or a lost answer, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total
+    (`RetryState`).
     """
 
     def __init__(

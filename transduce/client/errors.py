@@ -4,10 +4,10 @@ TransduceError
   ConnectionFailed      no server answers, or the connection broke
   TimedOut              no response within timeout_s, or the request's own deadline passed (504)
   RequestRefused        the request is invalid: status, code, field; a retry does not help
-  Overloaded            the server's queue is full: retry after retry_after_s
-  NotReady              the server is loading, draining or dead: retry after retry_after_s
+  Overloaded            the server has too much work, or a limit of the API key is reached: retry after retry_after_s
+  NotReady              the server takes no requests now, such as while it loads or drains: retry after retry_after_s
   ServerFailed          the server failed
-    AnswerLost          a proxy answers in place of a server that has died
+    AnswerLost          a proxy answers, because the server behind it ended before its answer was complete
   InvalidAnswer         the response does not match the API: another server, or another version
 """
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 class TransduceError(Exception):
     """Base of all client errors.
 
-    `message`: one line without request text. `request_id`: identifies the request in the server's log.
+    `message`: one line without request text. `status`: the HTTP status; None if no server answered. `request_id`:
+    identifies the request in the server's log.
     """
 
     def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:

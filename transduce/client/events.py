@@ -17,7 +17,7 @@ from transduce.client.results import (
     read_translations,
 )
 
-# Largest event that is buffered; a longer one ends the stream with an error.
+# The most bytes of one event. A longer event ends the stream with an error.
 MAX_EVENT_BYTES = 64_000_000
 
 

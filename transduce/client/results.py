@@ -20,7 +20,7 @@ class Span(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """An alternative subword at a token's position; `text` is None for the end of the sentence."""
+    """A probable subword at a token's position; `text` is None for the end token."""
 
     text: str | None
     log_probability: float
@@ -73,8 +73,8 @@ class GlossaryHit:
 class Segment:
     """A sentence, or a part of an over-long one. Fields that the request does not enable are None or empty.
 
-    fallbacks: corrections that its markup and placeholders needed after decoding. changed_numbers: None if all numbers
-    agree. source_tokens: with `attention`, the segment's subwords; the end token's span is empty.
+    fallbacks: what its translation needed beyond one run of the model. changed_numbers: None if all numbers agree.
+    source_tokens: with `attention`, the segment's subwords; the end token's span is empty.
     """
 
     source: Span
@@ -154,7 +154,7 @@ class TranslationResult:
 
 @dataclass(frozen=True)
 class PairScore:
-    """The score of one translation: its log-probability after length penalty and coverage penalty."""
+    """The model's log-probability of one translation. score: the same with length penalty and coverage penalty."""
 
     log_probability: float
     score: float
@@ -181,7 +181,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Detection:
-    """The detected language of a text; None if the text has no words. candidates: the most probable first."""
+    """The detected language of a text; None if the text has no letters. candidates: the most probable first."""
 
     language: str | None
     confidence: float

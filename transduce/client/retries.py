@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Overloaded, TransduceError
 
-# Wait after 429 or 503 without a Retry-After header.
+# Seconds to wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
-# A restarting server is back after a moment; a missing one stays away, so more retries would only delay the error.
+# A server that restarts is back after a moment. Where no server runs, more retries would only delay the error.
 MAX_CONNECTION_RETRIES = 2
 CONNECTION_RETRY_S = 0.2
 # A request that ends two servers may be the cause of their end.

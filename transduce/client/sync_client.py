@@ -32,8 +32,8 @@ class Client:
 
     It is a context manager.
 
-    Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
-    Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.
+    Every method raises TransduceError. A call is retried after 429, 503, a failed connection or a lost answer, at most
+    `max_retries` times and with at most `max_wait_s` seconds of waiting in total (`RetryState`).
     """
 
     def __init__(

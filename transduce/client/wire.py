@@ -34,9 +34,9 @@ from transduce.client.results import (
 
 TRANSLATE, STREAM, SCORE = "/v1/translate", "/v1/translate/stream", "/v1/score"
 DETECT, MODELS = "/v1/detect", "/v1/models"
-# Longest wait for a connection; a smaller `timeout_s` replaces it.
+# The most seconds to wait for a connection, unless `timeout_s` is smaller.
 CONNECT_TIMEOUT_S = 5.0
-# Longer messages of a server are cut.
+# Characters after which a server's message is cut.
 MAX_ERROR_CHARACTERS = 300
 Texts = str | Sequence[str]
 
@@ -156,7 +156,7 @@ def error_of(response: httpx.Response) -> TransduceError:
     return make_error(fields, response.status_code, retry_after_s(response.headers))
 
 
-# Without an error of ours in the body, these statuses are of a proxy whose server has ended.
+# Statuses that a proxy sends if the server behind it has ended. A Transduce server has an error object in their body.
 LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
 CODES = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,

@@ -28,7 +28,7 @@ from transduce.loadtest.workload import (
 
 DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
-# Upper bound of a random seed: short enough to type.
+# A random seed is below this number, so that it is short enough to type.
 MAX_DRAWN_SEED = 1_000_000
 KEY_VARIABLE = "TRANSDUCE_API_KEY"
 
@@ -103,7 +103,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--connections",
         type=_whole,
         metavar="N",
-        help="largest number of open connections; requests wait for a free one (default: no limit)",
+        help="most open connections; further requests wait for a free one (default: no limit)",
     )
 
 
@@ -137,14 +137,14 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         "--rest",
         type=_whole,
         metavar="N",
-        help="first send N requests to the idle server, and compare the translations under load with theirs",
+        help="first send N requests to the idle server, and compare the translations under load with these answers",
     )
     add(
         "--disconnects",
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="share of requests that are cancelled, 0 to 1",
+        help="share of requests that the tester gives up, 0 to 1",
     )
     add("--dialect", choices=tuple(DIALECTS), default="native", help="API of the server (default: native)")
     add("--source", default="en", help="language of the texts (default: en)")
@@ -175,13 +175,13 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         type=_share,
         default=DEFAULT_MIN_OK,
         metavar="SHARE",
-        help="share of requests that must be answered, 0 to 1, or the run FAILED (default: %(default)g)",
+        help="share of requests, 0 to 1, that must be answered; with fewer, the run has FAILED (default: %(default)g)",
     )
     add(
         "--min-rate",
         type=_above_zero,
         metavar="R",
-        help="required answers/s, or required rate of a sweep",
+        help="required answers/s; with --sweep, the required highest rate",
     )
     add(
         "--precision",
@@ -206,7 +206,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         type=_above_zero,
         default=DEFAULT_MAX_LAG_S * 1e3,
         metavar="MS",
-        help="largest valid lag of the tester itself, as p99 in ms (default: %(default)g)",
+        help="ms of p99 lag of the tester up to which a run is always valid (default: %(default)g)",
     )
     add("--label", default="", help="name of the run in reports")
     add("--json", type=Path, metavar="FILE", help="write the result file")

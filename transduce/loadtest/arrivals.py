@@ -88,9 +88,9 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """A closed loop: each client waits for its response before it sends again.
+    """A closed loop: each client waits for the response to its request before it sends the next one.
 
-    It measures saturation, not user latency.
+    It measures the highest throughput, not the latency that users see.
 
     Attributes:
         num_clients: number of concurrent clients.

@@ -20,7 +20,7 @@ class BaselineError(ValueError):
 
 
 def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
-    """Send the first requests of the run one after another with a single client.
+    """Return the responses of the idle server to the first requests of the run, which are sent one after another.
 
     Raises:
         BaselineError: every text of the workload is distinct, or a request failed.
@@ -49,7 +49,7 @@ def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
 
 
 def first_numbers(plan: RunPlan, num_requests: int) -> list[int]:
-    """The workload entries that are sent first after the warm-up, each once."""
+    """The workload entries of the first requests after the warm-up, each entry once."""
     warm_up = plan.warm_up_arrivals()
     begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0
     sequence = plan.workload.sequence(plan.seed)

@@ -11,11 +11,11 @@ from html import escape
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 36, 48
 NUM_TICKS = 6
-# Least pixels between ticks of a logarithmic axis, so that the larger letters on narrow screens fit.
+# The fewest pixels between ticks of a logarithmic axis, so that the larger letters of narrow screens fit.
 TICK_WIDTH, TICK_HEIGHT = 58, 23
 # Margin on both sides of an axis that does not start at 0, as a share of its range.
 MARGIN = 0.05
-# Lines with more points have no marks unless `Series.marks` is set.
+# The most points of a line that has marks by default. `Series.marks` overrides this.
 MOST_MARKS = 40
 
 Point = tuple[float, float]

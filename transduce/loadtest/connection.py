@@ -33,7 +33,8 @@ class ConnectionLostError(Exception):
 
 @dataclass(slots=True)
 class RawResponse:
-    """One response. Times are in seconds of the connection's clock. first_text_at: 0 until a stream contains text.
+    """One response. Times are in seconds of the connection's clock. first_text_at: when a stream first has text, else
+    0.
 
     num_cached: sentences that the server answered from its cache; None if it does not report them.
     """
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         )
 
     async def exchange(self, request: bytes) -> tuple[float, RawResponse]:
-        """Send a request, head and body, and receive its response. Returns the time of sending, and the response.
+        """Send a request, head and body. Returns the time at which it was sent, and its response.
 
         Raises:
             ConnectionLostError: the connection was closed, or failed before the response was complete.
@@ -110,7 +111,7 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A response without a length ends here; any other is lost."""
+        """End a response without a length, which the end of the connection completes. Any other response is lost."""
         response = self._response
         if exc is None and response is not None and response.status and self._response_ends_with_connection:
             self.on_message_complete()

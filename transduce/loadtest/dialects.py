@@ -23,7 +23,7 @@ class RequestSpec:
 
     Attributes:
         texts: one or more texts.
-        is_array: whether a single text is sent as an array, as several always are.
+        is_array: whether a single text is sent as an array. Several texts always are.
         options: further fields of the body.
     """
 
@@ -53,7 +53,8 @@ class Dialect(Protocol):
     Attributes:
         name: its value for `--dialect`.
         path: below the server's root.
-        first_text: byte strings that mark the first text of a streamed body; empty if responses are not streamed.
+        first_text: byte strings, one of which comes with the first text of a streamed body; empty if responses are not
+            streamed.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Dialect(Protocol):
         ...
 
 
-# Longer messages of a server are cut.
+# Characters after which a server's message is cut.
 MAX_ERROR_CHARACTERS = 200
 JSON_HEADERS = {"Content-Type": "application/json"}
 

@@ -38,7 +38,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """The part of a document that is not figures. models: the models the server reports."""
+    """What a document says about the command beside its figures. models: those that the server reports."""
 
     label: str
     command: str
@@ -103,7 +103,7 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 
 
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
-    """The reason why too few requests were answered, with the commonest error; None if enough were.
+    """The share of answered requests and the most frequent error, as text; None if enough requests were answered.
 
     min_ok: the required share of requests over all runs, 0 to 1; no response at all is always a failure.
     """
@@ -119,14 +119,14 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     needed = f", {min_ok * 100:g} % are needed" if min_ok else ""
     return (
         f"{num_ok} of {num_judged} requests were answered ({num_ok / num_judged:.1%}{needed}); "
-        f"the commonest error: {count} {name}{f' ({example})' if example else ''}"
+        f"the most frequent error: {count} {name}{f' ({example})' if example else ''}"
     )
 
 
 def find_thresholds(
     slos: Sequence[Slo], runs: Sequence[RunResult], sweep: SweepResult | None, min_rate: float | None
 ) -> list[Threshold]:
-    """Each objective, by the median share of the runs, and the required rate. A sweep has only the rate."""
+    """The objectives, each by the median share of the runs, and the required rate; for a sweep only the rate."""
     found = []
     for number, slo in enumerate(slos if runs else ()):
         share = statistics.median(one.attained[number].share for one in runs)

@@ -17,7 +17,7 @@ from pathlib import Path
 GRAMMAR = Path(__file__).with_name("grammar.toml")
 # The first clause of a distinct sentence has at least this many combinations: more than any run sends.
 MIN_COMBINATIONS = 10_000_000
-# Sentences with at least this many words may begin with an opening such as "Last May,".
+# The fewest words of a sentence that may begin with an opening such as "Last May,".
 MIN_WORDS_WITH_OPENING = 12
 # Consecutive numbers are this share of all combinations apart, so that the texts of a run differ widely.
 STEP_SHARE = (math.sqrt(5) - 1) / 2
@@ -98,9 +98,9 @@ def _template(text: str, slots: dict[str, tuple[str, ...]]) -> Template:
 
 
 def distinct_sentence(num_words: int, seed: int, number: int) -> str:
-    """A sentence of about `num_words` words; each `number` below MIN_COMBINATIONS gives another one per seed.
+    """A sentence of `num_words` words, or of one word more or less. The shortest has four words.
 
-    It may have one word more or less; the shortest has four words.
+    With the same seed, all numbers below MIN_COMBINATIONS give different sentences.
     """
     grammar = read_grammar()
     draw = random.Random(f"sentence {seed} {number}")
@@ -129,7 +129,10 @@ def distinct_opening(seed: int, number: int) -> str:
 
 @functools.lru_cache(maxsize=512)
 def _fitting(num_words: int, *, is_start: bool) -> tuple[Template, ...]:
-    """Clauses that end a sentence with `num_words` further words, or that leave room for more clauses."""
+    """The clauses that can come next in a sentence that lacks `num_words` words.
+
+    Such a clause either ends the sentence, or leaves enough words for further clauses.
+    """
     grammar = read_grammar()
     clauses = grammar.starts if is_start else grammar.clauses
     if num_words > grammar.max_clause_words:
@@ -140,7 +143,7 @@ def _fitting(num_words: int, *, is_start: bool) -> tuple[Template, ...]:
 
 
 def _spread(template: Template, seed: int, number: int) -> int:
-    """The combination of a number; numbers below num_combinations have different ones."""
+    """The combination for a number. All numbers below num_combinations have different combinations."""
     first, step = _walk(template.num_combinations, seed)
     return (first + step * number) % template.num_combinations
 

@@ -1,7 +1,7 @@
 """Precise timing: waking at a set moment, and measuring how late the event loop is.
 
-Timers of an event loop are as coarse as a millisecond. For the last two milliseconds before a request is due, the loop
-therefore spins, and still reads and writes.
+Timers of an event loop are accurate to about a millisecond. So in the last two milliseconds before a request is due,
+the task that waits does not sleep. Meanwhile the event loop still reads and writes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-# Seconds of spinning before a moment. If smaller, requests may be late. If larger, CPU time is wasted.
+# Seconds without sleep before a moment. If smaller, requests may be late. If larger, CPU time is wasted.
 SPIN_S = 0.002
+# Seconds between two measurements of `LoopProbe`.
 PROBE_S = 0.02
 
 # Returns seconds; only differences between two calls have a meaning.

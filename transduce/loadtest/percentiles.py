@@ -15,8 +15,8 @@ PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, 
 # Bars of a chart: number per factor of ten, and lower bound of the first in ms.
 BARS_PER_DECADE = 10
 FIRST_BAR_MS = 0.1
-# Points of a percentile curve: the share of values above each is 1/CURVE_STEP of the one before,
-# down to MIN_BEYOND.
+# Points of a percentile curve. The share of values above a point is 1/CURVE_STEP of the share above the point before
+# it. The last share is MIN_BEYOND or more.
 CURVE_STEP = 1.15
 MIN_BEYOND = 1e-5
 
@@ -27,7 +27,7 @@ class Distribution:
 
     Attributes:
         num: number of values.
-        percentiles: by the names of PERCENTILES. With fewer than two values above a percentile it is close to the
+        percentiles: by the names of PERCENTILES. A percentile with fewer than two values above it is close to the
             maximum.
         bars: pairs of lower bound and number of values, ascending, ten per factor of ten, without empty ones.
         hdr: the histogram in microseconds in the standard compressed encoding (base64), for other tools.

@@ -71,7 +71,8 @@ class RunPlan:
         target: the server.
         workload: the requests.
         load: when they are sent: arrivals on a schedule, or clients that wait for their responses.
-        warm_up_s: seconds at the first rate before the run begins; their results are not counted.
+        warm_up_s: seconds of load before the run, at the first rate or with all clients. Requests that are due in them
+            do not belong to the run.
         seed: determines the times, the texts and the disconnects.
         timeout_s: a response that takes longer, from its request's due time, is a timeout.
         max_connections: None for no limit; at the limit requests wait for a free connection, and the wait counts as
@@ -106,7 +107,7 @@ class RunPlan:
         return self.load.duration_s
 
     def warm_up_arrivals(self) -> Arrivals | None:
-        """The arrivals of the warm-up; None without one and in a closed loop."""
+        """The arrivals of the warm-up; None if there is no warm-up, and in a closed loop."""
         if self.warm_up_s <= 0 or isinstance(self.load, ClosedLoop):
             return None
         return Arrivals(

@@ -1,7 +1,7 @@
 """Compares translations under load with references, or with the responses of the idle server.
 
-A server that caches translations may answer from its cache. Responses that it marks as such are left out; if all are,
-there is nothing to compare (docs/load-testing.md describes how to avoid this).
+A server that caches translations may answer from its cache. Responses that it marks as such are left out. If all are
+left out, there is nothing to compare (docs/load-testing.md describes how to avoid this).
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _no_collections() -> Iterator[None]:
 class _Run:
     """The state of one run. Everything happens on the event loop.
 
-    The run starts on construction, so slow preparation comes before it.
+    The constructor sets the time of the first request, so slow preparation must come before that.
     """
 
     def __init__(self, plan: RunPlan, clock: Clock) -> None:

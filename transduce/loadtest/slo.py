@@ -16,7 +16,7 @@ PATTERN = re.compile(r"(first\.)?p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s)")
 class Slo:
     """`p99=500ms`: at least 99 % of all requests must be answered with status 200 within 500 ms of their due time.
 
-    A request that is rejected, fails or times out counts as too slow, whatever the percentile of the others.
+    A request that is refused, fails or times out counts like one that is too slow.
 
     Attributes:
         percentile: above 0, below 100.

@@ -1,7 +1,7 @@
 """Finds the highest rate at which a server meets its objectives: the figure for capacity planning.
 
-A closed loop measures the saturation first. Runs on a schedule then narrow down the rate from both sides, and further
-seeds must confirm the result.
+A closed loop first measures the saturation, which is the highest throughput. Runs on a schedule then narrow down the
+rate from both sides, and runs with further seeds must confirm the result.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class SweepSettings:
         kind: distribution of the arrivals.
         num_clients: clients of the closed loop that measures the saturation and warms the server up.
         saturation_s: length of the closed loop.
-        precision: the search ends when the lowest rate that failed is within this share of the highest that held.
-        num_confirmations: further runs at the rate found; most runs at this rate must hold.
+        precision: the search ends when the lowest rate that failed is at most this share above the highest rate that
+            held.
+        num_confirmations: further runs at the rate found. Of all runs at this rate, most must hold.
         max_runs: the search ends after this many runs.
         first_rate: the first rate; None for 0.8 of the saturation.
     """
@@ -156,7 +157,10 @@ class _Search:
         return len(self.points) >= self.settings.max_runs
 
     def holds(self, rate: float) -> bool:
-        """Run at a rate and return whether it held; a run that the tester made invalid is repeated once."""
+        """Run at a rate and return whether it held.
+
+        A run that is not valid, because the tester was late, is repeated once.
+        """
         load = Arrivals.at(rate, self.settings.duration_s, self.settings.kind)
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)

@@ -1,7 +1,7 @@
 """The requests of a run: built-in mixes of the sentences in `sentences.txt`, or the lines of a user's file.
 
-A server may cache translations, so each text of a built-in mix is replaced by a distinct one of the same length
-(`grammar.py`) unless the workload repeats. A file's lines are sent unchanged; `--distinct` puts distinct words before
+A server may cache translations, so each text of a built-in mix is replaced by a distinct one of about the same length
+(`grammar.py`), unless texts may be repeated. A file's lines are sent unchanged; `--distinct` puts distinct words before
 each of them. Distinct texts hold no numbers, because a server may translate a text with a number more than once.
 """
 
@@ -29,7 +29,7 @@ NEWS_LENGTHS = (((3, 9), 0.15), ((10, 18), 0.35), ((19, 30), 0.38), ((31, 60), 0
 SENTENCE_ENDS = ".!?…"
 
 
-# Makes a text distinct from the text, a seed, and a number that is unique in the run.
+# Returns a distinct text for a text, a seed, and a number that is unique in the run.
 MakeDistinct = Callable[[str, int, int], str]
 
 
@@ -133,7 +133,7 @@ def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int,
 
 
 def distinct_replacement(text: str, seed: int, number: int) -> str:
-    """A distinct sentence with as many words as the text."""
+    """A distinct sentence with about as many words as the text."""
     return distinct_sentence(len(text.split()), seed, number)
 
 
@@ -225,7 +225,7 @@ MIXES: dict[str, tuple[str, Maker]] = {
 def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
     """The workload of one of MIXES. Raises KeyError.
 
-    is_distinct: whether each text is replaced by a distinct one with as many words.
+    is_distinct: whether each text is replaced by a distinct one with about as many words.
     """
     _, make = MIXES[name]
     requests = make(random.Random(f"mix {seed}"), own_sentences())

@@ -17,7 +17,7 @@ from transduce.ray_serve.settings import replica_settings
 
 
 class Replica:
-    """One server, with its models and workers. Ray calls every method on the event loop of the actor's user code.
+    """One server, with its models and workers. Ray calls every method on the actor's event loop for user code.
 
     Ray first calls the constructor, then `__serve_build_asgi_app__`, and sends requests when both have returned.
     """
@@ -55,7 +55,7 @@ class Replica:
             raise RuntimeError(problem)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaler's policy needs to know of this replica."""
+        """The figures of this replica that the autoscaler's policy reads."""
         value = self._application.metrics.registry.get_sample_value("transduce_queue_tokens")
         return {QUEUED_SUBWORDS: value or 0.0}
 

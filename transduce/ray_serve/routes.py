@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class ReplicaRoutes:
-    """Passes requests to the application, whose start and end are the replica's.
+    """Passes requests to the application, which the replica starts and ends.
 
     Ray's proxy gives each request its id (`X-Request-ID`) and adds that header to the response, so the application's
     own header is removed. Ray puts the prefix of its route into `root_path` and `path`; the application's paths have

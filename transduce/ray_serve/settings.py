@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from app.errors import SettingsError
 from app.settings import PREFIX, Settings, load_settings
 
-# Settings of the listener and of the drain, which are Ray's.
+# Settings of the listener and of the drain. Under Ray, Ray's proxy listens, and Ray drains replicas.
 RAYS_OWN = (
     "host",
     "port",

@@ -20,7 +20,10 @@ PRECISION = 0.01  # of the rate, as a share
 
 @dataclass(frozen=True)
 class Capacity:
-    """One server. saturated: its most answers a second. rate: the most requests a second within the objective."""
+    """What one server can do.
+
+    saturated: its most answers a second. rate: the most requests a second that keep the objective.
+    """
 
     saturated: float
     rate: float
@@ -36,7 +39,7 @@ class Plan:
 
 
 def lengths_of(words: Sequence[int], costs: Costs, *, seed: int = 1) -> list[int]:
-    """Lengths in subwords of NUM_REQUESTS sentences, in random order. words: lengths that are repeated."""
+    """Lengths in subwords of NUM_REQUESTS sentences, in random order. words: lengths in words, which are repeated."""
     repeated = [words[number % len(words)] for number in range(NUM_REQUESTS)]
     random.Random(seed).shuffle(repeated)
     return [costs.num_subwords(number) for number in repeated]
@@ -61,7 +64,10 @@ def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
 
 
 def plan(found: Capacity, *, rate: float, characters: float, price: float | None, spare: int) -> Plan:
-    """The servers for a rate. characters: of a request. price: of a server an hour. spare: servers that may fail."""
+    """The servers for a rate.
+
+    characters: of one request. price: of one server for an hour. spare: servers that may fail.
+    """
     num_servers = math.ceil(rate / found.rate) + spare
     if price is None:
         return Plan(num_servers, None, None)

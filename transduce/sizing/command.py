@@ -42,7 +42,7 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=8.0,
         metavar="S",
-        help="of each of 7 measurements (default: %(default)g)",
+        help="seconds of each of the 7 measurements (default: %(default)g)",
     )
     add("--rate", type=positive, required=True, metavar="R", help="requests a second of one sentence each")
     add(
@@ -50,16 +50,16 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
         type=objective,
         default=Slo.parse("p99=500ms"),
         metavar="P",
-        help="such as p99=500ms (default)",
+        help="objective: 99 %% of the answers within 500 ms is p99=500ms (default)",
     )
     add("--workload", choices=SINGLE, default="news", help="lengths of the sentences (default: %(default)s)")
     add(
         "--words",
         type=int,
         metavar="N",
-        help="every sentence has N words; the measurement has those of --workload",
+        help="simulate sentences of N words; the measurement still sends those of --workload",
     )
-    add("--price", type=positive, metavar="X", help="of one server for an hour, in any currency")
+    add("--price", type=positive, metavar="X", help="price of one server for an hour, in any currency")
     add("--spare", type=int, default=0, metavar="N", help="servers that may fail (default: %(default)s)")
     add("--source", default="en", help="language of the texts (default: %(default)s)")
     add("--target", default="de", help="language to translate into (default: %(default)s)")
@@ -83,7 +83,9 @@ def objective(text: str) -> Slo:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if slo.is_first_text:
-        raise argparse.ArgumentTypeError(f"{text} is of a stream's first text, which is not simulated")
+        raise argparse.ArgumentTypeError(
+            f"{text} is an objective for a stream's first text, which is not simulated"
+        )
     return slo
 
 

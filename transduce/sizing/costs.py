@@ -14,7 +14,7 @@ from transduce.errors import CommandError
 
 @dataclass(frozen=True)
 class Level:
-    """The server with this many closed-loop clients.
+    """What was measured with this many closed-loop clients.
 
     rows: mean rows in a decoder step. step_s: seconds of a step, with the engine's own work around it.
     encode_s: seconds of the encoder for a source subword. rate: answers a second.
@@ -31,11 +31,11 @@ class Level:
 class Costs:
     """One server's times.
 
-    name: the model, and how the server runs it. levels: by rising rows. num_workers: of the engine. max_rows: of a
-    worker. num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
-    request_s: seconds of a request outside the engine, at one client. steps_per_subword: decoder steps of a sentence
-    for each of its source subwords. subwords_per_sentence, subwords_per_word: the line through the subwords of source
-    sentences over their words. characters_per_word: of the source texts.
+    name: name and version of the model. levels: by rising rows. num_workers: of the engine. max_rows: of a worker.
+    num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
+    request_s: seconds of a request outside the engine, measured with one client. steps_per_subword: decoder steps of a
+    sentence for each of its source subwords. subwords_per_sentence, subwords_per_word: the line through the subwords of
+    source sentences over their words. characters_per_word: of the source texts.
     """
 
     name: str
@@ -98,9 +98,10 @@ class Costs:
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
-    """The value at `at`, on the line through its neighbours. Beyond the last point, the line of the last two goes on.
+    """The value at `at`, on the line through the two points beside it.
 
-    Below the first point, it is the first one's value. No value is below that of a point before it.
+    Below the first point, it is the first point's value. Beyond the last point, it is on the line through the last two.
+    It is never below the value of the point before `at`.
     """
     if at <= points[0][0] or len(points) == 1:
         return points[0][1]

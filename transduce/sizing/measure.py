@@ -21,7 +21,7 @@ from transduce.sizing.costs import Costs, Level
 
 # Closed-loop clients of each measurement. The last ones fill the rows of two workers with beams of 4.
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
-# Levels closer than this by rows are one, because a line through them would be of chance.
+# Levels whose rows differ by a smaller factor become one, because the slope between them would be chance.
 MIN_RATIO = 1.3
 SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 STEPS = "transduce_decode_steps_total"
@@ -97,7 +97,7 @@ def measure(
     """The costs of the server at `target`. No other client may use it meanwhile.
 
     workload: requests of one sentence each. seconds: of each closed loop. on_level: called after each of them.
-    Raises CommandError if a request fails or the server is none of ours.
+    Raises CommandError if a request fails, or if the server is not a Transduce server.
     """
     passes = []
     for number, num_clients in enumerate(CLIENTS):
@@ -166,7 +166,10 @@ def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def merged(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """The levels by rising rows. Those of similar rows, such as of a full server, become one with their means."""
+    """The levels by rising rows.
+
+    Levels with similar rows, such as those of a full server, become one with their means.
+    """
     groups: list[list[Level]] = []
     for level in sorted(levels, key=lambda level: level.rows):
         if groups and level.rows < MIN_RATIO * groups[-1][0].rows:

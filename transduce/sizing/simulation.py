@@ -224,7 +224,7 @@ def poisson_times_s(number: int, *, rate: float, seed: int = 1) -> list[float]:
 
 
 def saturated_rate(costs: Costs, lengths: Sequence[int], *, num_clients: int) -> float:
-    """Answers a second if each client sends its next request after its last answer. Takes each length once."""
+    """Answers a second if each client sends its next request when it has an answer. Each length is sent once."""
     clock = Clock()
     server = SimulatedServer(costs, clock)
     left: Iterator[int] = iter(lengths)

@@ -31,14 +31,14 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
         metavar="URL",
-        help="root of the server, also of its probe port (TRANSDUCE_URL; default: %(default)s)",
+        help="root of the server, or of its probe port (TRANSDUCE_URL; default: %(default)s)",
     )
     parser.add_argument(
         "--interval",
         type=interval,
         default=2.0,
         metavar="S",
-        help="seconds that rates and percentiles are of (default: %(default)g)",
+        help="seconds between two views, over which rates and percentiles are computed (default: %(default)g)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="print one view as text, after one interval")
@@ -65,12 +65,12 @@ def run_top(args: argparse.Namespace) -> int:
     """Show the server. Returns 0.
 
     Raises:
-        CommandError: with --once or --json, the server gives no metrics; or stdout is no terminal, without them.
+        CommandError: the server gives no metrics, with --once or --json. Without these, stdout is not a terminal.
         ValueError: the URL is invalid.
     """
     is_single: bool = args.once or args.json
     if not is_single and not sys.stdout.isatty():
-        raise CommandError("stdout is no terminal: add --once or --json", exit_code=ExitCode.USAGE)
+        raise CommandError("stdout is not a terminal: add --once or --json", exit_code=ExitCode.USAGE)
     endpoint = Endpoint.of(args.url, find_api_key(args.api_key_file), TIMEOUT_S)
     with Scraper(endpoint) as scraper:
         if not is_single:

@@ -14,7 +14,7 @@ from transduce.top.scrape import Keep, Labels, Scrape
 PROBES = re.compile(r"/livez|/readyz|/metrics|/health|/v2/health/.*")
 # Routes whose requests last as long as the caller wants.
 LONG_ROUTES = re.compile(r".*stream|/translate_file|/v2/document.*|/admin/.*")
-# The Unix time of the server's start. A later one says that the counters have begun anew.
+# The Unix time of the server's start. If it has changed, the counters have begun anew.
 START = "process_start_time_seconds"
 
 
@@ -45,9 +45,9 @@ class ModelState:
 class Frame:
     """One view. Rates, percentiles and utilisation are of the last interval_s seconds, and NaN in the first frame.
 
-    p50_ms, p99_ms: of POST requests that are neither streams nor files. utilisation: share of time that the workers
-    compute, 0 to 1. statuses: answers a second by status, without probes. rejected: requests without a translation a
-    second, by reason. drain_s: seconds until the queue is done.
+    p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: share of
+    the time in which the workers compute, 0 to 1. statuses: answers per second by status, without probes. rejected: per
+    second and by reason, the requests that got no translation. drain_s: seconds until the queue is done.
     """
 
     interval_s: float
@@ -121,7 +121,7 @@ def compare(before: Scrape | None, now: Scrape) -> Frame:
 
 
 class _Change:
-    """What has happened between two scrapes. seconds: between them; NaN without an earlier one."""
+    """The differences between two scrapes. seconds: the time between them; NaN without an earlier one."""
 
     def __init__(self, before: Scrape | None, now: Scrape) -> None:
         if before is not None and before.total(START) != now.total(START):

@@ -81,7 +81,7 @@ class Scraper:
         except ValueError:
             found = {}
         if "ready" not in found:
-            raise Away(f"{self._endpoint.url} is no Transduce server: its /metrics has no transduce_ready")
+            raise Away(f"{self._endpoint.url} is not a Transduce server: its /metrics has no transduce_ready")
         scrape = Scrape(time.monotonic(), found)
         return scrape if scrape.total("ready") else Scrape(scrape.at, found, self._why_not_ready())
 
