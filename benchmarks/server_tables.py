@@ -224,3 +224,51 @@ def attacks_table(result: dict[str, Any]) -> str:
             noticed = (f"{neighbour['num_answered']} of {num_lines} answered", f"{neighbour['max_ms']}")
         lines.append((one["attack"], one["limit"], one["seen"], *noticed))
     return f"{table(header, lines)}\n\n{measured_on(result)}"
+
+
+def traces_table(result: dict[str, Any]) -> str:
+    """The rates of servers that trace, as shares of the rate of one that does not."""
+    rows = [
+        (
+            case["case"],
+            f"{case['answers_per_s_without_traces']:,.0f}",
+            *(_share_and_range(one["over_without"]) for one in case["traced"]),
+            _share_and_range(case["without_traces_over_itself"]),
+        )
+        for case in result["figures"]["cases"]
+    ]
+    header = ("sentences", "answers/s without traces", "1 % traced", "all traced", "without traces again")
+    return "\n".join([
+        table(header, rows),
+        "",
+        "Rates as shares of the rate without traces, in turns: medians, and in brackets the least and the largest. "
+        "The last column shows how much the machine itself varied. " + measured_on(result),
+    ])  # fmt: skip
+
+
+def _share_and_range(found: dict[str, float]) -> str:
+    return f"{found['median']:.3f} ({found['least']:.2f} to {found['largest']:.2f})"
+
+
+def deaths_table(result: dict[str, Any]) -> str:
+    """Failed and wrong answers, and latencies, with and without deaths of workers."""
+    found = result["figures"]
+    runs = (("undisturbed", found["undisturbed"]), ("with deaths", found["with_deaths"]))
+    rows = [
+        (
+            name,
+            f"{one['num_answers']:,}",
+            str(one["num_failures"]),
+            str(one["num_other_answers"]),
+            *(f"{one['answered'][percentile]:.0f}" for percentile in ("p50_ms", "p99_ms", "max_ms")),
+        )
+        for name, one in runs
+    ]
+    near = found["near_a_death"]
+    return "\n".join([
+        table(("", "answers", "failed", "other text", "p50, ms", "p99, ms", "longest, ms"), rows),
+        "",
+        f"A random worker of two got SIGKILL {found['num_kills']} times in {found['seconds_each']:.0f} s, at "
+        f"{found['offered_per_s'] / found['capacity_per_s']:.0%} of the capacity. Requests within two seconds after a "
+        f"death took {near['p50_ms']:.0f} ms (p50) and {near['p99_ms']:.0f} ms (p99). " + measured_on(result),
+    ])  # fmt: skip

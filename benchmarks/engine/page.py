@@ -60,6 +60,8 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "overload": ("overload.json", server_tables.overload_tables),
     "small-files": ("files.json", server_tables.small_files_table),
     "large-files": ("files.json", server_tables.large_files_table),
+    "traces": ("traces.json", server_tables.traces_table),
+    "worker-deaths": ("worker_deaths.json", server_tables.deaths_table),
     "attacks": ("attacks.json", server_tables.attacks_table),
 }
 
