@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from app.decoding.options import LengthPenalty
+from app.dimensions import Dimensions, decoder_problems
 from app.errors import BundleError
 from app.graph_checks import GraphSizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
@@ -35,25 +36,6 @@ WEIGHTS = "weights"
 GOLDEN = "golden.jsonl"
 # Bytes of the longest manifest or golden.jsonl that is read, about a hundred times their usual size.
 MAX_TEXT_BYTES = 8_000_000
-
-
-class Dimensions(ManifestPart):
-    """Sizes of the model. positions: kind of the position table, as in `model.config`."""
-
-    vocab_size: int = Field(ge=8)
-    d_model: int = Field(ge=2)
-    num_heads: int = Field(ge=1)
-    d_ff: int = Field(ge=1)
-    num_encoder_layers: int = Field(ge=1)
-    num_decoder_layers: int = Field(ge=1)
-    norm: Literal["post", "pre"]
-    activation: Literal["relu", "gelu", "silu"]
-    positions: Literal["sinusoidal", "learned"]
-
-    @property
-    def head_dim(self) -> int:
-        """d_model / num_heads."""
-        return self.d_model // self.num_heads
 
 
 class SpecialIds(ManifestPart):
@@ -362,6 +344,8 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
         problems.append("language_pairs: either all have a target_start or none")
     if dimensions.d_model % dimensions.num_heads:
         problems.append("dimensions: d_model is not a multiple of num_heads")
+    starts = manifest.has_target_starts
+    problems += decoder_problems(dimensions, manifest.variants.keys(), has_target_starts=starts)
     if not problems:
         sizes = _sizes_of(manifest)
         for variant in manifest.variants.values():
@@ -389,6 +373,7 @@ def _sizes_of(manifest: Manifest) -> GraphSizes:
         num_decoder_layers=dimensions.num_decoder_layers,
         is_pre_norm=dimensions.norm == "pre",
         activation=dimensions.activation,
+        decoder=dimensions.decoder,
         max_source_length=manifest.max_source_length,
         max_target_length=manifest.max_target_length + manifest.has_target_starts,
         eos_id=manifest.special_ids.eos,

@@ -30,7 +30,7 @@ class GraphSizes:
     """The manifest's values that graphs must agree with.
 
     max_source_length, max_target_length: in subwords. They are at most the columns in a row of the caches.
-    aligned_layer, aligned_heads: None if the decoder has no alignment.
+    decoder: "attention" or "ssru". aligned_layer, aligned_heads: None if the decoder has no alignment.
     """
 
     vocab_size: int
@@ -41,6 +41,7 @@ class GraphSizes:
     num_decoder_layers: int
     is_pre_norm: bool
     activation: str
+    decoder: str
     max_source_length: int
     max_target_length: int
     eos_id: int
@@ -53,9 +54,13 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
     capacity = _capacity(variant.decoder)
     if capacity is None:
         return [
-            f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
+            f"{variant.decoder.file}: input cross_key_0 has no axes (rows, heads, columns, size of a head)"
         ]
-    num_layers = sum(spec.name.startswith("self_key_") for spec in variant.decoder.inputs)
+    for pair in (variant, variant.native):
+        if pair is not None and _decoder_kind(pair.decoder) != sizes.decoder:
+            claimed, kind = f"dimensions.decoder is {sizes.decoder}", _decoder_kind(pair.decoder)
+            return [f"{claimed}, and {pair.decoder.file} has the inputs of {kind}"]
+    num_layers = sum(spec.name.startswith("cross_key_") for spec in variant.decoder.inputs)
     if num_layers != sizes.num_decoder_layers:  # the checks below build names for every layer
         claimed = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
         return [f"{claimed}, and {variant.decoder.file} has the caches of {num_layers}"]
@@ -118,8 +123,13 @@ def _takes_steps(native: GraphPair) -> bool:
 
 def _capacity(decoder: GraphSpec) -> int | None:
     """Columns in a row of a standard decoder's caches; None if its inputs do not say."""
-    axes = next((spec.axes for spec in decoder.inputs if spec.name == "self_key_0"), ())
+    axes = next((spec.axes for spec in decoder.inputs if spec.name == "cross_key_0"), ())
     return axes[2] if len(axes) == 4 and isinstance(axes[2], int) else None
+
+
+def _decoder_kind(decoder: GraphSpec) -> str:
+    """The kind of a decoder graph by its inputs, as in the manifest's dimensions."""
+    return "ssru" if decoder.has_input("self_state") else "attention"
 
 
 def _standard_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
@@ -129,7 +139,10 @@ def _standard_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes
         f"{kind}_{layer}": (None, heads, capacity, head_dim)
         for layer in range(sizes.num_decoder_layers)
         for kind in ("self_key", "self_value", "cross_key", "cross_value")
+        if sizes.decoder == "attention" or kind.startswith("cross")
     }
+    if sizes.decoder == "ssru":
+        caches["self_state"] = _state_axes(sizes)
     rows: _Axes = dict.fromkeys(("ids", "positions", "last_source_positions"), (None,))
     has_alignment = sizes.aligned_layer is not None
     optional: _Axes = {"num_aligned": (1,)} if has_alignment else {}
@@ -142,6 +155,10 @@ def _standard_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes
     outputs: _Axes = {**best, "log_probabilities": (None, sizes.vocab_size), **aligned}
     present: _Axes = {f"present_{name}": axes for name, axes in caches.items()}
     return encoder, ({**rows, "num_candidates": (1,), **caches, **optional}, {**outputs, **present})
+
+
+def _state_axes(sizes: GraphSizes) -> tuple[int | None, ...]:
+    return (None, sizes.num_decoder_layers, sizes.d_model)
 
 
 def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
@@ -157,7 +174,8 @@ def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes],
         "alignment": (None, capacity),
     }
     encoder: tuple[_Axes, _Axes] = ({**one, "cross_cache": cache}, {"written": (None,)})
-    return encoder, ({**rows, **numbers, "self_cache": cache, "cross_cache": cache}, outputs)
+    own: _Axes = {"self_state": _state_axes(sizes)} if sizes.decoder == "ssru" else {"self_cache": cache}
+    return encoder, ({**rows, **numbers, **own, "cross_cache": cache}, outputs)
 
 
 def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected: _Axes) -> list[str]:
@@ -192,11 +210,12 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
 
 
 def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
-    native = _first_node(graph, "DecoderSteps")
+    operator, attentions = ("DecoderSteps", 2) if sizes.decoder == "attention" else ("SsruDecoderSteps", 1)
+    native = _first_node(graph, operator)
     actual: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
-        # Each layer has two, for self-attention and cross-attention.
-        actual["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
+        # Each layer has two, for self-attention and cross-attention; one in a decoder of SSRUs.
+        actual["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // attentions
     else:
         actual |= _operator_fields(native, "dimensions.num_decoder_layers")
         actual["special_ids.eos"] = native.attributes.get("end_id")

@@ -96,7 +96,9 @@ def estimated_bytes(manifest: Manifest, spec: ModelSpec) -> int:
     factor = GPU_WEIGHTS_FACTOR if spec.device == "cuda" else WEIGHTS_FACTOR[spec.precision]
     worker_bytes = PROCESS_BYTES if spec.num_workers > 1 else THREAD_BYTES
     limits, dimensions = spec.limits, manifest.dimensions
-    length = limits.max_source_length + limits.max_target_length
+    # The state of a decoder of SSRUs is as small as one column.
+    own_length = 1 if dimensions.decoder == "ssru" else limits.max_target_length
+    length = limits.max_source_length + own_length
     row_bytes = 2 * dimensions.num_decoder_layers * dimensions.d_model * length * CACHE_ITEM_BYTES
     cache_bytes = CACHE_SHARE * limits.num_rows * row_bytes
     return int(

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from tqdm import tqdm
@@ -71,8 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, help="write the result to this file")
 
 
-def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path) -> Bundle:
-    """A bundle with random weights. It takes as much time as a trained one."""
+def random_bundle(
+    preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path, **changes: Any
+) -> Bundle:
+    """A bundle with random weights. It takes as much time as a trained one. changes: fields of `ModelConfig`."""
     import torch
 
     from app.bundle import Training
@@ -83,7 +85,7 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
     from model.transformer import Transformer
 
     torch.manual_seed(1)
-    model = Transformer(preset(preset_name, vocab_size))
+    model = Transformer(preset(preset_name, vocab_size, **changes))
     weights = weights_of(model)
     variants = {precision: write_variant(folder, weights, precision) for precision in precisions}
     facts = Facts(

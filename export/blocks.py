@@ -48,8 +48,8 @@ class Residuals:
         """The input of the first sub-layer. x: the stack's input."""
         return BlockInput(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
 
-    def end(self, state: BlockInput, sublayer: str, bias: Floats) -> BlockInput:
-        """Add a sub-layer's output to the residual and normalise. bias: of its last product, not yet added."""
+    def end(self, state: BlockInput, sublayer: str, bias: Floats | None = None) -> BlockInput:
+        """Add a sub-layer's output to the residual and normalise. bias: of its last product, if not yet added."""
         normalised, total = self._g.add_and_norm(state.residual, sublayer, bias, next(self._norms))
         return BlockInput(total if self._is_pre_norm else normalised, normalised)
 

@@ -20,7 +20,6 @@ from app.bundle import (
     Alignment,
     Bundle,
     DecodingDefaults,
-    Dimensions,
     FileEntry,
     Manifest,
     Score,
@@ -29,6 +28,7 @@ from app.bundle import (
     sha256_of,
 )
 from app.decoding.options import LengthPenalty
+from app.dimensions import Dimensions
 from app.graphs import GraphPair, GraphSpec, Precision, Variant
 from app.language_pairs import LanguagePair
 from app.runtime.memory import release_memory
@@ -70,7 +70,8 @@ class BundleRequest:
     decoding: the default decoding options.
     ends_source, tag_follows_source, has_distinct_placeholders: as in the manifest. All models that this project trains
     have the defaults.
-    precisions: the variants. facts: for the card and the manifest. scores: may be empty.
+    precisions: the variants. A model with a decoder of SSRUs gets no fp16, which is for GPUs.
+    facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, end token included. The server splits longer
         sentences. None for the model's number of positions.
     alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`; None for `default_alignment`.
@@ -261,13 +262,14 @@ def _write_model(
 ) -> _Converted:
     """Write graphs, tokenizers and fp16 weights of a checkpoint to the folder."""
     model = load_model(checkpoint)
+    precisions = _possible_precisions(model.config, request)
     source_spm, target_spm = tokenizer_of(checkpoint), checkpoint / TARGET_TOKENIZER
     tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
     for path in dict.fromkeys(tokenizers):
         _check_tokenizer(path, model.config, request)
     weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
-    for precision in request.precisions:
+    for precision in precisions:
         on_progress(f"{precision} graphs")
         variants[precision] = write_variant(folder, weights, precision)
     del weights
@@ -275,6 +277,17 @@ def _write_model(
         shutil.copyfile(tokenizer, folder / name)
     _write_weights(folder / WEIGHTS_FOLDER, model)
     return _Converted(model.config, num_parameters(model), variants)
+
+
+def _possible_precisions(config: ModelConfig, request: BundleRequest) -> tuple[Precision, ...]:
+    """The request's precisions, without fp16 for a decoder of SSRUs. Raises ExportError if none is left."""
+    if config.decoder == "attention":
+        return request.precisions
+    if request.has_target_starts:
+        raise ExportError("targets that begin with a language token are not possible with a decoder of SSRUs")
+    if not (possible := tuple(one for one in request.precisions if one != "fp16")):
+        raise ExportError("a decoder of SSRUs has no fp16 variant: add int8 or fp32 to --precisions")
+    return possible
 
 
 def _write_descriptions(

@@ -43,7 +43,8 @@ def add_precisions_argument(parser: argparse.ArgumentParser) -> None:
         type=precisions_argument,
         default=DEFAULT_PRECISIONS,
         metavar="LIST",
-        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
+        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16); a decoder of SSRUs "
+        "has no fp16",
     )
 
 
@@ -208,6 +209,8 @@ def _export_bundle(args: argparse.Namespace) -> int:
             bar.update()
 
         bundle = write_bundle(args.checkpoint, args.output, request, on_progress=on_progress)
+    if left_out := [name for name in args.precisions if name not in bundle.manifest.variants]:
+        print(f"{', '.join(left_out)} is left out: a decoder of SSRUs runs on a CPU only", file=sys.stderr)
     size = sum(entry.size for entry in bundle.manifest.files.values())
     print(f"{args.output}: {len(bundle.manifest.files)} files, {size / 1e6:.1f} MB")
     return 0

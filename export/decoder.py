@@ -1,7 +1,8 @@
 """The decoder graph: one step of rows at different positions of different sentences.
 
-A row's input is its last subword. The step appends a column to the row's self-attention cache and outputs its most
-probable next subwords. A cache that is bound as both input and output is updated in place.
+A row's input is its last subword. The step appends a column to the row's self-attention cache, or updates its recurrent
+state, and outputs its most probable next subwords. A cache or state that is bound as both input and output is updated
+in place.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from app.graphs import Precision, TensorSpec
 from export.alignment import add_alignment, alignment_specs
 from export.blocks import Residuals, embed, feed_forward, project, top_candidates
 from export.graph import CONTRIB, Graph, GraphBuilder
+from export.ssru import STATE, RecurrentStates
 from export.weight_file import WeightFile
 from export.weights import CrossAttention, SelfAttention, Weights
+from model.config import ModelConfig
 
 
 def build_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
@@ -28,13 +31,15 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     - `num_candidates` (1,) int64: at most MAX_CANDIDATES
     - `self_key_i`, `self_value_i`, `cross_key_i`, `cross_value_i` for each layer i:
       (rows, num_heads, max_length, head_dim)
+    - `self_state` (rows, num_decoder_layers, d_model) float32, instead of `self_key_i` and `self_value_i` in a decoder
+      of SSRUs. A row at position 0 begins with zeros, whatever its state holds
     - `num_aligned` (1,) int64: `rows` if the alignment is requested, else 0
 
     Outputs:
     - `top_log_probabilities`, `top_ids` (rows, candidates), each row descending
     - `log_probabilities` (rows, vocab_size)
     - `alignment` (num_aligned, max_length): attention of the layer and heads in `weights.alignment`
-    - each cache as `present_<name>`
+    - each cache, and the state, as `present_<name>`
     """
     config = weights.config
     g = GraphBuilder(precision, file)
@@ -42,15 +47,22 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     x = embed(g, weights, weights.target_table, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)
     state = residuals.begin(x)
+    recurrent = RecurrentStates(g, config) if config.decoder == "ssru" else None
     for index, layer in enumerate(weights.decoder.layers):
         cross = layer.cross_attention
         assert cross is not None
-        out = blocks.self_attention(state.hidden, layer.self_attention, index)
-        state = residuals.end(state, out, layer.self_attention.out.bias)
+        if isinstance(layer.first, SelfAttention):
+            out = blocks.self_attention(state.hidden, layer.first, index)
+            state = residuals.end(state, out, layer.first.out.bias)
+        else:
+            assert recurrent is not None
+            state = residuals.end(state, recurrent.ssru(state.hidden, layer.first))
         out = blocks.cross_attention(state.hidden, cross, index)
         state = residuals.end(state, out, cross.out.bias)
         out = feed_forward(g, state.hidden, layer.feed_forward, config.activation)
         state = residuals.end(state, out, layer.feed_forward.outer.bias)
+    if recurrent is not None:
+        recurrent.end()
     log_probabilities = g.op(
         "LogSoftmax", project(g, weights, state.hidden), axis=-1, outputs=("log_probabilities",)
     )
@@ -112,6 +124,12 @@ class _Attention:
         return self._g.reshape(heads, -1, self._d_model)
 
 
+def cache_kinds(config: ModelConfig) -> tuple[str, ...]:
+    """Names of the caches of a layer's keys and values. A decoder of SSRUs has only those of cross-attention."""
+    own = ("self_key", "self_value") if config.decoder == "attention" else ()
+    return (*own, "cross_key", "cross_value")
+
+
 def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs, in the order documented at `build_decoder`."""
     config = weights.config
@@ -120,8 +138,12 @@ def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...
     caches = [
         TensorSpec(name=f"{kind}_{index}", dtype=float_type, axes=axes)
         for index in range(config.num_decoder_layers)
-        for kind in ("self_key", "self_value", "cross_key", "cross_value")
+        for kind in cache_kinds(config)
     ]
+    if config.decoder == "ssru":
+        caches.append(
+            TensorSpec(name=STATE, dtype="float32", axes=("rows", config.num_decoder_layers, config.d_model))
+        )
     inputs = (
         *(
             TensorSpec(name=name, dtype="int32", axes=("rows",))

@@ -31,7 +31,8 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     residuals = Residuals(g, weights.encoder)
     state = residuals.begin(embed(g, weights, weights.source_table, ids="ids", positions="positions"))
     for layer in weights.encoder.layers:
-        attention = layer.self_attention
+        attention = layer.first
+        assert isinstance(attention, SelfAttention)
         attended = _attend(g, state.hidden, attention, num_heads=config.num_heads)
         state = residuals.end(state, g.product(attended, attention.out.weight), attention.out.bias)
         hidden = feed_forward(g, state.hidden, layer.feed_forward, config.activation)

@@ -178,18 +178,20 @@ class GraphBuilder:
         gamma, beta = self.floats(norm.gamma), self.floats(norm.beta)
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=NORM_EPSILON)
 
-    def add_and_norm(self, x: str, product: str, bias: Floats, norm: Norm) -> tuple[str, str]:
-        """LayerNorm of x + product + bias, and the sum itself: both (..., d_model).
+    def add_and_norm(self, x: str, product: str, bias: Floats | None, norm: Norm) -> tuple[str, str]:
+        """LayerNorm of x + product + bias, and the sum itself: both (..., d_model). bias: None for none.
 
         On a GPU one kernel computes both. On a CPU that kernel is five times slower than three separate ones.
         """
         if self.precision != "fp16":
-            total = self.op("Add", self.op("Add", product, self.floats(bias)), x)
+            biased = product if bias is None else self.op("Add", product, self.floats(bias))
+            total = self.op("Add", biased, x)
             return self.layer_norm(total, norm), total
         normalised, total = self.fresh("normalised"), self.fresh("sum")
         self.op(
             "SkipLayerNormalization",
-            *(product, x, self.floats(norm.gamma), self.floats(norm.beta), self.floats(bias)),
+            *(product, x, self.floats(norm.gamma), self.floats(norm.beta)),
+            "" if bias is None else self.floats(bias),
             domain=CONTRIB,
             outputs=(normalised, "", "", total),
             epsilon=NORM_EPSILON,

@@ -12,8 +12,9 @@ import numpy as np
 from app.graphs import Precision, TensorSpec
 from export.graph import NATIVE, NORM_EPSILON, Graph, GraphBuilder
 from export.quantize import quantize_columns, quantize_rows
+from export.ssru import STATE
 from export.weight_file import WeightFile
-from export.weights import FeedForward, Floats, Linear, Stack, Weights
+from export.weights import FeedForward, Floats, Linear, SelfAttention, Ssru, Stack, Weights
 from model.config import EOS_ID, ModelConfig
 
 # The kernels' loops need sizes that are multiples of these.
@@ -49,11 +50,10 @@ def build_native_encoder(weights: Weights, precision: Precision, file: WeightFil
         num_layers=config.num_encoder_layers,
         **b.attributes(),
     )
-    axes = (2 * config.num_decoder_layers, "num_slots", config.max_length, config.d_model)
     inputs = (
         *_integers("tokens", "ids", "positions"),
         *_integers("sentences", "lengths", "slots"),
-        TensorSpec(name="cross_cache", dtype=cache_type(precision), axes=axes),
+        _cache(config, precision, "cross_cache", "num_slots"),
     )
     outputs = _integers("sentences", "written")
     return Graph(b.g.build("encoder", inputs=inputs, outputs=outputs), inputs, outputs)
@@ -69,6 +69,8 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
       best candidate up to the end token
     - `self_cache` (2 * num_decoder_layers, num_rows, max_length, d_model), written in place: keys of layer 0, values of
       layer 0, keys of layer 1...
+    - `self_state` (num_rows, num_decoder_layers, d_model) float32 instead of `self_cache` in a decoder of SSRUs, as in
+      `export.decoder`
     - `cross_cache` (2 * num_decoder_layers, num_slots, max_length, d_model), likewise
 
     Outputs:
@@ -81,9 +83,14 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     names = ("top_log_probabilities", "top_ids", "log_probabilities", "alignment")
     numbers = ("num_steps", "num_candidates", "wants_log_probabilities")
     rows = ("ids", "positions", "slots", "source_lengths")
+    operator, own = "DecoderSteps", _cache(config, precision, "self_cache", "num_rows")
+    if config.decoder == "ssru":
+        operator = "SsruDecoderSteps"
+        axes = ("num_rows", config.num_decoder_layers, config.d_model)
+        own = TensorSpec(name=STATE, dtype="float32", axes=axes)
     b.g.op(
-        "DecoderSteps",
-        *(*rows, *numbers, "self_cache", "cross_cache", *b.of_decoder()),
+        operator,
+        *(*rows, *numbers, own.name, "cross_cache", *b.of_decoder()),
         domain=NATIVE,
         outputs=names,
         num_layers=config.num_decoder_layers,
@@ -92,20 +99,13 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
         heads=weights.alignment.heads,
         **b.attributes(),
     )
-    caches = (
-        TensorSpec(
-            name=f"{kind}_cache",
-            dtype=cache_type(precision),
-            axes=(2 * config.num_decoder_layers, axis, config.max_length, config.d_model),
-        )
-        for kind, axis in (("self", "num_rows"), ("cross", "num_slots"))
-    )
     inputs = (
         *_integers("rows", *rows),
         *(TensorSpec(name=name, dtype="int64", axes=(1,)) for name in numbers),
-        *caches,
+        own,
+        _cache(config, precision, "cross_cache", "num_slots"),
     )
-    axes: tuple[tuple[str, tuple[int | str, ...]], ...] = (
+    results: tuple[tuple[str, tuple[int | str, ...]], ...] = (
         ("float32", ("steps", "rows", "candidates")),
         ("int64", ("steps", "rows", "candidates")),
         ("float32", ("rows", config.vocab_size)),
@@ -113,7 +113,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     )
     outputs = tuple(
         TensorSpec(name=name, dtype=dtype, axes=shape)
-        for name, (dtype, shape) in zip(names, axes, strict=True)
+        for name, (dtype, shape) in zip(names, results, strict=True)
     )
     return Graph(b.g.build("decoder", inputs=inputs, outputs=outputs), inputs, outputs)
 
@@ -121,6 +121,12 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
 def cache_type(precision: Precision) -> str:
     """The type of cached keys and values. float16 for int8, because attention spends most of its time reading them."""
     return "float16" if precision == "int8" else "float32"
+
+
+def _cache(config: ModelConfig, precision: Precision, name: str, axis: str) -> TensorSpec:
+    """A cache of all layers' keys and values. axis: the name of its second axis."""
+    axes = (2 * config.num_decoder_layers, axis, config.max_length, config.d_model)
+    return TensorSpec(name=name, dtype=cache_type(precision), axes=axes)
 
 
 def _integers(axis: str, *names: str) -> tuple[TensorSpec, ...]:
@@ -141,7 +147,7 @@ class _Constants:
         """The encoder's constants: embedding, pre-norm's first norm, each layer's sub-layers, cross keys and values."""
         found = [*self._entry(self._weights.source_table), *self._first_norm()]
         for layer in self._stack.layers:
-            found += self._attention(layer.self_attention.qkv, layer.self_attention.out)
+            found += self._first(layer.first)
             found += self._feed_forward(layer.feed_forward)
         return [*found, *self._weight(self._weights.cross_projection)]
 
@@ -155,7 +161,7 @@ class _Constants:
         for layer in self._stack.layers:
             cross = layer.cross_attention
             assert cross is not None
-            blocks += self._attention(layer.self_attention.qkv, layer.self_attention.out)
+            blocks += self._first(layer.first)
             blocks += self._attention(cross.q, cross.out)
             blocks += self._feed_forward(layer.feed_forward)
         bias = self._weights.output_bias
@@ -179,6 +185,12 @@ class _Constants:
 
     def _first_norm(self) -> tuple[str, ...]:
         return self._next_norm() if self._stack.final_norm is not None else ()
+
+    def _first(self, block: SelfAttention | Ssru) -> tuple[str, ...]:
+        """The first sub-layer and the following norm."""
+        if isinstance(block, Ssru):
+            return (*self._linear(block.z_and_f), *self._next_norm())
+        return self._attention(block.qkv, block.out)
 
     def _attention(self, before: Linear, after: Linear) -> tuple[str, ...]:
         """Both projections and the following norm."""

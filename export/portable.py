@@ -85,6 +85,8 @@ def _model(folder: Path) -> Transformer:
     model = load_model(folder)
     if model.config.own_source_table or model.config.own_output_table:
         raise FormatError(f"{folder} has tables of its own for source or output, which cannot be given back")
+    if model.config.decoder == "ssru":
+        raise FormatError(f"{folder} has a decoder of SSRUs, which the other formats cannot express")
     return model
 
 

@@ -47,6 +47,13 @@ class SelfAttention:
 
 
 @dataclass(frozen=True)
+class Ssru:
+    """The recurrence of `model.ssru`. z_and_f: d_model to concatenated W x and W_f x + b_f, 2 * d_model."""
+
+    z_and_f: Linear
+
+
+@dataclass(frozen=True)
 class CrossAttention:
     """q, out: d_model to d_model. key, value: (d_model, d_model) weights, which the encoder graph applies."""
 
@@ -66,9 +73,12 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """An encoder layer (without cross-attention) or a decoder layer. norms: one for each sub-layer, in order."""
+    """An encoder layer (without cross-attention) or a decoder layer. norms: one for each sub-layer, in order.
 
-    self_attention: SelfAttention
+    first: an SSRU only in the decoder.
+    """
+
+    first: SelfAttention | Ssru
     cross_attention: CrossAttention | None
     feed_forward: FeedForward
     norms: tuple[Norm, ...]
@@ -152,8 +162,11 @@ def _stack(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Stack
 
 def _layer(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Layer:
     has_cross = f"{name}.cross_attention.w_q.weight" in state
+    has_ssru = f"{name}.ssru.w.weight" in state
     return Layer(
-        self_attention=_self_attention(state, config, f"{name}.self_attention"),
+        first=_ssru(state, f"{name}.ssru")
+        if has_ssru
+        else _self_attention(state, config, f"{name}.self_attention"),
         cross_attention=_cross_attention(state, config, f"{name}.cross_attention") if has_cross else None,
         feed_forward=FeedForward(
             inner=_linear(state, f"{name}.feed_forward.w_1"), outer=_linear(state, f"{name}.feed_forward.w_2")
@@ -169,6 +182,12 @@ def _self_attention(state: Mapping[str, Floats], config: ModelConfig, name: str)
     bias[: config.d_model] = q.bias
     qkv = Linear(np.concatenate([q.weight, key, value], axis=1), bias)
     return SelfAttention(qkv, _attention_output(state, name))
+
+
+def _ssru(state: Mapping[str, Floats], name: str) -> Ssru:
+    z, f = state[f"{name}.w.weight"].T, _linear(state, f"{name}.w_f")
+    weight = np.concatenate([z, f.weight], axis=1)
+    return Ssru(Linear(weight, np.concatenate([np.zeros(z.shape[1], np.float32), f.bias])))
 
 
 def _cross_attention(state: Mapping[str, Floats], config: ModelConfig, name: str) -> CrossAttention:

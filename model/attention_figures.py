@@ -33,9 +33,12 @@ CURVES = (0.2, 0.3)
 def attention_picture(maps: AttentionMaps, part: Part) -> Picture:
     """Draw all layers (rows, from 0) and heads (columns, from 0) of one part. A map's rows are queries.
 
-    A row of decoder or cross-attention is labelled with the subword that its query predicts.
+    A row of decoder or cross-attention is labelled with the subword that its query predicts. Raises ValueError for the
+    self-attention of a decoder that has none.
     """
-    weights: Floats = getattr(maps, part)
+    weights: Floats | None = getattr(maps, part)
+    if weights is None:
+        raise ValueError(f"--part {part}: a decoder of SSRUs has no self-attention to draw")
     rows = maps.source if part == "encoder" else maps.outputs
     columns = maps.inputs if part == "decoder" else maps.source
     num_layers, num_heads = weights.shape[:2]

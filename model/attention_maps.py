@@ -33,7 +33,8 @@ class AttentionMaps:
 
     source: the source's subwords, end token last: (S,). inputs: the decoder's inputs, start token first: (T,).
     outputs: the subword that follows each input, end token last: (T,).
-    encoder: (num_encoder_layers, num_heads, S, S). decoder: (num_decoder_layers, num_heads, T, T).
+    encoder: (num_encoder_layers, num_heads, S, S). decoder: (num_decoder_layers, num_heads, T, T); None for a decoder
+    of SSRUs, which has no self-attention.
     cross: (num_decoder_layers, num_heads, T, S), from each input to the source.
     """
 
@@ -41,7 +42,7 @@ class AttentionMaps:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     encoder: Floats
-    decoder: Floats
+    decoder: Floats | None
     cross: Floats
 
 
@@ -90,7 +91,7 @@ def maps_of(
 @torch.no_grad()
 def attention_weights(
     model: Transformer, source: Sequence[int], target: Sequence[int]
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Floats, Floats | None, Floats]:
     """Compute the weights of encoder, decoder and cross-attention, shaped as in `AttentionMaps`.
 
     source: ids, end token last. target: the decoder's inputs, start token first. Raises ValueError past max_length.
@@ -98,8 +99,12 @@ def attention_weights(
     device = model.embedding.weight.device
     memory, encoder = _encoder_weights(model, torch.tensor([list(source)], device=device))
     decoder, cross = _decoder_weights(model, torch.tensor([list(target)], device=device), memory)
-    stacked = (torch.cat(weights).float().cpu().numpy() for weights in (encoder, decoder, cross))
-    return cast(tuple[Floats, Floats, Floats], tuple(stacked))
+    return _stacked(encoder), _stacked(decoder) if decoder else None, _stacked(cross)
+
+
+def _stacked(weights: list[Tensor]) -> Floats:
+    stacked: Floats = torch.cat(weights).float().cpu().numpy()
+    return stacked
 
 
 def _encoder_weights(model: Transformer, source: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -115,15 +120,21 @@ def _encoder_weights(model: Transformer, source: Tensor) -> tuple[Tensor, list[T
 
 
 def _decoder_weights(model: Transformer, target: Tensor, memory: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Each layer's weights of self-attention (1, num_heads, T, T) and of cross-attention (1, num_heads, T, S)."""
+    """Each layer's weights of self-attention (1, num_heads, T, T) and of cross-attention (1, num_heads, T, S).
+
+    A decoder of SSRUs has no self-attention and gives no weights of it.
+    """
     x, own, cross = model.embedding(target), [], []
     mask = causal_mask(target.size(1), target.device)
     for layer in cast(list[DecoderLayer], model.decoder):
-        self_attention, cross_attention, feed_forward = cast(list[Residual], layer.residuals)
-        y = self_attention.before(x)
-        attended, weights = layer.self_attention.attend_explicitly(y, y, mask)
-        own.append(weights)
-        x = self_attention.after(x, attended)
+        first, cross_attention, feed_forward = cast(list[Residual], layer.residuals)
+        y = first.before(x)
+        if layer.self_attention is None:
+            mixed = layer.mix_positions(y)
+        else:
+            mixed, weights = layer.self_attention.attend_explicitly(y, y, mask)
+            own.append(weights)
+        x = first.after(x, mixed)
         attended, weights = layer.cross_attention.attend_explicitly(cross_attention.before(x), memory)
         cross.append(weights)
         x = _fed_forward(layer.feed_forward, feed_forward, cross_attention.after(x, attended))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "silu"]
 Positions = Literal["sinusoidal", "learned"]
+Decoder = Literal["attention", "ssru"]
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
@@ -32,6 +33,8 @@ class ModelConfig:
     own_source_table, own_output_table: whether the source or the output has a table (vocab_size, d_model) of its own.
         The paper's shares the target's. An id may then be another subword in a source than in a target.
     max_length: the longest source or target, in subwords with the end token.
+    decoder: the first sub-layer of a decoder layer. "attention" is the paper's masked self-attention, "ssru" a
+        recurrence (`model.ssru`).
     """
 
     vocab_size: int
@@ -48,6 +51,7 @@ class ModelConfig:
     output_bias: bool = False
     own_source_table: bool = False
     own_output_table: bool = False
+    decoder: Decoder = "attention"
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values with which no model can be built."""
@@ -75,6 +79,7 @@ class ModelConfig:
             ("norm", ("post", "pre")),
             ("activation", ("relu", "gelu", "silu")),
             ("positions", ("sinusoidal", "learned")),
+            ("decoder", ("attention", "ssru")),
         ):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: one of {', '.join(known)} is needed")

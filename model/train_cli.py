@@ -42,6 +42,7 @@ MODEL_FIELDS = (
     "norm",
     "activation",
     "positions",
+    "decoder",
 )
 
 
@@ -139,6 +140,11 @@ def _model_arguments(group: Any) -> None:
     add("--norm", choices=("post", "pre"), help="post: the paper's; pre: more stable with small batches")
     add("--activation", choices=("relu", "gelu", "silu"), help="of the feed-forward networks")
     add("--positions", choices=("sinusoidal", "learned"), help="positional encoding")
+    add(
+        "--decoder",
+        choices=("attention", "ssru"),
+        help="first sub-layer of a decoder layer: masked self-attention, or an SSRU, whose steps cost less",
+    )
 
 
 def _option_arguments(group: Any) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from model.config import PAD_ID, ModelConfig
 from model.dropout import Dropout
+from model.ssru import SSRU
 
 # --- 3.1 Encoder and decoder stacks: masks ---
 
@@ -216,30 +217,37 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
+    """Masked self-attention or an SSRU, attention over the encoder's output, then the feed-forward network."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        has_ssru = config.decoder == "ssru"
+        self.ssru = SSRU(config.d_model) if has_ssru else None
+        self.self_attention = None if has_ssru else MultiHeadAttention(config.d_model, config.num_heads)
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> Tensor:
         """x (batch, target_length, d_model), memory (batch, source_length, d_model) -> the shape of x."""
-        self_attention, cross_attention, feed_forward = cast(list[Residual], self.residuals)
-        y = self_attention.before(x)
-        x = self_attention.after(x, self.self_attention(y, y, causal=True))
+        first, cross_attention, feed_forward = cast(list[Residual], self.residuals)
+        x = first.after(x, self.mix_positions(first.before(x)))
         x = cross_attention.after(x, self.cross_attention(cross_attention.before(x), memory, source_mask))
         x = feed_forward.after(x, self.feed_forward(feed_forward.before(x)))
         return x
 
+    def mix_positions(self, y: Tensor) -> Tensor:
+        """The first sub-layer, in which position t of y (batch, target_length, d_model) reads positions up to t."""
+        if self.self_attention is None:
+            mixed: Tensor = cast(SSRU, self.ssru)(y)
+        else:
+            mixed = self.self_attention(y, y, causal=True)
+        return mixed
+
     def cross_weights(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """As `forward`, and the cross-attention's weights (batch, num_heads, target_length, source_length)."""
-        self_attention, cross_attention, feed_forward = cast(list[Residual], self.residuals)
-        y = self_attention.before(x)
-        attended, _ = self.self_attention.attend_explicitly(y, y, causal_mask(x.size(1), x.device))
-        x = self_attention.after(x, attended)
+        first, cross_attention, feed_forward = cast(list[Residual], self.residuals)
+        x = first.after(x, self.mix_positions(first.before(x)))
         attended, weights = self.cross_attention.attend_explicitly(
             cross_attention.before(x), memory, source_mask
         )

@@ -62,6 +62,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_ssru(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `tiny`, but the model has a decoder of SSRUs, and the bundle no fp16."""
+    from tests.export.tiny import MAX_LENGTH, random_model, write_tiny_bundle
+
+    folder = tmp_path_factory.mktemp("tiny-ssru")
+    write_tiny_bundle(folder, random_model(max_length=MAX_LENGTH, decoder="ssru"))
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.startswith(PREFIX)]:

@@ -32,6 +32,7 @@ from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
 from app.runtime.prefill import prefill_step
+from app.runtime.recurrent_state import STATE
 from app.runtime.session import Session, SessionOptions
 from app.runtime.source_batches import SourceBatch, source_batches
 
@@ -63,9 +64,12 @@ def load_cuda_runner(
     """Load one variant on GPU 0.
 
     has_graphs: whether steps are captured as CUDA graphs. switches: ways to compute a step that are measured, if steps
-    are captured. Raises BundleError for graphs that do not load or would run a node on the CPU, for steps that fail,
-    and if the caches do not fit.
+    are captured. Raises BundleError for graphs that do not load or would run a node on the CPU, for steps that fail, if
+    the caches do not fit, and for a decoder of SSRUs.
     """
+    if graphs.decoder.has_input(STATE):
+        problem = "its decoder of SSRUs runs on a CPU only: set TRANSDUCE_DEVICE=cpu"
+        raise BundleError(folder.name, [problem])
     try:
         cuda = Cuda()
         common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))

@@ -18,10 +18,12 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from app.errors import EngineFailure
+from app.graphs import TensorSpec
 from app.runtime import native
 from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.prefill import prefill_step
+from app.runtime.recurrent_state import STATE, RecurrentState
 from app.runtime.session import Session
 
 # Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
@@ -56,7 +58,8 @@ class _Candidates(NamedTuple):
 class NativeRunner:
     """One model on the CPU. Called from one thread only.
 
-    cache_bytes: size of both caches, allocated page by page as rows are first used.
+    cache_bytes: size of both caches, allocated page by page as rows are first used. A decoder of SSRUs has a recurrent
+    state instead of the self-attention cache.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
@@ -68,16 +71,16 @@ class NativeRunner:
             limits, max_steps=max_steps, advances_beams=True, skips_free_rows=True
         )
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
-        num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
-        # A column holds all heads side by side, so that a row's columns are one block.
-        shape = (num_planes, limits.num_rows, capacity, width)
-        is_dense = width * np.dtype(spec.dtype).itemsize >= LEAST_DENSE_BYTES
-        num_sparse = NUM_SPARSE_ROWS if is_dense else limits.num_rows
-        self._self_cache = paged_zeros(shape, spec.dtype, num_sparse)
-        self._cross_cache = paged_zeros(shape, spec.dtype, num_sparse)
+        self._cross_cache = _paged_cache(spec, limits.num_rows)
+        capacity = self._cross_cache.shape[2]
+        has_state = decoder.spec.has_input(STATE)
+        self._state = RecurrentState(decoder.spec, limits.num_rows) if has_state else None
+        # With a recurrent state it has no rows.
+        self._self_cache = _paged_cache(spec, 0 if has_state else limits.num_rows)
         self._encoder_binding = encoder.binding()
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
+        self.cache_bytes += self._state.num_bytes if self._state else 0
         num_rows = limits.num_rows
         self._ids, self._positions = np.full(num_rows, FREE_ROW_ID, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
@@ -202,7 +205,10 @@ class NativeRunner:
         self._copy_columns(sources, targets, shared + num_prefilled, lengths + num_prefilled)
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, first: Int32s, end: Int32s) -> None:
-        """Copy the columns first..end-1 of each source row's self-attention cache to its target row."""
+        """Copy the columns first..end-1 of each source row's self-attention cache to its target row, or the state."""
+        if self._state is not None:
+            self._state.copy(sources, targets)
+            return
         moves = np.array((sources, targets, first, end), np.int64)
         moves[2:] *= self._self_cache.strides[2]
         native.copy_rows(self._self_cache, moves)
@@ -231,9 +237,12 @@ class NativeRunner:
             "num_steps": self._num_steps,
             "num_candidates": self._num_candidates,
             "wants_log_probabilities": self._wants_distributions,
-            "self_cache": self._self_cache,
             "cross_cache": self._cross_cache,
         }
+        if self._state is None:
+            inputs["self_cache"] = self._self_cache
+        else:
+            self._state.bind_input(self._binding, self._limits.num_rows)
         for name, values in inputs.items():
             self._binding.bind_ortvalue_input(name, _value(values))
         self._binding.bind_ortvalue_output("log_probabilities", _value(self._distributions))
@@ -255,6 +264,17 @@ class NativeRunner:
         if shape.num_steps == 1:
             return _Candidates(values, log_probabilities[0], ids[0])
         return _Candidates(values, log_probabilities[:, :, 0], ids[:, :, 0])
+
+
+def _paged_cache(spec: TensorSpec, num_rows: int) -> NDArray[Any]:
+    """Zeros (planes, num_rows, capacity, width) for the encoder's input `cross_cache`, or for its like.
+
+    A column holds all heads side by side, so that a row's columns are one block.
+    """
+    num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
+    is_dense = width * np.dtype(spec.dtype).itemsize >= LEAST_DENSE_BYTES
+    num_sparse = NUM_SPARSE_ROWS if is_dense else num_rows
+    return paged_zeros((num_planes, num_rows, capacity, width), spec.dtype, num_sparse)
 
 
 def _first(values: NDArray[Any], *shape: int) -> NDArray[Any]:

@@ -26,6 +26,7 @@ from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
 from app.runtime.prefill import prefill_step
+from app.runtime.recurrent_state import STATE, RecurrentState
 from app.runtime.session import Session, SessionOptions, choose_device
 from app.runtime.source_batches import source_batches
 
@@ -144,7 +145,8 @@ class StepBinding:
 class OrtRunner:
     """One model on the CPU, with ONNX Runtime's own operators. Called from one thread only.
 
-    cache_bytes: size of both caches, allocated page by page as rows are first used.
+    cache_bytes: size of both caches, allocated page by page as rows are first used. A decoder of SSRUs has a recurrent
+    state instead of the self-attention cache.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
@@ -153,13 +155,18 @@ class OrtRunner:
         self._decoder = decoder
         self._limits = limits
         specs = {spec.name: spec for spec in decoder.spec.inputs}
-        self._num_layers = sum(name.startswith("self_key_") for name in specs)
-        shapes = [
-            pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
-            for name in ("self_key_0", "cross_key_0")
-        ]
-        self.cache_bytes = sum(shape.num_bytes for shape in shapes)
-        self._self_pool, self._cross_pool = (HostPool(shape) for shape in shapes)
+        self._num_layers = sum(name.startswith("cross_key_") for name in specs)
+        shape = pool_shape(specs["cross_key_0"], num_layers=self._num_layers, num_rows=limits.num_rows)
+        self._cross_pool = HostPool(shape)
+        self._state: RecurrentState | None = None
+        self._self_pool: HostPool | None = None
+        if STATE in specs:
+            self._state = RecurrentState(decoder.spec, limits.num_rows)
+            own_bytes = self._state.num_bytes
+        else:
+            own_shape = pool_shape(specs["self_key_0"], num_layers=self._num_layers, num_rows=limits.num_rows)
+            self._self_pool, own_bytes = HostPool(own_shape), own_shape.num_bytes
+        self.cache_bytes = shape.num_bytes + own_bytes
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         self._bindings: OrderedDict[StepShape, StepBinding] = OrderedDict()
@@ -206,13 +213,20 @@ class OrtRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
+        self._copy_own(sources, targets, lengths)
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
+        self._copy_own(sources, targets, lengths)
+
+    def _copy_own(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """Copy the columns of the self-attention cache, or the recurrent state."""
+        if self._state is not None:
+            self._state.copy(sources, targets)
+        if self._self_pool is not None:
+            self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
 
     def share_cores(self, num_sharing: int) -> None:
         """No effect: the number of ONNX Runtime's threads is fixed when it loads."""
@@ -257,9 +271,13 @@ class OrtRunner:
         results = {"top_log_probabilities": top_log_probabilities, "top_ids": top_ids, **extras}
         for name, array in results.items():
             native.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        if self._state is not None:
+            self._state.bind_input(native, num_rows)
+            self._state.bind_output(native, num_rows)
         for layer in range(self._num_layers):
             for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
-                self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
+                if self._self_pool is not None:
+                    self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
                 self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
         distributions, alignment = extras.get("log_probabilities"), extras.get("alignment")
         output = StepOutput(top_log_probabilities, top_ids, distributions, alignment)

@@ -46,6 +46,8 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "times-avx2": ("engine_avx2.json", lambda result: page_tables.times_tables(result["cases"])),
     "steps-avx2-small": ("step_avx2.json", lambda result: page_tables.target_table(result, "avx2")),
     "steps-avx2-base": ("step_avx2_base.json", lambda result: page_tables.target_table(result, "avx2")),
+    "ssru-small": ("ssru_small.json", page_tables.ssru_table),
+    "ssru-base": ("ssru_base.json", page_tables.ssru_table),
     "where": ("engine.json", lambda result: page_tables.where_tables(result["cases"])),
     "quality": ("engine_quality.json", page_tables.quality_tables),
     "memory": ("engine_memory.json", _memory),

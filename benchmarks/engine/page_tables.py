@@ -150,3 +150,15 @@ def _by_model(rows: Sequence[Row], table_of: Callable[[Sequence[Row]], str]) -> 
 
 def _by_name(tables: Iterable[tuple[str, str]]) -> str:
     return "\n\n".join(f"**{name}**\n\n{text}" for name, text in tables)
+
+
+def ssru_table(result: dict[str, Any]) -> str:
+    """The times with self-attention and with SSRUs, from a result of `benchmarks.ssru`."""
+    header = ["search, sentences", "step, ms", "with SSRUs", "all, ms", "with SSRUs", "saved"]
+    lines = []
+    for one in result["comparisons"]:
+        times = [one[name][kind] for name in ("step_ms", "call_ms") for kind in ("attention", "ssru")]
+        search = "greedy" if one["beam_size"] == 1 else f"beam {one['beam_size']}"
+        cells = [f"{ms:.2f}" for ms in times[:2]] + [f"{ms:.1f}" for ms in times[2:]]
+        lines.append([f"{search}, {one['num_sentences']}", *cells, f"{one['time_saved']:.0%}"])
+    return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"

@@ -15,7 +15,7 @@ import onnxruntime
 # (`app.runtime.native.block_times`). The other graphs consist of ONNX Runtime's own operators.
 # An operator without an entry counts as OTHER: sums, copies, shapes, casts.
 CATEGORIES = {
-    "native blocks": ("Encoder", "DecoderSteps"),
+    "native blocks": ("Encoder", "DecoderSteps", "SsruDecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
     "cross-attention sub-layer": ("CrossAttentionStep", "AlignedCrossAttentionStep"),
     "feed-forward sub-layer": ("FeedForward",),

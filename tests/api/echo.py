@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.bundle import DecodingDefaults, Dimensions, Golden, Manifest, SpecialIds, Training
+from app.bundle import DecodingDefaults, Golden, Manifest, SpecialIds, Training
 from app.decoding.options import LengthPenalty
+from app.dimensions import Dimensions
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.language_pairs import LanguagePair

@@ -44,6 +44,8 @@ DIMENSIONS = [
         ("num_decoder_layers", (3, *VAST), "dimensions.num_decoder_layers is"),
         ("norm", ("pre",), "dimensions.norm is pre"),
         ("activation", ("silu",), "dimensions.activation is silu"),
+        ("decoder", ("lstm",), "dimensions.decoder: "),
+        ("decoder", ("ssru",), "fp16 is not possible with dimensions.decoder ssru"),
     )
     for value in values
 ]

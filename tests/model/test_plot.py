@@ -61,6 +61,7 @@ def test_the_weights_equal_the_models_attention(tokenizer: Tokenizer, norm: str)
     source, labels = tokenizer.encode(SOURCE).ids, tokenizer.encode_target(TARGET)
     inputs = (BOS_ID, *labels[:-1])
     encoder, decoder, cross = attention_weights(model, source, inputs)
+    assert decoder is not None
     assert encoder.shape == (3, 2, len(source), len(source))
     assert decoder.shape == (2, 2, len(inputs), len(inputs))
     assert cross.shape == (2, 2, len(inputs), len(source))

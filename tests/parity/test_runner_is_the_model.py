@@ -35,6 +35,8 @@ FORMS: list[dict[str, Any]] = [
     {"norm": "post", "activation": "silu", "positions": "sinusoidal"},
     {"norm": "pre", "activation": "silu", "positions": "sinusoidal"},
     {"d_model": 128, "num_encoder_layers": 3, "num_decoder_layers": 1},
+    {"norm": "post", "decoder": "ssru"},
+    {"norm": "pre", "decoder": "ssru", "num_decoder_layers": 1},
     {"norm": "post", "activation": "silu", "output_bias": True},
 ]
 NAMES = ["-".join(map(str, form.values())) for form in FORMS]
@@ -104,11 +106,12 @@ def test_top_candidates_are_the_largest_log_probabilities(
         )
 
 
+@pytest.mark.parametrize("decoder", ["attention", "ssru"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_engine_finds_the_hypotheses_of_the_reference_search(
-    beam_size: int, tmp_path: Path, kernels: KernelChoice
+    beam_size: int, decoder: str, tmp_path: Path, kernels: KernelChoice
 ) -> None:
-    model = random_model(max_length=24)
+    model = random_model(max_length=24, decoder=decoder)
     runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=16, kernels=kernels)
     sources = [pair.source.tolist() for pair in ragged_pairs(6, num_pairs=14)]
     options = DecodingOptions(beam_size=beam_size, max_target_length=12)
@@ -119,6 +122,12 @@ def test_the_engine_finds_the_hypotheses_of_the_reference_search(
         for source in sources
     ]
     assert translate_ids(runner, sources, options) == expected
+
+
+def test_int8_is_close_with_ssrus(tmp_path: Path, kernels: KernelChoice) -> None:
+    model = random_model(max_length=24, decoder="ssru")
+    runner = load_tiny_runner(model, "int8", tmp_path, kernels=kernels)
+    assert largest_difference(model, runner, ragged_pairs(4)) < 0.3
 
 
 def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: KernelChoice) -> None:

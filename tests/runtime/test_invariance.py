@@ -13,16 +13,24 @@ from app.runtime.native import set_num_threads
 from app.runtime.ort_runner import LoadedRunner
 from export.parity import distributions_of
 from model.config import BOS_ID, EOS_ID
+from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 
 NUM_SENTENCES = 60
 NUM_STEPS = 4
 
 
+@pytest.fixture(scope="module", params=["attention", "ssru"])
+def model(request: pytest.FixtureRequest) -> Transformer:
+    return random_model(max_length=32, decoder=request.param)
+
+
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice) -> LoadedRunner:
+def runner(
+    model: Transformer, tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice
+) -> LoadedRunner:
     folder = tmp_path_factory.mktemp("int8")
-    return load_tiny_runner(random_model(max_length=32), "int8", folder, num_rows=64, kernels=kernels)
+    return load_tiny_runner(model, "int8", folder, num_rows=64, kernels=kernels)
 
 
 def random_sources(seed: int) -> list[Int32s]:
@@ -83,16 +91,14 @@ def test_a_row_with_large_values_does_not_change_others(runner: LoadedRunner) ->
 
 
 def test_the_number_of_threads_changes_no_result(
-    runner: LoadedRunner, tmp_path: Path, kernels: KernelChoice
+    runner: LoadedRunner, model: Transformer, tmp_path: Path, kernels: KernelChoice
 ) -> None:
     sources = random_sources(7)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)
     # The native kernels have one thread pool in each process.
-    two_threads = load_tiny_runner(
-        random_model(max_length=32), "int8", tmp_path, num_rows=64, num_threads=2, kernels=kernels
-    )
+    two_threads = load_tiny_runner(model, "int8", tmp_path, num_rows=64, num_threads=2, kernels=kernels)
     two_threads.encode(sources, list(range(NUM_SENTENCES)))
     found = follow(two_threads, targets)
     set_num_threads(1)

@@ -81,10 +81,14 @@ def test_an_empty_copy_is_allowed(make_pool: Any) -> None:
     make_pool().copy(nothing, nothing, nothing)
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice) -> LoadedRunner:
-    folder = tmp_path_factory.mktemp("rows")
-    return load_tiny_runner(random_model(max_length=16), "int8", folder, num_rows=NUM_ROWS, kernels=kernels)
+@pytest.fixture(scope="module", params=["attention", "ssru"])
+def runner(
+    tmp_path_factory: pytest.TempPathFactory, kernels: KernelChoice, request: pytest.FixtureRequest
+) -> LoadedRunner:
+    model = random_model(max_length=16, decoder=request.param)
+    return load_tiny_runner(
+        model, "int8", tmp_path_factory.mktemp("rows"), num_rows=NUM_ROWS, kernels=kernels
+    )
 
 
 def random_ids(seed: int, size: int) -> Int32s:

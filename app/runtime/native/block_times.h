@@ -11,6 +11,7 @@ namespace transduce {
 enum class Stack : int { encoder, decoder };
 constexpr int NUM_STACKS = 2;
 
+// self_attention: also an SSRU in its place.
 enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_cache, candidates };
 constexpr int NUM_BLOCK_KINDS = 6;
 

@@ -6,8 +6,8 @@
 
 #include "beams.h"
 #include "block_times.h"
-#include "step_blocks.h"
 #include "step_budget.h"
+#include "step_state.h"
 
 namespace transduce {
 namespace {
@@ -23,59 +23,45 @@ int64_t scalar_input(const KernelCall& call, int index) {
     return *value.as<int64_t>();
 }
 
-// Keys and values of all layers, (2 L, rows, capacity, d): plane 2 i holds the keys of layer i, plane 2 i + 1 its
-// values.
-class CachePlanes {
-public:
-    CachePlanes(const KernelCall& call, int index, int64_t num_layers, int64_t d) : all_(call.input(index)), d_(d) {
-        all_.expect_shape({2 * num_layers, -1, -1, d});
-        if (all_.type != FLOAT && all_.type != ElementType::float16) {
-            throw InvalidArgument("%s is neither float nor float16", all_.name);
-        }
-    }
-    int64_t rows() const { return all_.shape[1]; }
-    int64_t capacity() const { return all_.shape[2]; }
-    LayerCache layer(int64_t index) const {
-        bool is_half = all_.type == ElementType::float16;
-        int64_t bytes = rows() * capacity() * d_ * (is_half ? 2 : 4);
-        char* keys = all_.as<char>() + 2 * index * bytes;
-        return {keys, keys + bytes, is_half, rows(), capacity()};
-    }
-    // copies: counted in columns from `begin` on; converted to bytes in place.
-    void copy(std::vector<RowCopy>& copies, int64_t begin) const {
-        int64_t column = d_ * (all_.type == ElementType::float16 ? 2 : 4), row = capacity() * column;
-        for (RowCopy& copy : copies) {
-            copy.first = (begin + copy.first) * column;
-            copy.end = (begin + copy.end) * column;
-        }
-        copy_rows(all_.as<char>(), all_.shape[0], rows() * row, row, copies);
-    }
-
-private:
-    Tensor all_;
-    int64_t d_;
+// The first sub-layer of a decoder's layers, with what its rows keep between steps. NUM_CONSTANTS: the sub-layer's
+// constants.
+struct SelfAttention {
+    using Block = SelfAttentionBlock;
+    using State = CachePlanes;
+    static constexpr const char *OPERATOR = "DecoderSteps", *STATE = "self_cache";
+    static constexpr int NUM_CONSTANTS = BLOCK_CONSTANTS;
 };
 
+struct Ssru {
+    using Block = SsruBlock;
+    using State = RecurrentStates;
+    static constexpr const char *OPERATOR = "SsruDecoderSteps", *STATE = "self_state";
+    static constexpr int NUM_CONSTANTS = SSRU_CONSTANTS;
+};
+
+template <class First>
 struct Layer {
-    SelfAttentionBlock self_attention;
+    static constexpr int NUM_CONSTANTS = First::NUM_CONSTANTS + 2 * BLOCK_CONSTANTS;
+    typename First::Block first;
     CrossAttentionBlock cross_attention;
     FeedForwardBlock feed_forward;
 
     Layer(const NodeInfo& info, int index, std::vector<int64_t> aligned)
-        : self_attention(info, index),
-          cross_attention(info, index + BLOCK_CONSTANTS, std::move(aligned)),
-          feed_forward(info, index + 2 * BLOCK_CONSTANTS) {}
+        : first(info, index),
+          cross_attention(info, index + First::NUM_CONSTANTS, std::move(aligned)),
+          feed_forward(info, index + First::NUM_CONSTANTS + BLOCK_CONSTANTS) {}
 };
 
-// Returns the index of the last constant, the bias of the logits. It is optional.
-int output_bias_index(const NodeInfo& info) {
+// Returns the index of the last constant, the bias of the logits. It is optional. layer_constants: of a layer.
+int output_bias_index(const NodeInfo& info, int layer_constants) {
     int norm = info.integer("is_pre_norm") ? 2 : 0;
-    return 14 + norm + int(info.integer("num_layers")) * 3 * BLOCK_CONSTANTS;
+    return 14 + norm + int(info.integer("num_layers")) * layer_constants;
 }
 
+template <class First>
 class DecoderSteps {
 public:
-    static constexpr const char* NAME = "DecoderSteps";
+    static constexpr const char* NAME = First::OPERATOR;
     static constexpr bool IS_VARIADIC = true;
     static constexpr const char* INPUT_NAMES[] = {"ids",
                                                   "positions",
@@ -84,7 +70,7 @@ public:
                                                   "num_steps",
                                                   "num_candidates",
                                                   "wants_log_probabilities",
-                                                  "self_cache",
+                                                  First::STATE,
                                                   "cross_cache",
                                                   "table",
                                                   "scales",
@@ -101,17 +87,17 @@ public:
           end_id_(int32_t(info.integer("end_id"))),
           aligned_layer_(info.integer("aligned_layer")),
           embedding_(info, 9),
-          candidates_(info, 12, output_bias_index(info)) {
+          candidates_(info, 12, output_bias_index(info, Layer<First>::NUM_CONSTANTS)) {
         int index = 14;
         if (is_pre_norm_) {
             first_norm_ = norm_of(info, index, embedding_.d());
             index += 2;
         }
         int64_t num_layers = info.integer("num_layers");
-        for (int64_t layer = 0; layer < num_layers; ++layer, index += 3 * BLOCK_CONSTANTS) {
+        for (int64_t layer = 0; layer < num_layers; ++layer, index += Layer<First>::NUM_CONSTANTS) {
             bool is_aligned = layer == aligned_layer_;
             layers_.emplace_back(info, index, is_aligned ? info.integers("heads") : std::vector<int64_t>());
-            if (layers_.back().self_attention.weights().d() != embedding_.d()) {
+            if (layers_.back().first.d() != embedding_.d()) {
                 throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
             }
         }
@@ -140,7 +126,8 @@ private:
         // num_steps: steps that the outputs have room for. max_steps: most steps that this call takes.
         int64_t n, num_steps, max_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
-        CachePlanes self, cross;
+        typename First::State self;
+        CachePlanes cross;
         TopK top_k;
         float* alignment;
 
@@ -163,7 +150,7 @@ private:
                     static_cast<long long>(num_steps));
             }
             if (self.rows() < n) {
-                throw InvalidArgument("self_cache has %lld rows, fewer than the %lld of ids",
+                throw InvalidArgument("%s has %lld rows, fewer than the %lld of ids", First::STATE,
                                       static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
             max_steps = num_steps;
@@ -246,9 +233,9 @@ private:
         std::vector<int32_t> active = active_rows(tensors);
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
-        for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
+        for (const Layer<First>& layer : layers_) cost += block_nanoseconds(layer);
         // If there are enough rows for every thread, each thread takes its own rows through all layers and all steps.
-        const Linear& widest = layers_.front().self_attention.weights().in;
+        const Linear& widest = layers_.front().first.in();
         if (num_row_blocks(widest, n) > num_threads()) budget.limit_for_serial_runs();
         for_each_row_block(widest, n, cost * tensors.max_steps, [&](int64_t begin, int64_t count) {
             Scratch scratch(2 * Scratch::padded_bytes<float>(count * d) + 5 * Scratch::padded_bytes<int32_t>(count),
@@ -269,8 +256,8 @@ private:
     std::vector<Linear*> linears() {
         std::vector<Linear*> all;
         auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
-        for (Layer& layer : layers_) {
-            append(layer.self_attention.linears());
+        for (Layer<First>& layer : layers_) {
+            append(layer.first.linears());
             append(layer.cross_attention.linears());
             append(layer.feed_forward.linears());
         }
@@ -278,12 +265,9 @@ private:
         return all;
     }
 
-    static int64_t block_nanoseconds(const Layer& layer) {
-        int64_t cost = layer.feed_forward.row_nanoseconds();
-        for (const AttentionWeights* weights : {&layer.self_attention.weights(), &layer.cross_attention.weights()}) {
-            cost += weights->in.row_nanoseconds() + weights->out.row_nanoseconds();
-        }
-        return cost;
+    static int64_t block_nanoseconds(const Layer<First>& layer) {
+        return layer.first.row_nanoseconds() + layer.cross_attention.weights().row_nanoseconds() +
+               layer.feed_forward.row_nanoseconds();
     }
 
     // Takes rows active[begin, begin + count) through all steps. A row that has produced the end id takes no further
@@ -309,8 +293,8 @@ private:
             BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);
             BlockOutput output{total, normalised};
             for (size_t index = 0; index < layers_.size(); ++index) {
-                const Layer& layer = layers_[index];
-                layer.self_attention.run(input, tensors.self.layer(index), rows, positions, output);
+                const Layer<First>& layer = layers_[index];
+                layer.first.run(input, tensors.self.layer(index), rows, positions, output);
                 times.add(BlockKind::self_attention);
                 bool is_aligned = int64_t(index) == aligned_layer_ && tensors.num_steps == 1;
                 AlignmentOutput alignment{is_aligned ? tensors.alignment : nullptr, rows};
@@ -360,12 +344,16 @@ private:
     EmbeddingBlock embedding_;
     CandidatesBlock candidates_;
     Norm first_norm_;
-    std::vector<Layer> layers_;
+    std::vector<Layer<First>> layers_;
 };
 
 }  // namespace
 
-OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain) { return add_operator<DecoderSteps>(api, domain); }
+OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain) {
+    OrtStatus* status = add_operator<DecoderSteps<SelfAttention>>(api, domain);
+    if (!status) status = add_operator<DecoderSteps<Ssru>>(api, domain);
+    return status;
+}
 
 }  // namespace transduce
 

@@ -53,6 +53,8 @@ struct AttentionWeights {
     // W_O, gamma, beta; and the attributes num_heads and epsilon. Throws InvalidArgument.
     AttentionWeights(const NodeInfo& info, int index, int projections);
     int64_t d() const { return in.inputs(); }
+    // Returns the rough cost of both products of one of many rows.
+    int64_t row_nanoseconds() const { return in.row_nanoseconds() + out.row_nanoseconds(); }
 };
 
 // Sets the next product of each product. is_ring: the first product follows the last.
@@ -61,6 +63,7 @@ void link_products(const std::vector<Linear*>& linears, bool is_ring);
 // Register the operators of one file with a domain. Return ONNX Runtime's status, which is nullptr for success.
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_step_ssru(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);

@@ -145,8 +145,7 @@ namespace {
 
 // Returns the rough cost of one of n rows that attend to `columns` columns together.
 int64_t row_cost(const AttentionWeights& weights, int64_t columns, int64_t n) {
-    int64_t products = weights.in.row_nanoseconds() + weights.out.row_nanoseconds();
-    return products + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
+    return weights.row_nanoseconds() + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
 }
 
 }  // namespace

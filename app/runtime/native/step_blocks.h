@@ -30,12 +30,21 @@ struct BlockOutput {
     BlockOutput rows(int64_t begin, int64_t width) const { return {total + begin * width, normalised + begin * width}; }
 };
 
+// The c of one layer's SSRUs (rows, d), `stride` floats from row to row.
+struct LayerState {
+    float* values;
+    int64_t stride;
+};
+
 // Self-attention over a row's own columns ("Attention Is All You Need", section 3.2.2).
 class SelfAttentionBlock {
 public:
     // index: the first of the constants that AttentionWeights reads.
     SelfAttentionBlock(const NodeInfo& info, int index) : weights_(info, index, 3) {}
     const AttentionWeights& weights() const { return weights_; }
+    int64_t d() const { return weights_.d(); }
+    const Linear& in() const { return weights_.in; }
+    int64_t row_nanoseconds() const { return weights_.row_nanoseconds(); }
     // The products, in the order of their use.
     std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
 
@@ -50,6 +59,33 @@ private:
                      const int32_t* positions, int64_t n) const;
 
     AttentionWeights weights_;
+};
+
+// Number of constants of an SSRU: weights, scales and bias of one product, then gamma and beta.
+constexpr int SSRU_CONSTANTS = 5;
+
+// A Simpler Simple Recurrent Unit in the place of self-attention (Kim et al. 2019, section 3.1).
+class SsruBlock {
+public:
+    // Reads the constants from `index` on: w, s, b of the product with 2 d outputs, W x and W_f x + b_f; gamma, beta;
+    // and the attribute epsilon. Throws InvalidArgument.
+    SsruBlock(const NodeInfo& info, int index);
+    int64_t d() const { return in_.inputs(); }
+    const Linear& in() const { return in_; }
+    std::vector<Linear*> linears() { return {&in_}; }
+    int64_t row_nanoseconds() const;
+
+    // Updates each row's state and writes residual + o and its norm. A row at position 0 begins with zeros, whatever its
+    // state holds. state_rows, positions: (n,), in range.
+    void run(const BlockInput& input, const LayerState& state, const int32_t* state_rows, const int32_t* positions,
+             const BlockOutput& output) const;
+
+private:
+    void run_rows(const BlockInput& input, const LayerState& state, const int32_t* state_rows, const int32_t* positions,
+                  const BlockOutput& output) const;
+
+    Linear in_;
+    Norm norm_;
 };
 
 // The columns that each of n rows attends to: the first lengths[row] of slot slots[row].

@@ -16,6 +16,7 @@ from tests.runtime.native.test_encoder import CrossCache
 from tests.runtime.native.test_encoder import SelfAttention as EncoderAttention
 from tests.runtime.native.test_feed_forward import Block
 from tests.runtime.native.test_step_attention import CrossAttention, SelfAttention
+from tests.runtime.native.test_step_ssru import Ssru
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Array = NDArray[Any]
@@ -46,6 +47,17 @@ def self_attention(dtype: str, cache: str = "float16") -> Run:
     return run
 
 
+def ssru(dtype: str) -> Run:
+    block = Ssru(96, dtype=dtype)
+    operator, rows = block.operator(), block.rows(MAX_ROWS)
+
+    def run(chosen: list[int]) -> list[Array]:
+        inputs = {name: values[chosen] for name, values in rows.items()}
+        return [*operator.run(inputs).values(), inputs["state"]]
+
+    return run
+
+
 def cross_attention(dtype: str, cache: str = "float16") -> Run:
     block = CrossAttention(96, 3, dtype=dtype, aligned=(0, 2))
     operator, rows = block.operator(cache), block.rows(MAX_ROWS, 37, cache=cache)
@@ -67,7 +79,7 @@ def best_candidates(dtype: str) -> Run:
     return lambda chosen: [*vocabulary.run(x[chosen], 5, wanted=False).values()][:2]
 
 
-KINDS = [feed_forward, self_attention, cross_attention, candidates, best_candidates]
+KINDS = [feed_forward, self_attention, ssru, cross_attention, candidates, best_candidates]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -27,7 +27,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
     "output-bias": {"norm": "post", "has_bias": True},
+    "ssru": {"norm": "post", "decoder": "ssru"},
 }
+# A subword that the model of each kind of decoder and norm finds best after some steps.
+SIMILAR_TO_END = {("attention", "pre"): 387, ("attention", "post"): 389, ("ssru", "post"): 384}
 
 
 def load(
@@ -37,7 +40,7 @@ def load(
     with torch.no_grad():
         # Positions matter more than subwords, so the best candidate changes with the step and becomes the end token.
         table = model.embedding.weight.mul_(0.1)
-        similar_to_end = 387 if model.config.norm == "pre" else 389
+        similar_to_end = SIMILAR_TO_END[model.config.decoder, model.config.norm]
         table[EOS_ID] = table[similar_to_end] * 1.02
         if has_bias:
             bias = 0.02 * torch.randn(VOCAB_SIZE)
