@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.bundle_shortlist import Shortlist, shortlist_problems
 from app.decoding.options import LengthPenalty
 from app.dimensions import Dimensions, decoder_problems
 from app.errors import BundleError
@@ -111,7 +112,7 @@ class Manifest(ManifestPart):
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     tag_follows_source: whether the source_prefix of a pair is the last subword of a source, after its end token.
     has_distinct_placeholders: whether the model tells the placeholder symbols apart. Imported models do not.
-    alignment: None if the decoder graphs have no such output.
+    alignment: None if the decoder graphs have no such output. shortlist: None if there is no shortlist.bin.
     """
 
     format_version: Literal[1]
@@ -128,6 +129,7 @@ class Manifest(ManifestPart):
     max_target_length: int = Field(ge=2)
     variants: dict[Precision, Variant] = Field(min_length=1)
     alignment: Alignment | None = None
+    shortlist: Shortlist | None = None
     decoding: DecodingDefaults
     scores: tuple[Score, ...]
     training: Training
@@ -213,15 +215,14 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
     manifest = read_manifest(path)
     loaded = set(manifest.variants) if choose is None else {choose(manifest)}
     unhashed = set() if choose is None else {*manifest.variants, WEIGHTS} - loaded
-    problems = [
-        *_file_problems(path, manifest, unhashed),
-        *_reference_problems(manifest),
-        *_manifest_problems(manifest),
-    ]
+    problems = _file_problems(path, manifest, unhashed)
+    problems += [*_reference_problems(manifest), *_manifest_problems(manifest)]
     if not problems:
         sizes = _sizes_of(manifest)
         for precision in sorted(loaded):
             problems += content_problems(path, manifest.files, manifest.variants[precision], sizes)
+        num_pairs = len(manifest.language_pairs)
+        problems += shortlist_problems(path, manifest.shortlist, manifest.files, num_pairs, sizes.vocab_size)
     if problems:
         raise BundleError(path.name, list(dict.fromkeys(problems)))
     return Bundle(path, manifest, _read_golden(path, len(manifest.language_pairs)))

@@ -136,6 +136,10 @@ class Settings(BaseSettings):
         description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's; "
         "avx512, avxvnni, avx2, neon: the native ones for these instructions",
     )
+    shortlist: bool = Field(
+        True,
+        description="whether plain searches use the shortlist of a bundle that has one; with native kernels only",
+    )
     num_threads: int = Field(
         0,
         ge=0,

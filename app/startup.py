@@ -168,6 +168,7 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
         num_threads=num_threads,
         num_workers=settings.num_lanes or default_num_workers(device, num_threads),
         log_level=settings.log_level,
+        has_shortlist=settings.shortlist and manifest.shortlist is not None,
     )
 
 

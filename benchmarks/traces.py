@@ -3,7 +3,8 @@
 One server has no traces, one traces 1 % of the requests, one all of them. A receiver in a process of its own takes the
 spans. The same closed loop runs against each server in turn, many times. Each rate is compared with the mean of the
 rates without traces before and after it. Two cases: sentences that are decoded greedily, and sentences from the cache,
-of which a request costs less than anything else the server does. Writes JSON. Linux only.
+of which a request costs less than anything else the server does. The servers have one core, and the load another one.
+Writes JSON. Linux only.
 
     python -m benchmarks.traces --output benchmarks/results/traces.json
 """
@@ -15,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import time
@@ -25,7 +27,7 @@ from typing import Any
 
 from benchmarks.load import Request, closed_loop, make_request
 from benchmarks.machine import measured
-from benchmarks.server_process import ServeOptions, ServerProcess
+from benchmarks.server_process import ALL_CORES, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "traces.json"
@@ -73,11 +75,16 @@ def compare(*, has_cache: bool, endpoint: str, seconds: float, num_turns: int) -
         make_request(number, text, pair=("en", "de"), beam_size=1)
         for number, text in enumerate(read_sentences())
     ]
+    server_core = frozenset({min(ALL_CORES)})
     traced = [{"traces_endpoint": endpoint, "traces_share": str(share)} for share in SHARES]
     with contextlib.ExitStack() as stack:
         plain, *others = (
             stack.enter_context(
-                ServerProcess(ServeOptions(sys.executable, None, has_cache=has_cache, settings=settings))
+                ServerProcess(
+                    ServeOptions(
+                        sys.executable, None, cores=server_core, has_cache=has_cache, settings=settings
+                    )
+                )
             )
             for settings in ({}, *traced)
         )
@@ -118,6 +125,7 @@ def summary(ratios: list[float]) -> dict[str, float]:
 
 def measure_all(*, seconds: float, num_turns: int) -> dict[str, Any]:
     """Measure both cases."""
+    os.sched_setaffinity(0, {max(ALL_CORES)})
     pipe, receiver_end = multiprocessing.Pipe()
     receiver = multiprocessing.get_context("spawn").Process(target=receive, args=(receiver_end,), daemon=True)
     receiver.start()
@@ -134,8 +142,8 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a pass (default: 3)")
-    parser.add_argument("--turns", type=int, default=9, help="passes of each server (default: 9)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a pass (default: 2)")
+    parser.add_argument("--turns", type=int, default=15, help="passes of each server (default: 15)")
     args = parser.parse_args()
     result = measured("benchmarks.traces", lambda: measure_all(seconds=args.seconds, num_turns=args.turns))
     print(json.dumps(result["figures"], indent=1))

@@ -139,7 +139,7 @@ def write_bundle(
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
     BundleError.
     """
-    _check_output(output)
+    check_output(output)
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -149,8 +149,8 @@ def write_bundle(
         _write_descriptions(temporary, converted, request, on_progress=on_progress)
         on_progress("checking")
         load_bundle(temporary)
-        _sync(temporary)
-        _replace(temporary, output)
+        sync_folder(temporary)
+        replace_folder(temporary, output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return load_bundle(output)
@@ -221,7 +221,8 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
     }
 
 
-def _check_output(output: Path) -> None:
+def check_output(output: Path) -> None:
+    """Raise ExportError if `output` is neither a bundle nor new, or its parent is no folder."""
     if (
         output.exists()
         and not (output / MANIFEST).is_file()
@@ -305,7 +306,7 @@ def _write_descriptions(
     )
     _write_text(folder / "MODEL_CARD.md", card)
     manifest = make_manifest(converted.config, request, converted.variants, folder)
-    _write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+    write_manifest(folder, manifest)
 
 
 def _write_weights(folder: Path, model: Transformer) -> None:
@@ -314,6 +315,11 @@ def _write_weights(folder: Path, model: Transformer) -> None:
     state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
     save_file(state, folder / WEIGHTS)
     _write_text(folder / CONFIG, json.dumps({"model": model.config.to_json()}, indent=1) + "\n")
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a bundle's manifest.json."""
+    _write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -342,7 +348,7 @@ def _special_ids() -> SpecialIds:
     return SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID, unk=UNK_ID)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make all files readable for everyone and flush them to the disk, before the rename makes the bundle visible."""
     for path in [*sorted(folder.rglob("*")), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -353,7 +359,7 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _replace(temporary: Path, output: Path) -> None:
+def replace_folder(temporary: Path, output: Path) -> None:
     """Replace the old folder with the new one. If that fails, the old one is restored."""
     if not output.exists():
         temporary.replace(output)

@@ -68,6 +68,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "write a served model's translations as training data", "transduce.distill", "distill", "train"
     ),
     "export": Subcommand("convert a checkpoint into a bundle for serving", "export.cli", "export", "export"),
+    "shortlist": Subcommand(
+        "add a shortlist of target subwords to a bundle", "export.shortlist_cli", "shortlist", "export"
+    ),
     "import": Subcommand(
         "make a bundle of a model that others trained", "export.import_cli", "import", "export"
     ),

@@ -117,6 +117,8 @@ class DecodingOptions:
         section 4.1, here on log-probabilities, which are never positive); 0.1-10, off: 1. Scores and token scores
         include it.
     target_prefix: ids that every hypothesis begins with, scored like searched ones; off: empty.
+    shortlist: the number of the table whose subwords a plain search chooses among (`app.shortlist_file`), and over
+        which its probabilities are normalised; off: None, the whole vocabulary. Guided searches do not use it.
     start_id: the start token, for a model with a prefill_id, whose first target token names the target language. It
         is no subword of the result and has no score. The length penalty counts it, as that of `transformers` does.
         None: the model's own start token.
@@ -147,6 +149,7 @@ class DecodingOptions:
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
     target_prefix: tuple[int, ...] = ()
+    shortlist: int | None = None
     start_id: int | None = None
     loop_guard: bool = False
     num_alternatives: int = 0

@@ -18,6 +18,7 @@ fresh(): a search with the same options before its first step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +49,20 @@ def new_search(
     return GuidedSearch(plain) if is_guided(options) else plain
 
 
+def uses_shortlist(options: DecodingOptions) -> bool:
+    """Whether a search chooses among the shortlist of its source."""
+    return options.shortlist is not None and not is_guided(options)
+
+
 def guarded_search(search: Search) -> Search:
     """A new search for a sentence whose first search looped."""
     options = guarded(search.options)
+    return new_search(options, bos_id=search.bos_id, eos_id=search.eos_id, source_ids=search.source_ids)
+
+
+def widened_search(search: Search) -> Search:
+    """A new search among the whole vocabulary, for a sentence whose result among its shortlist is bad."""
+    options = replace(search.options, shortlist=None)
     return new_search(options, bos_id=search.bos_id, eos_id=search.eos_id, source_ids=search.source_ids)
 
 

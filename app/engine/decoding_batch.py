@@ -24,7 +24,7 @@ from app.engine.sequence import Sequence, Status
 from app.engine.slots import RowCopies, Slots
 from app.engine.stats import StepStats
 from app.errors import EngineFailure
-from app.runtime.interface import FREE_ROW_ID, Floats, Runner, StepInput, StepOutput
+from app.runtime.interface import FREE_ROW_ID, Floats, RestrictingRunner, Runner, StepInput, StepOutput
 from app.runtime.stop_condition import StopCondition
 
 logger = logging.getLogger(__name__)
@@ -76,9 +76,17 @@ class DecodingBatch:
     def _encode_together(self, sequences: list[Sequence]) -> EngineFailure | None:
         try:
             self._runner.encode([one.source_ids for one in sequences], [one.rows[0] for one in sequences])
+            self._restrict(sequences)
         except EngineFailure as error:
             return error
         return None
+
+    def _restrict(self, sequences: list[Sequence]) -> None:
+        """Restrict the only row of each sequence to the shortlist that its search takes, if the runner can."""
+        if self._limits.num_shortlists:
+            sources, rows = [one.source_ids for one in sequences], [one.rows[0] for one in sequences]
+            runner = cast(RestrictingRunner, self._runner)
+            runner.restrict(rows, sources, [one.shortlist for one in sequences])
 
     def add(self, sequences: Iterable[Sequence]) -> None:
         """Begin the searches of sequences that were encoded. One whose encoding failed holds no rows."""
@@ -196,7 +204,7 @@ class DecodingBatch:
         """Advance every search by a forward's output, and yield each sequence whose search is done.
 
         The caller must end each sequence before it takes the next one, because other beams spread into the freed rows.
-        A search that has looped is restarted and not yielded.
+        A search that has looped is restarted and not yielded. So is one whose result among its shortlist is bad.
         """
         stats.num_steps = output.num_steps
         if self._on_runner:
@@ -217,7 +225,8 @@ class DecodingBatch:
             self._on_runner, output.num_steps, output.outcomes, self._slots
         ):
             stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
-            yield sequence
+            if not self._restart_if_bad(sequence, stats):
+                yield sequence
 
     def _advance_greedy(self, output: StepOutput, stats: StepStats) -> Iterator[Sequence]:
         """Advance the plain greedy searches, and yield the sequences that are done."""
@@ -231,7 +240,7 @@ class DecodingBatch:
             stats.num_spared_row_steps += stats.num_steps - one.num_last_steps
             sequence = self._slots.owner(one.row)
             sequence.num_steps += one.num_steps
-            if not self._restart_if_looped(sequence, stats):
+            if not self._restart_if_bad(sequence, stats):
                 yield sequence
 
     def _advance_on_host(
@@ -250,21 +259,37 @@ class DecodingBatch:
         for sequence in sequences:
             sequence.num_steps += 1
             sequence.length += 1
-            if sequence.search.is_done and not self._restart_if_looped(sequence, stats):
-                yield sequence
+            if sequence.search.is_done:
+                if not self._restart_if_bad(sequence, stats):
+                    yield sequence
+                elif not sequence.has_looped:
+                    continue  # it has its rows already
             search = sequence.search
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
                 branching.append(sequence)
         if branching:
             self._move_rows(branching)
 
-    def _restart_if_looped(self, sequence: Sequence, stats: StepStats) -> bool:
-        """Restart a search if it has looped. Returns whether it has."""
-        if not sequence.search.has_looped:
+    def _restart_if_bad(self, sequence: Sequence, stats: StepStats) -> bool:
+        """Restart a search that has looped, or whose result among its shortlist is bad. Returns whether it does.
+
+        The second attempt takes the whole vocabulary.
+        """
+        least = self._limits.min_log_probability
+        if sequence.search.has_looped:
+            self.remove(sequence)
+            sequence.restart_guarded()
+            self._restrict([sequence])
+            stats.num_looped += 1
+            return True
+        if least is None or sequence.shortlist is None or sequence.mean_log_probability() >= least:
             return False
         self.remove(sequence)
-        sequence.restart_guarded()
-        stats.num_looped += 1
+        self._slots.keep_first(sequence)
+        sequence.restart_widened()
+        self._restrict([sequence])
+        self.add([sequence])
+        stats.num_widened += 1
         return True
 
     def _move_rows(self, branching: list[Sequence]) -> None:

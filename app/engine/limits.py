@@ -75,6 +75,8 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
     check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
     check_range("source", max(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
     _check_start(options, limits)
+    if options.shortlist is not None:
+        check_range("shortlist", options.shortlist, (0, limits.num_shortlists - 1), unit=" as a table")
     check_options(options, option_bounds(limits))
     return bounded_by_source(options, len(source_ids) - 1)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.decoding.options import DecodingOptions, Hypothesis
-from app.decoding.search import Search, guarded_search
+from app.decoding.search import Search, guarded_search, uses_shortlist, widened_search
 from app.errors import ServiceError
 from app.runtime.beams import SharedBeam
 from app.runtime.interface import Int32s
@@ -83,6 +83,12 @@ class Sequence:
         """Rows reserved from admission to its end, so that it can always finish."""
         return self.options.beam_size
 
+    @property
+    def shortlist(self) -> int | None:
+        """The number of the table whose subwords its search chooses among; None: the whole vocabulary."""
+        options = self.search.options
+        return options.shortlist if uses_shortlist(options) else None
+
     def result(self, now: float) -> SequenceResult:
         """Return the result of a sequence whose search is done. now: seconds of time.monotonic."""
         assert self.admitted_at is not None
@@ -122,6 +128,17 @@ class Sequence:
             if one == other:
                 return length
         return 0
+
+    def mean_log_probability(self) -> float:
+        """Return the mean log-probability of a token of the best hypothesis. Requires that the search is done."""
+        best = self.search.hypotheses()[0]
+        return best.log_probability / max(1, len(best.token_log_probabilities))
+
+    def restart_widened(self) -> None:
+        """Start again with the whole vocabulary, without encoding again: the first row still holds the source."""
+        self.search = widened_search(self.search)
+        self.length = 0
+        self.ancestry = []
 
     def restart_guarded(self) -> None:
         """Start the second attempt after a loop, without encoding again: the first row still holds the source."""

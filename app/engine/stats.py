@@ -21,6 +21,7 @@ class StepStats:
     num_finished, num_failed, num_expired: sequences that ended in this step.
     num_retried: sequences that restart because a forward that they were in has failed.
     num_looped: sequences that restart because their search repeats itself.
+    num_widened: sequences that restart with the whole vocabulary because their result among a shortlist is bad.
     encode_time_s, decode_time_s: seconds in the runner. step_time_s: seconds of the whole step.
     worker: number of the worker.
     """
@@ -40,6 +41,7 @@ class StepStats:
     num_expired: int = 0
     num_retried: int = 0
     num_looped: int = 0
+    num_widened: int = 0
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0

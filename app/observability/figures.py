@@ -38,6 +38,8 @@ class StepFigures(Protocol):
     @property
     def num_looped(self) -> int: ...  # noqa: D102
     @property
+    def num_widened(self) -> int: ...  # noqa: D102
+    @property
     def encode_time_s(self) -> float: ...  # noqa: D102
     @property
     def decode_time_s(self) -> float: ...  # noqa: D102

@@ -249,7 +249,7 @@ class Metrics:
             "transduce_worker_busy_seconds", "Time of the workers' steps, summed", registry=registry
         )
         uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
-        outcomes = ("finished", "failed", "expired", "retried", "looped")
+        outcomes = ("finished", "failed", "expired", "retried", "looped", "widened")
         self._counted = [
             self.encoded_tokens,
             *(self.rows.labels(use) for use in uses),

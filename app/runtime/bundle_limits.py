@@ -17,5 +17,6 @@ def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limi
         bos_id=manifest.special_ids.bos,
         eos_id=manifest.special_ids.eos,
         has_alignment=manifest.alignment is not None,
+        min_log_probability=None if manifest.shortlist is None else manifest.shortlist.min_log_probability,
         prefill_id=manifest.special_ids.bos if manifest.has_target_starts else None,
     )

@@ -40,6 +40,9 @@ class Limits:
     prefill_id: a token that `encode` decodes in each row, for a model whose targets begin with it and a start token of
         their own (`DecodingOptions.start_id`). Positions count from the start token, so they begin at 0 all the same.
         None: targets begin with bos_id.
+    min_log_probability: the mean log-probability a token below which the engine decodes a sentence again with the whole
+        vocabulary, if it was decoded among a shortlist; None: never.
+    num_shortlists: tables by which `RestrictingRunner.restrict` can restrict rows; 0 for other runners.
     """
 
     num_rows: int
@@ -54,6 +57,8 @@ class Limits:
     skips_free_rows: bool = False
     num_kept_rows: int = 0
     prefill_id: int | None = None
+    num_shortlists: int = 0
+    min_log_probability: float | None = None
 
     @property
     def num_prefilled(self) -> int:
@@ -154,3 +159,15 @@ class Runner(Protocol):
 
     def share_cores(self, num_sharing: int) -> None:
         """Use 1/num_sharing of the threads. num_sharing: how many workers of the engine are busy now."""
+
+
+class RestrictingRunner(Runner, Protocol):
+    """A runner whose limits have num_shortlists."""
+
+    def restrict(self, rows: Sequence[int], sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
+        """Restrict the candidates of rows to the shortlists of their sources, until the rows are encoded again.
+
+        rows: rows that were encoded, each the only one of its sentence. tables: the number of each row's table; None:
+        it chooses among the whole vocabulary, as after `encode`. The log-probabilities of a restricted row are
+        normalised over its shortlist, so they do not depend on other rows. It has no `StepOutput.distributions`.
+        """

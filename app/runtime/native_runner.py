@@ -25,6 +25,8 @@ from app.runtime.kv_cache import paged_zeros
 from app.runtime.prefill import prefill_step
 from app.runtime.recurrent_state import STATE, RecurrentState
 from app.runtime.session import Session
+from app.runtime.shortlists import RunnerShortlists
+from app.shortlist_file import ShortlistTable
 
 # Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
 # larger, many sentences are slower. If smaller, few sentences take more memory.
@@ -62,14 +64,26 @@ class NativeRunner:
     state instead of the self-attention cache.
     """
 
-    def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
-        """Make the caches of two loaded graphs, with `limits.num_rows` rows."""
+    def __init__(
+        self,
+        encoder: Session,
+        decoder: Session,
+        *,
+        limits: Limits,
+        shortlists: Sequence[ShortlistTable] = (),
+    ) -> None:
+        """Make the caches of two loaded graphs, with `limits.num_rows` rows. shortlists: the tables for `restrict`."""
         self._encoder = encoder
         self._decoder = decoder
         max_steps = min(MAX_STEPS, limits.max_target_length)
         self._limits = limits = replace(
-            limits, max_steps=max_steps, advances_beams=True, skips_free_rows=True
+            limits,
+            max_steps=max_steps,
+            advances_beams=True,
+            skips_free_rows=True,
+            num_shortlists=len(shortlists),
         )
+        self._shortlists = RunnerShortlists(shortlists, limits.num_rows) if shortlists else None
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         self._cross_cache = _paged_cache(spec, limits.num_rows)
         capacity = self._cross_cache.shape[2]
@@ -128,11 +142,18 @@ class NativeRunner:
             self._encoder_binding.bind_ortvalue_input(name, _value(values))
         self._bind_sentences(count)
         self._encoder.run(self._encoder_binding)
+        if self._shortlists is not None:
+            self._shortlists.clear(slots)
         self._slots[rows] = slots
         self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
         if rows and self._limits.prefill_id is not None:
             self.decode(prefill_step(rows, self._end, self._limits))
+
+    def restrict(self, rows: Sequence[int], sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
+        """As `RestrictingRunner.restrict`. The shortlist belongs to the row's slot, so to all rows of a beam."""
+        if self._shortlists is not None:
+            self._shortlists.set(self._slots[rows], sources, tables)
 
     def _free_slots(self, rows: Sequence[int]) -> Int64s:
         """A free slot for each of `rows`. Frees the rows' own slots first, so there are always enough."""
@@ -174,11 +195,14 @@ class NativeRunner:
     def _run(self, step: StepInput) -> tuple[int, list[int]]:
         """Run the bound decoder. Returns `num_steps` and `outcomes` of `StepOutput`."""
         first_position = self._limits.num_prefilled
-        if step.num_steps == 1 and not step.beams and not first_position:
+        shortlists = None if self._shortlists is None else self._shortlists.address
+        if step.num_steps == 1 and not step.beams and not first_position and shortlists is None:
             self._decoder.run(self._binding)
             return 1, []
         addresses = [beam.address for beam in step.beams]
-        self._decode_args.set_args(addresses, step.num_steps, step.stop, first_position=first_position)
+        self._decode_args.set_args(
+            addresses, step.num_steps, step.stop, first_position=first_position, shortlists=shortlists
+        )
         try:
             self._decoder.run(self._binding)
         except EngineFailure:

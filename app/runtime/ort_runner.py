@@ -29,6 +29,7 @@ from app.runtime.prefill import prefill_step
 from app.runtime.recurrent_state import STATE, RecurrentState
 from app.runtime.session import Session, SessionOptions, choose_device
 from app.runtime.source_batches import source_batches
+from app.shortlist_file import SHORTLIST, read_shortlists
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -70,12 +71,14 @@ class RunnerConfig:
     """The variant of a bundle to load, and the runner's limits.
 
     starts_threads: False in a process that will fork. The native kernels' threads are then started after the fork.
+    has_shortlist: whether native kernels load the bundle's shortlist.
     """
 
     precision: Precision
     variant: Variant
     limits: Limits
     starts_threads: bool = True
+    has_shortlist: bool = False
 
 
 def load_variant(
@@ -106,8 +109,13 @@ def load_variant(
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if chosen == "native":
         release_pages(folder)  # the kernels have copied the weights
+    tables = read_shortlists(folder / SHORTLIST) if chosen == "native" and config.has_shortlist else ()
     try:
-        runner = (NativeRunner if chosen == "native" else OrtRunner)(*sessions, limits=limits)
+        runner: NativeRunner | OrtRunner
+        if chosen == "native":
+            runner = NativeRunner(*sessions, limits=limits, shortlists=tables)
+        else:
+            runner = OrtRunner(*sessions, limits=limits)
     except (MemoryError, OverflowError, OSError) as error:
         problem = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
         raise SettingsError([problem]) from error

@@ -9,14 +9,17 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from app.bundle import Manifest
+from app.bundle_shortlist import shortlists_of
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS, check_range
 from app.errors import InvalidRequest, NotReady, PayloadTooLarge, SourceTooLong
 from app.language_pairs import LanguagePair
+from app.runtime.interface import Limits
 from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
 from app.text.blocks import MarkupError
 from app.text.glossary import Glossary
@@ -56,6 +59,22 @@ class RequestPlan(NamedTuple):
     num_source_tokens: int
 
 
+class ModelAbilities(NamedTuple):
+    """Optional abilities of a model.
+
+    has_alignment: whether it returns attention. shortlists: the number of the table of each pair with a shortlist.
+    """
+
+    has_alignment: bool
+    shortlists: Mapping[LanguagePair, int]
+
+    @classmethod
+    def of(cls, manifest: Manifest, limits: Limits) -> ModelAbilities:
+        """Those of a loaded model. No pair has a shortlist if the kernels cannot use it."""
+        entry = manifest.shortlist if limits.num_shortlists else None
+        return cls(limits.has_alignment, shortlists_of(entry, manifest.language_pairs))
+
+
 class Planner:
     """Plans requests for one model. Immutable, so any thread may use it."""
 
@@ -65,17 +84,18 @@ class Planner:
         encoder: SubwordEncoder,
         *,
         default_options: DecodingOptions,
-        has_alignment: bool,
+        abilities: ModelAbilities,
         limits: AnswerLimits,
         glossaries: GlossaryStore | None,
     ) -> None:
-        """has_alignment: whether the model returns attention. glossaries: None if none are stored."""
+        """glossaries: None if none are stored."""
         self._languages = languages
         self._encoder = encoder
         self._default_options = default_options
-        self.has_alignment = has_alignment
+        self.has_alignment = abilities.has_alignment
         self._limits = limits
         self._glossaries = glossaries
+        self._shortlists = abilities.shortlists
 
     def for_languages(self, languages: Languages) -> Planner:
         """Return a planner of the same model that resolves languages among other pairs."""
@@ -138,8 +158,8 @@ class Planner:
             prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
         pair = job.language.pair
-        if pair is not None and pair.target_start is not None:
-            options = _with_start(options, self._encoder.start_id(pair))
+        if pair is not None and (pair.target_start is not None or pair in self._shortlists):
+            options = _with_pair(options, self._encoder.start_id(pair), self._shortlists.get(pair))
         needs_alignment = self.has_alignment and (
             bool(job.segment.tags) or self._encoder.needs_matching(encoded)
         )
@@ -341,6 +361,6 @@ def _with_limit(options: DecodingOptions, longest: int) -> DecodingOptions:
 
 
 @functools.lru_cache(maxsize=512)
-def _with_start(options: DecodingOptions, start_id: int | None) -> DecodingOptions:
-    """Return the options with the start token of a language pair."""
-    return replace(options, start_id=start_id)
+def _with_pair(options: DecodingOptions, start_id: int | None, shortlist: int | None) -> DecodingOptions:
+    """Return the options with the start token and the shortlist of a language pair."""
+    return replace(options, start_id=start_id, shortlist=shortlist)

@@ -37,7 +37,7 @@ from app.translator.jobs import Part, Phases, SegmentJob, Submission, add_phases
 from app.translator.live_text import LiveSegment
 from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
-from app.translator.planning import Planner, RequestPlan
+from app.translator.planning import ModelAbilities, Planner, RequestPlan
 from app.translator.request import (
     AnswerLimits,
     ScoreRequest,
@@ -108,7 +108,7 @@ class Translator(ModelTranslator):
             self.languages,
             self.encoder,
             default_options=self.default_options,
-            has_alignment=engine.limits.has_alignment,
+            abilities=ModelAbilities.of(manifest, engine.limits),
             limits=extras.limits,
             glossaries=extras.glossaries,
         )

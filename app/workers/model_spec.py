@@ -18,6 +18,7 @@ class ModelSpec:
     """A variant in the folder of a checked bundle, and the device to run it on.
 
     num_threads: threads of all workers together. log_level: the server's log level.
+    has_shortlist: as in `RunnerConfig`.
     """
 
     folder: str
@@ -29,6 +30,7 @@ class ModelSpec:
     num_threads: int
     num_workers: int
     log_level: str
+    has_shortlist: bool = False
 
     @property
     def is_native(self) -> bool:
@@ -56,7 +58,13 @@ class ModelSpec:
         # fixed, so each worker gets its part at once.
         return load_variant(
             Path(self.folder),
-            RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),
+            RunnerConfig(
+                self.precision,
+                self.variant,
+                self.limits,
+                starts_threads=starts_threads,
+                has_shortlist=self.has_shortlist,
+            ),
             device=self.device,
             kernels=self.kernels,
             num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_workers),

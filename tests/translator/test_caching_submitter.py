@@ -125,6 +125,7 @@ VARIANTS: dict[str, DecodingOptions] = {
     "num_alternatives": DecodingOptions(beam_size=3, num_alternatives=1),
     "start_id": DecodingOptions(beam_size=3, start_id=7),
     "alignment": DecodingOptions(beam_size=3, alignment=True),
+    "shortlist": DecodingOptions(beam_size=3, shortlist=0),
     "beam_size": DecodingOptions(beam_size=4),
 }
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from app.runtime.native.cpu import TARGETS, supported_targets
 from app.runtime.native.cpu import is_supported as is_supported
+from app.runtime.native.slot_shortlists import SlotShortlists, declare_shortlists
 from app.runtime.stop_condition import StopCondition
 
 # Return values of transduce_copy_rows for copies that fail.
@@ -30,8 +31,11 @@ FUNCTIONS = (
     "transduce_allow_matrix_tiles",
     "transduce_block_times",
     "transduce_copy_rows",
+    "transduce_delete_shortlists",
+    "transduce_new_shortlists",
     "transduce_set_decoder_args",
     "transduce_set_num_threads",
+    "transduce_set_shortlists",
     "transduce_set_spin_us",
     "transduce_share_threads",
 )
@@ -155,6 +159,11 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise MemoryError("no memory for a copy of rows")
 
 
+def new_shortlists(num_slots: int) -> SlotShortlists:
+    """Shortlists for this many slots. Raises RuntimeError if the library cannot be used, and MemoryError."""
+    return SlotShortlists(_library(), num_slots)
+
+
 class DecodeArgs:
     """Arguments and outcomes of decoder calls that are not graph inputs or outputs. Used by one thread only.
 
@@ -169,12 +178,19 @@ class DecodeArgs:
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
     def set_args(
-        self, addresses: list[int], num_steps: int, stop: StopCondition, *, first_position: int = 0
+        self,
+        addresses: list[int],
+        num_steps: int,
+        stop: StopCondition,
+        *,
+        first_position: int = 0,
+        shortlists: int | None = None,
     ) -> None:
         """Set the beams, the most steps and the stop condition of this thread's next call.
 
-        addresses: the addresses of `SharedBeam` memory. first_position: that of a row in its first step. The arguments
-        apply to one call only.
+        addresses: the addresses of `SharedBeam` memory. first_position: that of a row in its first step.
+        shortlists: `SlotShortlists.address`; None: all rows choose among the whole vocabulary. The arguments apply to
+        one call only.
         """
         count = len(addresses)
         if count:
@@ -183,12 +199,12 @@ class DecodeArgs:
         wake_flag = None if stop.wake_flag is None else stop.wake_flag.address
         self._set(
             *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps),
-            *(first_position, outcomes_at),
+            *(first_position, outcomes_at, shortlists),
         )
 
     def clear_args(self) -> None:
         """Clear the arguments after a failed call. The call may have ended before it read them."""
-        self._set(None, 0, 1, 0, None, 0, 0, None)
+        self._set(None, 0, 1, 0, None, 0, 0, None, None)
 
     def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
         """The steps taken by the last call, and the `BeamOutcome` of each of its beams."""
@@ -241,9 +257,10 @@ def _library() -> ctypes.CDLL:
     library.transduce_copy_rows.restype = ctypes.c_int32
     library.transduce_set_decoder_args.argtypes = (
         *(pointer, size, size, size, pointer, size),
-        *(size, pointer),
+        *(size, pointer, pointer),
     )
     library.transduce_set_decoder_args.restype = None
+    declare_shortlists(library)
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),

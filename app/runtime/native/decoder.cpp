@@ -6,8 +6,8 @@
 
 #include "beams.h"
 #include "block_times.h"
+#include "decoder_layer.h"
 #include "step_budget.h"
-#include "step_state.h"
 
 namespace transduce {
 namespace {
@@ -17,40 +17,14 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
+// Rough cost of packing a shortlist.
+constexpr int64_t PACK_NS = 50000;
+
 int64_t scalar_input(const KernelCall& call, int index) {
     Tensor value = call.input(index);
     value.expect_shape({1});
     return *value.as<int64_t>();
 }
-
-// The first sub-layer of a decoder's layers, with what its rows keep between steps. NUM_CONSTANTS: the sub-layer's
-// constants.
-struct SelfAttention {
-    using Block = SelfAttentionBlock;
-    using State = CachePlanes;
-    static constexpr const char *OPERATOR = "DecoderSteps", *STATE = "self_cache";
-    static constexpr int NUM_CONSTANTS = BLOCK_CONSTANTS;
-};
-
-struct Ssru {
-    using Block = SsruBlock;
-    using State = RecurrentStates;
-    static constexpr const char *OPERATOR = "SsruDecoderSteps", *STATE = "self_state";
-    static constexpr int NUM_CONSTANTS = SSRU_CONSTANTS;
-};
-
-template <class First>
-struct Layer {
-    static constexpr int NUM_CONSTANTS = First::NUM_CONSTANTS + 2 * BLOCK_CONSTANTS;
-    typename First::Block first;
-    CrossAttentionBlock cross_attention;
-    FeedForwardBlock feed_forward;
-
-    Layer(const NodeInfo& info, int index, std::vector<int64_t> aligned)
-        : first(info, index),
-          cross_attention(info, index + First::NUM_CONSTANTS, std::move(aligned)),
-          feed_forward(info, index + First::NUM_CONSTANTS + BLOCK_CONSTANTS) {}
-};
 
 // Returns the index of the last constant, the bias of the logits. It is optional. layer_constants: of a layer.
 int output_bias_index(const NodeInfo& info, int layer_constants) {
@@ -109,6 +83,7 @@ public:
         DecodeArgs args = DecodeArgs::take();
         CallTensors tensors(*this, call);
         tensors.top_k.first_position = args.first_position;
+        tensors.set_shortlists(args.shortlists);
         if (args.num_beams) return run_beams(tensors, args);
         tensors.max_steps = std::min(tensors.num_steps, args.max_steps);
         if (tensors.max_steps < 1)
@@ -130,6 +105,8 @@ private:
         CachePlanes cross;
         TopK top_k;
         float* alignment;
+        // nullptr: all rows choose among the whole vocabulary.
+        const Shortlists* shortlists = nullptr;
 
         CallTensors(const DecoderSteps& decoder, const KernelCall& call)
             : self(call, 7, decoder.layers_.size(), decoder.embedding_.d()),
@@ -164,6 +141,14 @@ private:
             alignment = call.output<float>(3, {n, cross.capacity()});
         }
 
+        void set_shortlists(const Shortlists* lists) {
+            if (lists && lists->num_slots() < cross.rows())
+                throw InvalidArgument("there are shortlists for %lld slots, fewer than cross_cache has",
+                                      static_cast<long long>(lists->num_slots()));
+            shortlists = lists;
+        }
+        bool has_shortlist(int32_t row) const { return shortlists && shortlists->has(slots[row]); }
+
         const int32_t* int32_input(const KernelCall& call, int index) const {
             Tensor values = call.input(index);
             values.expect_shape({n});
@@ -171,9 +156,9 @@ private:
         }
     };
 
-    // Returns the rows whose id is not FREE_ROW_ID. Rows of one slot are neighbours, so that they read its columns
-    // together. If distributions are requested, the rows are in ascending order instead, as `spread` requires. Throws
-    // InvalidArgument for values out of range.
+    // Returns the rows whose id is not FREE_ROW_ID, those without a shortlist first. Rows of one slot are neighbours, so
+    // that they read its columns together. If distributions are requested, the rows without a shortlist are in ascending
+    // order instead, as `spread` requires. Throws InvalidArgument for values out of range.
     std::vector<int32_t> active_rows(const CallTensors& tensors) const {
         std::vector<int32_t> rows;
         for (int32_t row = 0; row < tensors.n; ++row) {
@@ -184,7 +169,28 @@ private:
             expect_in_range("source_lengths", tensors.lengths + row, 1, 1, tensors.cross.capacity() + 1);
             rows.push_back(row);
         }
-        return tensors.top_k.distributions ? rows : by_slot(tensors, rows);
+        auto end = rows.end();
+        if (tensors.shortlists)
+            end = std::stable_partition(rows.begin(), rows.end(),
+                                        [&](int32_t row) { return !tensors.has_shortlist(row); });
+        std::vector<int32_t> whole(rows.begin(), end), restricted(end, rows.end());
+        if (!tensors.top_k.distributions) whole = by_slot(tensors, whole);
+        for (int32_t row : by_slot(tensors, restricted)) whole.push_back(row);
+        return whole;
+    }
+
+    // Packs the shortlists of these rows that are new.
+    void pack_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
+        std::vector<int32_t> slots;
+        for (int32_t row : rows) {
+            if (tensors.has_shortlist(row)) slots.push_back(tensors.slots[row]);
+        }
+        slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+        const Shortlists& lists = *tensors.shortlists;
+        int64_t num_new =
+            std::count_if(slots.begin(), slots.end(), [&](int32_t slot) { return !lists[slot].is_packed; });
+        parallel_for(int(slots.size()), num_new * PACK_NS,
+                     [&](int index, Direction) { candidates_.pack(lists[slots[index]], tensors.top_k.k); });
     }
 
     static std::vector<int32_t> by_slot(const CallTensors& tensors, const std::vector<int32_t>& rows) {
@@ -231,6 +237,7 @@ private:
 
     void run_all(const CallTensors& tensors, StepBudget& budget) const {
         std::vector<int32_t> active = active_rows(tensors);
+        if (tensors.shortlists) pack_shortlists(tensors, active);
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer<First>& layer : layers_) cost += block_nanoseconds(layer);
@@ -242,7 +249,11 @@ private:
                             ScratchLevel::step);
             run_steps(tensors, budget, active, begin, count, scratch);
         });
-        if (tensors.top_k.distributions) spread(active, tensors.top_k.distributions, candidates_.vocab_size());
+        if (!tensors.top_k.distributions) return;
+        active.erase(
+            std::remove_if(active.begin(), active.end(), [&](int32_t row) { return tensors.has_shortlist(row); }),
+            active.end());
+        spread(active, tensors.top_k.distributions, candidates_.vocab_size());
     }
 
     // Moves the values (active.size(), width) of the i-th active row from row i to the row's own index.
@@ -309,7 +320,8 @@ private:
             if (to.distributions) to.distributions += begin * candidates_.vocab_size();
             to.positions = positions;
             to.end_id = end_id_;
-            candidates_.run(normalised, n, rows, to);
+            if (tensors.shortlists) candidates_.run_by_slot(*tensors.shortlists, slots, normalised, n, rows, to);
+            else candidates_.run(normalised, n, rows, to);
             times.add(BlockKind::candidates);
             if (step + 1 == tensors.max_steps) return;
             int64_t num_left = 0;

@@ -90,6 +90,10 @@ public:
     Linear() = default;
     // Packs the weights. source.inputs must be a multiple of 16. Throws std::bad_alloc.
     explicit Linear(const LinearSource& source);
+    // Replaces the weights by some columns of `whole`, in the order of `columns` (count,), count >= 1. table: the weights
+    // that `whole` was packed from, row-major (outputs, inputs). Products with these columns have the same bits. The
+    // memory is kept for later calls. Throws std::bad_alloc.
+    void select_columns(const Linear& whole, const void* table, const int32_t* columns, int count);
 
     int inputs() const { return inputs_; }
     int outputs() const { return outputs_; }
@@ -155,6 +159,10 @@ public:
 private:
     template <class Weight>
     void pack(const LinearSource& source);
+    template <class Weight>
+    void pack_columns(const Weight* table, const int32_t* columns);
+    // Divides columns_ into scales_, bias_ and initial_sums_, each `padded` numbers.
+    void divide_columns(size_t padded);
 
     int inputs_ = 0, outputs_ = 0;
     // Steps of a panel whose weights are stored together, vector by vector.
@@ -168,6 +176,8 @@ private:
     float* scales_ = nullptr;
     float* bias_ = nullptr;
     int32_t* initial_sums_ = nullptr;
+    // Panels that select_columns has memory for.
+    int max_panels_ = 0;
 };
 
 }  // namespace transduce

@@ -152,8 +152,9 @@ inline thread_local bool runs_own_rows = false;
 
 // Sets runs_own_rows for its lifetime.
 struct OwnRowsScope {
+    const bool before = runs_own_rows;
     OwnRowsScope() { runs_own_rows = true; }
-    ~OwnRowsScope() { runs_own_rows = false; }
+    ~OwnRowsScope() { runs_own_rows = before; }
     OwnRowsScope(const OwnRowsScope&) = delete;
     OwnRowsScope& operator=(const OwnRowsScope&) = delete;
 };

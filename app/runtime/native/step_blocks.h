@@ -6,6 +6,7 @@
 
 #include "candidates.h"
 #include "operators.h"
+#include "shortlists.h"
 
 namespace transduce {
 
@@ -185,6 +186,17 @@ struct TopK {
     int64_t excluded_id(int64_t row) const { return positions && positions[row] == first_position ? end_id : NO_ID; }
 };
 
+// The output columns that rows choose among. ids: (columns.outputs(),) their subwords, ascending; nullptr: all subwords.
+struct OutputColumns {
+    const Linear& columns;
+    const int32_t* ids = nullptr;
+
+    int64_t count() const { return columns.outputs(); }
+    int64_t id(int64_t index) const { return ids ? ids[index] : index; }
+    // Returns the index of a subword; NO_ID if there is none.
+    int64_t index_of(int64_t id) const;
+};
+
 // Projection of rows to the vocabulary, and the k most probable tokens.
 class CandidatesBlock {
 public:
@@ -198,13 +210,28 @@ public:
     void check(int64_t num_candidates) const;
 
     // x: (n, d). to_rows: (n,) the row of `to` that each row writes to; nullptr: the row of the same index.
-    void run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const;
+    void run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
+        run_among({linear_}, x, n, to_rows, to);
+    }
+
+    // Packs the columns of a shortlist. Throws InvalidArgument for ids out of range or fewer than k ids, and
+    // std::bad_alloc.
+    void pack(Shortlist& list, int64_t k) const;
+    // As `run`, but each row chooses among the shortlist of its slot, and its probabilities are normalised over that
+    // list. slots: (n,). The lists must be packed. Rows of one slot must be neighbours, and rows without a list must
+    // come first: only these have distributions.
+    void run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n, const int32_t* to_rows,
+                     const TopK& to) const;
 
 private:
+    void run_among(const OutputColumns& among, const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const;
     // Computes and scans the logits of x (n, d), span by span.
-    void scan_logits(const float* x, int64_t n, const struct LogitScan& scan, Scratch& scratch) const;
+    void scan_logits(const OutputColumns& among, const float* x, int64_t n, const struct LogitScan& scan,
+                     Scratch& scratch) const;
 
     Linear linear_;
+    // The weights that linear_ was packed from, (V, d). They stay in the graph's memory.
+    const void* table_;
     // Bounds of the magnitudes of the table's entries and of the bias.
     float largest_weight_, largest_bias_ = 0;
 };

@@ -42,7 +42,14 @@ void StepBudget::limit_for_serial_runs() {
 // the pointers refer to must stay valid until that call is over.
 extern "C" __attribute__((visibility("default"))) void transduce_set_decoder_args(
     void* const* beams, int64_t num_beams, int64_t max_steps, int64_t max_steps_after_end, const int32_t* wake_flag,
-    int64_t min_steps, int64_t first_position, int64_t* outcomes) {
-    transduce::pending_args = {beams,     num_beams, max_steps,      max_steps_after_end,
-                               wake_flag, min_steps, first_position, outcomes};
+    int64_t min_steps, int64_t first_position, int64_t* outcomes, void* shortlists) {
+    transduce::pending_args = {beams,
+                               num_beams,
+                               max_steps,
+                               max_steps_after_end,
+                               wake_flag,
+                               min_steps,
+                               first_position,
+                               outcomes,
+                               static_cast<transduce::Shortlists*>(shortlists)};
 }

@@ -8,6 +8,8 @@
 
 namespace transduce {
 
+class Shortlists;
+
 // Arguments of one decoder call beside the graph's inputs. Set on the thread that makes the call.
 struct DecodeArgs {
     // Beams that the operator advances (`Beam`), and how many there are.
@@ -26,6 +28,8 @@ struct DecodeArgs {
     // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. nullptr: no arguments
     // set.
     int64_t* outcomes = nullptr;
+    // The lists that the rows of each slot choose among. nullptr: all rows choose among the whole vocabulary.
+    Shortlists* shortlists = nullptr;
 
     // Returns this thread's arguments and resets them to the defaults.
     static DecodeArgs take();

@@ -1,6 +1,7 @@
 // Both ends of a step: the embedding of tokens, and the projection of rows to logits with the top-k.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "candidates.h"
 #include "step_blocks.h"
@@ -112,9 +113,21 @@ struct LogitScan {
     ClassMaxima* class_maxima;
     const TopK& top_k;
     int64_t first;
+    const OutputColumns& among;
 
-    int64_t num_ranked(int64_t row) const { return top_k.k + (top_k.excluded_id(first + row) != NO_ID); }
+    // Returns the index of the id that is no candidate of this row; NO_ID if there is none.
+    int64_t excluded(int64_t row) const {
+        int64_t id = top_k.excluded_id(first + row);
+        return id == NO_ID ? NO_ID : among.index_of(id);
+    }
+    int64_t num_ranked(int64_t row) const { return top_k.k + (excluded(row) != NO_ID); }
 };
+
+int64_t OutputColumns::index_of(int64_t id) const {
+    if (!ids) return id;
+    const int32_t *end = ids + count(), *found = std::lower_bound(ids, end, id);
+    return found < end && *found == id ? found - ids : NO_ID;
+}
 
 EmbeddingBlock::EmbeddingBlock(const NodeInfo& info, int index)
     : table_(table_of(info, index)), scales_(info.constant(index + 1)), position_table_(info.constant(index + 2)) {
@@ -149,6 +162,7 @@ CandidatesBlock::CandidatesBlock(const NodeInfo& info, int index, int bias_index
     }
     linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
                       info.constant(index + 1).as<float>(), bias, ActivationRange::symmetric});
+    table_ = table.data;
     largest_weight_ = largest_weight(table, info.constant(index + 1));
 }
 
@@ -163,15 +177,54 @@ void CandidatesBlock::check(int64_t num_candidates) const {
                           static_cast<long long>(max_candidates));
 }
 
-void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
-    int64_t vocab_size = this->vocab_size(), k = to.k;
+void CandidatesBlock::pack(Shortlist& list, int64_t k) const {
+    if (int64_t(list.ids.size()) < k)
+        throw InvalidArgument("a shortlist has %d ids, fewer than the candidates", int(list.ids.size()));
+    if (list.is_packed) return;
+    expect_in_range("shortlist", list.ids.data(), int64_t(list.ids.size()), 0, vocab_size());
+    list.columns.select_columns(linear_, table_, list.ids.data(), int(list.ids.size()));
+    list.is_packed = true;
+}
+
+void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n,
+                                  const int32_t* to_rows, const TopK& to) const {
+    int64_t begin = 0;
+    while (begin < n && !lists.has(slots[begin])) ++begin;
+    if (begin) run(x, begin, to_rows, to);
+    std::vector<int64_t> starts;
+    for (int64_t row = begin; row < n; ++row) {
+        if (row == begin || slots[row] != slots[row - 1]) starts.push_back(row);
+    }
+    auto run_slot = [&](int64_t index) {
+        int64_t first = starts[index], end = index + 1 < int64_t(starts.size()) ? starts[index + 1] : n;
+        const Shortlist& list = lists[slots[first]];
+        TopK own = to;
+        own.distributions = nullptr;
+        if (own.positions) own.positions += first;
+        run_among({list.columns, list.ids.data()}, x + first * d(), end - first, to_rows + first, own);
+    };
+    // A single slot's columns are shared by the threads. Otherwise each thread takes whole slots.
+    if (starts.size() == 1) return run_slot(0);
+    if (starts.empty()) return;
+    int64_t slot_rows = (n - begin) / int64_t(starts.size()), num_ids = int64_t(lists[slots[begin]].ids.size());
+    int64_t slot_ns = slot_rows * row_nanoseconds() * num_ids / vocab_size();
+    for_each_row(int64_t(starts.size()), slot_ns, [&](int64_t index) {
+        OwnRowsScope scope;
+        run_slot(index);
+    });
+}
+
+void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int64_t n, const int32_t* to_rows,
+                                const TopK& to) const {
+    const Linear& linear = among.columns;
+    int64_t vocab_size = among.count(), k = to.k;
     bool wants_distributions = to.distributions != nullptr;
-    for_each_row_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
+    for_each_row_block(linear, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
         // If one thread computes all spans, each span's logits overwrite those of the span before, in its cache.
         bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
         size_t num_logits = wants_distributions ? 0 : count * vocab_size,
                span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
-        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(num_logits) +
+        Scratch scratch(LinearInput::bytes(linear, count) + Scratch::padded_bytes<float>(num_logits) +
                         Scratch::padded_bytes<float>(span_buffer) +
                         Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) +
                         Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
@@ -183,20 +236,23 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
                        scratch.allocate<LogitSpan>(count * num_spans(vocab_size)),
                        scratch.allocate<ClassMaxima>(count),
                        to,
-                       begin};
-        scan_logits(x + begin * d(), count, scan, scratch);
+                       begin,
+                       among};
+        scan_logits(among, x + begin * d(), count, scan, scratch);
         for_each_row(count, TOP_K_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
             select_top_k(scan.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k,
-                         wants_distributions, to.excluded_id(begin + row), to.log_probabilities + at * k,
-                         to.ids + at * k);
+                         wants_distributions, scan.excluded(row), to.log_probabilities + at * k, to.ids + at * k);
+            for (int64_t i = at * k; among.ids && i < (at + 1) * k; ++i) to.ids[i] = among.id(to.ids[i]);
         });
     });
 }
 
-void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& scan, Scratch& scratch) const {
-    int64_t vocab_size = this->vocab_size(), stride = scan.span_buffer ? SPAN_STRIDE : vocab_size;
-    LinearInput prepared(linear_, x, n, scratch);
+void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, int64_t n, const LogitScan& scan,
+                                  Scratch& scratch) const {
+    const Linear& linear = among.columns;
+    int64_t vocab_size = among.count(), stride = scan.span_buffer ? SPAN_STRIDE : vocab_size;
+    LinearInput prepared(linear, x, n, scratch);
     prepared.prepare_all();
     std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
@@ -220,7 +276,7 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& sc
         }
     };
     int64_t scan_ns = n * vocab_size / LANES * SCAN_COST / 8;
-    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
+    multiply(linear, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {

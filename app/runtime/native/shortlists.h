@@ -1,0 +1,36 @@
+// The shortlist of each slot: the subwords that the rows of the slot choose among. A runner owns them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "linear.h"
+
+namespace transduce {
+
+// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid once is_packed.
+struct Shortlist {
+    std::vector<int32_t> ids;
+    Linear columns;
+    bool is_packed = false;
+};
+
+// Set between the calls of a decoder, read during them. A list's columns are packed in the first call that needs them
+// (CandidatesBlock::pack), and their memory is kept for the slot's later lists.
+class Shortlists {
+public:
+    explicit Shortlists(int64_t num_slots) : lists_(num_slots) {}
+    int64_t num_slots() const { return int64_t(lists_.size()); }
+    // ids: (count,), ascending; count 0 stands for the whole vocabulary. Throws std::bad_alloc.
+    void set(int64_t slot, const int32_t* ids, int64_t count);
+    bool has(int64_t slot) const { return lists_[slot] && !lists_[slot]->ids.empty(); }
+    // Requires `has`.
+    Shortlist& operator[](int64_t slot) const { return *lists_[slot]; }
+
+private:
+    // nullptr until the slot's first list.
+    std::vector<std::unique_ptr<Shortlist>> lists_;
+};
+
+}  // namespace transduce

@@ -1,0 +1,178 @@
+"""Measures what a bundle's shortlist gains and costs: time, BLEU and chrF with it and without it, in turns.
+
+    python -m benchmarks.shortlist --bundle my-bundle --test test.tsv --json benchmarks/results/shortlist.json
+
+The test set has the columns source and target, in the languages of the bundle's first pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sacrebleu
+
+from app.bundle import Bundle, load_bundle
+from app.decoding.options import DecodingOptions
+from app.engine.engine import Engine
+from app.engine.stats import StepStats
+from app.runtime.bundle_limits import limits_of
+from app.runtime.ort_runner import RunnerConfig, load_variant
+from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists
+from app.text.tokenizer import Encoded, Tokenizer
+from app.workers.thread_worker import ThreadWorker
+from benchmarks.engine.ours import FOREVER, LIMITS
+from benchmarks.machine import describe_run
+from model.corpus import read_data
+
+GROUPS = (1, 8, 32)
+NUM_ROWS = 128
+EXTRA_LENGTH = 50
+# Sentences of each timed call: as many groups as hold them.
+NUM_TIMED = 32
+
+
+class Model:
+    """One variant with its shortlists in an engine, on one thread."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        config = RunnerConfig(
+            "int8", bundle.manifest.variants["int8"], limits_of(bundle.manifest, NUM_ROWS), has_shortlist=True
+        )
+        runner = load_variant(bundle.path, config, device="cpu", kernels="native", num_threads=1)
+        self.tables: Sequence[ShortlistTable] = read_shortlists(bundle.path / SHORTLIST)
+        self.steps: list[StepStats] = []
+        self.engine = Engine([ThreadWorker(runner)], settings=LIMITS, on_steps=self.steps.extend)
+        self._defaults = bundle.manifest.decoding
+
+    async def decode(
+        self, sources: Sequence[Encoded], beam_size: int, shortlist: int | None
+    ) -> list[tuple[int, ...]]:
+        """The ids of each source's best hypothesis. All are submitted at once."""
+        options = DecodingOptions(
+            beam_size=beam_size,
+            length_penalty=self._defaults.length_penalty,
+            alpha=self._defaults.alpha,
+            shortlist=shortlist,
+        )
+        futures = [
+            self.engine.submit(
+                source.ids,
+                replace(options, max_target_length=len(source.ids) + EXTRA_LENGTH),
+                request_id="",
+                caller="",
+                deadline=FOREVER,
+            )
+            for source in sources
+        ]
+        return [result.hypotheses[0].ids for result in await asyncio.gather(*futures)]
+
+
+async def times(
+    model: Model, sources: Sequence[Encoded], table: int, num_rounds: int
+) -> list[dict[str, Any]]:
+    """Median milliseconds a sentence, by beam size and sentences at once."""
+    found = []
+    for beam_size in (1, 4):
+        for count in GROUPS:
+            spent: dict[int | None, list[float]] = {None: [], table: []}
+            for _ in range(num_rounds):
+                for shortlist, seconds in spent.items():
+                    started_at = time.perf_counter()
+                    for begin in range(0, NUM_TIMED, count):
+                        await model.decode(sources[begin : begin + count], beam_size, shortlist)
+                    seconds.append(time.perf_counter() - started_at)
+            whole, listed = (statistics.median(seconds) / NUM_TIMED * 1e3 for seconds in spent.values())
+            found.append(
+                {
+                    "beam_size": beam_size,
+                    "sentences": count,
+                    "whole_ms": round(whole, 3),
+                    "shortlist_ms": round(listed, 3),
+                    "speedup": round(whole / listed, 3),
+                }
+            )
+    return found
+
+
+async def scores(
+    model: Model, tokenizer: Tokenizer, sources: Sequence[Encoded], references: list[str], table: int
+) -> dict[str, Any]:
+    """BLEU and chrF of beam 4, and the shares of sentences with equal subwords and of those decoded again."""
+    found: dict[str, Any] = {"num_sentences": len(sources)}
+    ids = {}
+    for name, shortlist in (("whole", None), ("shortlist", table)):
+        model.steps.clear()
+        ids[name] = await model.decode(sources, 4, shortlist)
+        texts = [
+            tokenizer.decode(each, source.verbatim_spans).text
+            for each, source in zip(ids[name], sources, strict=True)
+        ]
+        found[f"{name}_bleu"] = round(sacrebleu.corpus_bleu(texts, [references]).score, 2)
+        found[f"{name}_chrf"] = round(sacrebleu.corpus_chrf(texts, [references]).score, 2)
+        found["share_decoded_again"] = round(sum(step.num_widened for step in model.steps) / len(sources), 4)
+    same = [one == other for one, other in zip(ids["whole"], ids["shortlist"], strict=True)]
+    found["share_equal"] = round(sum(same) / len(same), 4)
+    found["mean_size"] = round(float(np.mean([len(model.tables[table].shortlist(s.ids)) for s in sources])))
+    return found
+
+
+async def run(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
+    """Measure each direction that has a table."""
+    model, tokenizer = Model(bundle), Tokenizer(bundle.file("source.spm"))
+    assert bundle.manifest.shortlist is not None
+    model.engine.start()
+    lines = list(read_data(str(args.test)))
+    lines = lines[:: max(1, len(lines) // args.num_lines)][: args.num_lines]
+    first, found = bundle.manifest.language_pairs[0], []
+    for table, index in enumerate(bundle.manifest.shortlist.pairs):
+        pair = bundle.manifest.language_pairs[index]
+        is_reversed = pair.source != first.source
+        texts = [(line.target, line.source) if is_reversed else (line.source, line.target) for line in lines]
+        encoded = [(tokenizer.encode_tagged(source, pair.source_prefix), target) for source, target in texts]
+        fitting = [each for each in encoded if len(each[0].ids) <= bundle.manifest.max_source_length]
+        sources, references = [source for source, _ in fitting], [target for _, target in fitting]
+        found.append(
+            {
+                "direction": f"{pair.source}-{pair.target}",
+                "test_set": args.test.name,
+                "quality": await scores(model, tokenizer, sources, references, table),
+                "times": await times(model, sources, table, args.num_rounds),
+            }
+        )
+    await model.engine.close(drain_timeout_s=0.0)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bundle", type=Path, required=True, help="a bundle with a shortlist and an int8 variant")
+    add("--test", type=Path, required=True, help="FILE.tsv[.gz|.xz] with source and target")
+    add("--num-lines", type=int, default=500, help="lines of the test set, evenly chosen (default: 500)")
+    add("--num-rounds", type=int, default=7, help="turns of each case (default: 7)")
+    add("--json", type=Path, help="write the result to this file")
+    args = parser.parse_args(arguments)
+    head = describe_run("benchmarks.shortlist", arguments)
+    result = {**head, "directions": asyncio.run(run(args, load_bundle(args.bundle)))}
+    text = json.dumps(result, indent=1) + "\n"
+    print(text)
+    if args.json:
+        args.json.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

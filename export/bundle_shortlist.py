@@ -1,0 +1,34 @@
+"""Writes a bundle again with a shortlist, beside the target, and renames it into place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.bundle import Bundle, load_bundle
+from app.bundle_shortlist import Shortlist
+from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
+from export.bundle_writer import check_output, file_entries, replace_folder, sync_folder, write_manifest
+
+
+def write_with_shortlist(
+    bundle: Bundle, output: Path, tables: Mapping[int, ShortlistTable], min_log_probability: float
+) -> None:
+    """Write a copy of a bundle with these tables, and replace `output` by it.
+
+    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError if `output` is neither
+    a bundle nor new, BundleError if the result is no bundle, and ValidationError for a probability above 0.
+    """
+    entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
+    check_output(output)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
+        copy = Path(folder) / output.name
+        shutil.copytree(bundle.path, copy)
+        write_shortlists(copy / SHORTLIST, list(tables.values()))
+        update = {"shortlist": entry, "files": file_entries(copy)}
+        write_manifest(copy, bundle.manifest.model_copy(update=update))
+        load_bundle(copy)
+        sync_folder(copy)
+        replace_folder(copy, output)

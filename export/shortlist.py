@@ -1,0 +1,134 @@
+"""Learns the shortlists of a bundle: the likely target subwords of each source subword.
+
+The probabilities are those of IBM Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of
+the kind that the model was trained on.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import sentencepiece
+
+from app.shortlist_file import MIN_ALWAYS, ShortlistTable
+from app.text.tokenizer import SPACE, Tokenizer, TokenizerError
+from model.corpus import Pair
+from model.lexicon import Table, translation_table
+
+# Longest side of a pair, in subwords. Longer pairs tell little about single subwords, and cost the product of both.
+MAX_SUBWORDS = 40
+# The id of the empty word in `model.lexicon`. It is that of padding, which no sentence has.
+EMPTY = 0
+
+Sentences = list[tuple[Sequence[int], Sequence[int]]]
+
+
+class ShortlistSizes(NamedTuple):
+    """num_best: target subwords of each source subword. num_frequent: frequent ones that every shortlist has."""
+
+    num_best: int
+    num_frequent: int
+
+
+def encode_pairs(
+    pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, *, is_reversed: bool
+) -> Sentences:
+    """The subwords of each pair, without end tokens. Skips pairs with an empty or long side.
+
+    is_reversed: the pair's target is the source.
+    """
+    sentences: Sentences = []
+    for pair in pairs:
+        texts = (pair.target, pair.source) if is_reversed else (pair.source, pair.target)
+        try:
+            encoded = source.encode(texts[0])
+            ids = [each for each in encoded.ids if each != source.eos_id]
+            target_ids = target.encode_target(texts[1], encoded.verbatim_spans)[:-1]
+        except TokenizerError:
+            continue
+        if 0 < len(ids) <= MAX_SUBWORDS and 0 < len(target_ids) <= MAX_SUBWORDS:
+            sentences.append((ids, target_ids))
+    return sentences
+
+
+def learn_table(sentences: Sentences, *, source: Path, target: Path, sizes: ShortlistSizes) -> ShortlistTable:
+    """The table of one direction. source, target: the SentencePiece models. sentences: at least one."""
+    always = _always(target, sentences, sizes.num_frequent)
+    best = _best(translation_table(sentences), sizes.num_best)
+    copies = _copies(source, target)
+    vocab_size = len(copies)
+    is_always = np.zeros(vocab_size, bool)
+    is_always[always] = True
+    lists = [
+        sorted(each for each in {*best.get(source_id, ()), *copies[source_id]} if not is_always[each])
+        for source_id in range(vocab_size)
+    ]
+    offsets = np.cumsum([0, *map(len, lists)]).astype(np.uint32)
+    ids = np.array([each for one in lists for each in one], np.uint32)
+    return ShortlistTable(np.array(always, np.uint32), ids, offsets)
+
+
+def _best(table: Table, count: int) -> dict[int, list[int]]:
+    """The `count` most probable target subwords of each source subword."""
+    order = np.lexsort((-table.p, table.e))
+    e, f = table.e[order], table.f[order]
+    starts = np.flatnonzero(np.diff(e, prepend=-1))
+    ends = [*starts[1:], len(e)]
+    return {
+        int(e[start]): f[start : min(end, start + count)].tolist()
+        for start, end in zip(starts, ends, strict=True)
+        if e[start] != EMPTY
+    }
+
+
+def _always(target: Path, sentences: Sentences, num_frequent: int) -> list[int]:
+    """Ids that every shortlist has, ascending.
+
+    These are special ids, placeholder symbols, subwords without letters, single letters of scripts with capitals, and
+    the most frequent ones. So numbers, marks and names in such scripts can always be written. Bytes are not among them:
+    text that must be copied in bytes is a placeholder.
+    """
+    pieces = _Pieces(target)
+    counts = Counter(each for _, target_ids in sentences for each in target_ids)
+    ids = {each for each in range(pieces.vocab_size) if pieces.is_always(each)}
+    ids.update(each for each, _ in counts.most_common(num_frequent))
+    ids.update(range(min(MIN_ALWAYS, pieces.vocab_size)))
+    return sorted(ids)
+
+
+def _copies(source: Path, target: Path) -> list[list[int]]:
+    """For each source subword the target subwords with which its text can be copied."""
+    sources, targets = _Pieces(source), _Pieces(target)
+    if sources.names == targets.names:
+        return [[each] for each in range(sources.vocab_size)]
+    return [targets.spell(name) for name in sources.names]
+
+
+class _Pieces:
+    """The subwords of a SentencePiece model. names: by id."""
+
+    def __init__(self, path: Path) -> None:
+        self._processor = processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        self.vocab_size = int(processor.vocab_size())
+        self.names = [str(processor.id_to_piece(each)) for each in range(self.vocab_size)]
+        self._ids = {name: each for each, name in enumerate(self.names)}
+
+    def is_always(self, identity: int) -> bool:
+        """Whether a subword is in every shortlist, whatever its frequency."""
+        text = self.names[identity].replace(SPACE, "")
+        categories = [unicodedata.category(character) for character in text]
+        has_no_letter = not any(category.startswith(("L", "M")) for category in categories)
+        is_cased_letter = len(text) == 1 and categories[0] in ("Lu", "Ll")
+        is_special = self._processor.is_control(identity) or self._processor.is_unknown(identity)
+        return has_no_letter or is_cased_letter or is_special
+
+    def spell(self, name: str) -> list[int]:
+        """The subword of this name, or else those of its text."""
+        if name in self._ids:
+            return [self._ids[name]]
+        return [int(each) for each in self._processor.encode(name.replace(SPACE, " ").strip())]

@@ -1,0 +1,132 @@
+"""The subcommand `shortlist`, which adds a shortlist to a bundle. The libraries are imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.data_arguments import add_data_arguments, pairs_of
+
+if TYPE_CHECKING:
+    from app.bundle import Manifest
+    from model.corpus import Pair
+
+# Defaults. More ids in a list cost time; fewer cost quality.
+NUM_BEST, NUM_FREQUENT = 200, 100
+# Pairs that are read. A pair of 15 subwords on each side takes about 10 kB while the probabilities are computed.
+MAX_PAIRS = 200_000
+# The seed of the sample of pairs.
+SEED = 1
+MIN_LOG_PROBABILITY = -1.0
+
+
+def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce shortlist`."""
+    add = parser.add_argument
+    add(
+        "bundle",
+        type=Path,
+        metavar="BUNDLE",
+        help="the bundle, which is replaced unless there is an --output",
+    )
+    add_data_arguments(parser)
+    add("--output", type=Path, metavar="DIR", help="write the bundle with its shortlist here")
+    add("--source", metavar="LANGUAGE", help="of the first column (default: that of the bundle's first pair)")
+    add(
+        "--target", metavar="LANGUAGE", help="of the second column (default: that of the bundle's first pair)"
+    )
+    add(
+        "--best",
+        type=_count,
+        default=NUM_BEST,
+        metavar="N",
+        help="likely target subwords of each source subword",
+    )
+    add(
+        "--frequent",
+        type=_count,
+        default=NUM_FREQUENT,
+        metavar="N",
+        help="target subwords of every shortlist",
+    )
+    add("--max-pairs", type=_count, default=MAX_PAIRS, metavar="N", help="size of the sample of the pairs")
+    add(
+        "--min-log-probability",
+        type=float,
+        default=MIN_LOG_PROBABILITY,
+        metavar="X",
+        help="a sentence whose mean log-probability a subword is lower is decoded again with the whole vocabulary",
+    )
+
+
+def _count(text: str) -> int:
+    """Parse a number of at least 1. Raises ArgumentTypeError."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def run_shortlist(args: argparse.Namespace) -> int:
+    """Learn the shortlists of a bundle from sentence pairs and write them into it."""
+    from app.bundle import load_bundle
+    from app.shortlist_file import ShortlistTable
+    from app.text.tokenizer import Tokenizer
+    from export.bundle_shortlist import write_with_shortlist
+    from export.shortlist import ShortlistSizes, encode_pairs, learn_table
+    from model.cli import weighted
+    from model.corpus import CorpusError
+
+    bundle = load_bundle(args.bundle)
+    directions = _directions(args, bundle.manifest)
+    pairs = _sample(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
+    paths = bundle.file("source.spm"), bundle.file("target.spm")
+    tokenizers = Tokenizer(paths[0], ends_source=bundle.manifest.ends_source), Tokenizer(paths[1])
+    tables: list[ShortlistTable] = []
+    for is_reversed in directions.values():
+        sentences = encode_pairs(pairs, *tokenizers, is_reversed=is_reversed)
+        if not sentences:
+            raise CorpusError("no pair has a usable length on both sides")
+        sizes = ShortlistSizes(args.best, args.frequent)
+        tables.append(learn_table(sentences, source=paths[0], target=paths[1], sizes=sizes))
+    output = args.output or args.bundle
+    write_with_shortlist(bundle, output, dict(zip(directions, tables, strict=True)), args.min_log_probability)
+    for index, table in zip(directions, tables, strict=True):
+        pair, mean = bundle.manifest.language_pairs[index], len(table.ids) / table.vocab_size
+        print(
+            f"{output}: {pair.source}-{pair.target}: {len(table.always)} subwords in each shortlist, and "
+            f"{mean:.1f} more for a source subword",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _directions(args: argparse.Namespace, manifest: Manifest) -> dict[int, bool]:
+    """The index of each of the manifest's directions that the pairs have, and whether the pairs are reversed for it."""
+    from export.bundle_writer import ExportError
+
+    first = manifest.language_pairs[0]
+    source, target = args.source or first.source, args.target or first.target
+    found = {
+        index: (pair.source, pair.target) == (target, source)
+        for index, pair in enumerate(manifest.language_pairs)
+        if (pair.source, pair.target) in ((source, target), (target, source))
+    }
+    if not found:
+        raise ExportError(f"the bundle does not translate between {source} and {target}")
+    return found
+
+
+def _sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """A random sample of at most `count` pairs, the same in each run."""
+    choose = random.Random(SEED)
+    kept: list[Pair] = []
+    for number, pair in enumerate(pairs):
+        if number < count:
+            kept.append(pair)
+        elif (place := choose.randrange(number + 1)) < count:
+            kept[place] = pair
+    return kept

@@ -1,0 +1,174 @@
+"""Rows that choose among a shortlist: as NumPy computes it, and whatever the other rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.errors import EngineFailure
+from app.graphs import Precision
+from app.runtime.bundle_limits import limits_of
+from app.runtime.interface import StepInput
+from app.runtime.native_runner import NativeRunner
+from app.runtime.ort_runner import RunnerConfig, load_variant
+from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
+from export.bundle_writer import make_manifest, write_variant
+from export.weights import weights_of
+from model.config import BOS_ID, EOS_ID
+from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model
+
+NUM_ROWS = 60
+MAX_LENGTH = 24
+NUM_ALWAYS = 70
+# Rows with a shortlist of table 0, of table 1, and without one, in turns.
+TABLES = (0, None, 1, 0, None)
+
+Ids = NDArray[np.int32]
+
+
+def table(seed: int) -> ShortlistTable:
+    """A table of random lists. The first ids, and so the end token, are always listed."""
+    rng = np.random.default_rng(seed)
+    lists = [np.sort(rng.choice(VOCAB_SIZE, 9, replace=False)) for _ in range(VOCAB_SIZE)]
+    offsets = np.arange(VOCAB_SIZE + 1, dtype=np.uint32) * 9
+    always = np.arange(NUM_ALWAYS, dtype=np.uint32)
+    return ShortlistTable(always, np.concatenate(lists).astype(np.uint32), offsets)
+
+
+def load(folder: Path, precision: Precision, num_threads: int = 1) -> NativeRunner:
+    model = random_model(seed=3, max_length=MAX_LENGTH)
+    variant = write_variant(folder, weights_of(model), precision)
+    write_shortlists(folder / SHORTLIST, [table(1), table(2)])
+    limits = limits_of(make_manifest(model.config, bundle_request(), {precision: variant}, folder), NUM_ROWS)
+    config = RunnerConfig(precision, variant, limits, has_shortlist=True)
+    runner = load_variant(folder, config, device="cpu", kernels="native", num_threads=num_threads)
+    assert isinstance(runner, NativeRunner)
+    return runner
+
+
+def sources(count: int = NUM_ROWS) -> list[Ids]:
+    rng = np.random.default_rng(5)
+    return [
+        np.append(rng.integers(4, VOCAB_SIZE, rng.integers(1, MAX_LENGTH)), EOS_ID).astype(np.int32)
+        for _ in range(count)
+    ]
+
+
+def encode(runner: NativeRunner, texts: Sequence[Ids], tables: Sequence[int | None]) -> None:
+    runner.encode(texts, range(len(texts)))
+    runner.restrict(range(len(texts)), texts, tables)
+
+
+def tables_of(count: int) -> list[int | None]:
+    return [TABLES[index % len(TABLES)] for index in range(count)]
+
+
+def first_step(count: int, num_candidates: int = 6, **options: Any) -> StepInput:
+    ids, positions = np.full(count, BOS_ID, np.int32), np.zeros(count, np.int32)
+    return StepInput(ids, positions, num_candidates, **options)
+
+
+@pytest.fixture(params=["int8", "fp32"])
+def precision(request: pytest.FixtureRequest) -> Precision:
+    found: Precision = request.param
+    return found
+
+
+def test_candidates_are_the_best_of_the_list_and_normalised_over_it(
+    precision: Precision, tmp_path: Path
+) -> None:
+    runner, texts = load(tmp_path, precision), sources()
+    # At position 1 the end token is a candidate. Rows differ by their sources.
+    step = StepInput(np.full(NUM_ROWS, 9, np.int32), np.ones(NUM_ROWS, np.int32), 6, wants_distributions=True)
+    encode(runner, texts, [None] * NUM_ROWS)
+    runner.decode(first_step(NUM_ROWS))
+    whole = runner.decode(step)
+    assert whole.distributions is not None
+    distributions = whole.distributions.astype(np.float64)
+    encode(runner, texts, tables_of(NUM_ROWS))
+    runner.decode(first_step(NUM_ROWS))
+    output = runner.decode(step)
+    assert output.distributions is not None
+    tables = {number: table(number + 1) for number in (0, 1)}
+    for row, number in enumerate(tables_of(NUM_ROWS)):
+        listed = np.arange(VOCAB_SIZE) if number is None else tables[number].shortlist(texts[row])
+        expected = distributions[row, listed] - np.log(np.exp(distributions[row, listed]).sum())
+        order = np.lexsort((listed, -expected))[:6]
+        np.testing.assert_allclose(output.log_probabilities[row], expected[order], atol=2e-5)
+        assert set(output.ids[row].tolist()) <= set(listed.tolist())
+        assert output.ids[row, 0] == listed[order[0]]
+        if number is None:
+            assert np.array_equal(output.distributions[row], whole.distributions[row])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_row_has_the_same_candidates_alone_and_in_company(
+    num_threads: int, precision: Precision, tmp_path: Path
+) -> None:
+    runner, texts, tables = load(tmp_path, precision, num_threads), sources(), tables_of(NUM_ROWS)
+    alone = []
+    for text, number in zip(texts, tables, strict=True):
+        encode(runner, [text], [number])
+        output = runner.decode(first_step(1))
+        alone.append((output.ids[0].tolist(), output.log_probabilities[0].tolist()))
+    for count in (2, 7, NUM_ROWS):
+        encode(runner, texts[:count], tables[:count])
+        output = runner.decode(first_step(count))
+        found = list(zip(output.ids.tolist(), output.log_probabilities.tolist(), strict=True))
+        assert found == alone[:count]
+
+
+def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) -> None:
+    runner, texts = load(tmp_path, precision), sources()
+    encode(runner, texts, tables_of(NUM_ROWS))
+    ids, positions = np.full(NUM_ROWS, BOS_ID, np.int32), np.zeros(NUM_ROWS, np.int32)
+    tokens = []
+    for _ in range(5):
+        ids = runner.decode(StepInput(ids, positions, 1)).ids[:, 0].astype(np.int32)
+        tokens.append(ids)
+        positions = positions + 1
+    output = runner.decode(first_step(NUM_ROWS, 1, num_steps=5))
+    has_ended = np.cumsum(np.stack(tokens) == EOS_ID, axis=0) > 0
+    assert np.array_equal(output.ids, np.where(has_ended, EOS_ID, np.stack(tokens))[: output.num_steps])
+
+
+def test_a_slot_has_the_whole_vocabulary_again_for_the_next_source(
+    precision: Precision, tmp_path: Path
+) -> None:
+    runner, texts = load(tmp_path, precision), sources(3)
+    runner.encode(texts, range(3))
+    expected = runner.decode(first_step(3)).log_probabilities.copy()
+    encode(runner, texts, [0, 1, 0])
+    assert not np.array_equal(runner.decode(first_step(3)).log_probabilities, expected)
+    runner.restrict([1], texts[1:2], [None])
+    assert np.array_equal(runner.decode(first_step(3)).log_probabilities[1], expected[1])
+    runner.encode(texts, range(3))
+    assert np.array_equal(runner.decode(first_step(3)).log_probabilities, expected)
+
+
+def test_all_rows_of_a_beam_have_their_sources_list(precision: Precision, tmp_path: Path) -> None:
+    runner, texts = load(tmp_path, precision), sources(2)
+    encode(runner, texts, [0, None])
+    expected = runner.decode(first_step(2)).ids.copy()
+    runner.copy_rows(np.array([0, 1], np.int32), np.array([2, 3], np.int32), np.zeros(2, np.int32))
+    assert np.array_equal(runner.decode(first_step(4)).ids, expected[[0, 1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("ids", "problem"), [(range(VOCAB_SIZE - 69, VOCAB_SIZE + 1), "shortlist"), (range(5), "fewer")]
+)
+def test_a_wrong_list_fails_the_call_and_the_next_one_works(ids: range, problem: str, tmp_path: Path) -> None:
+    runner, texts = load(tmp_path, "int8"), sources(2)
+    encode(runner, texts, [0, 0])
+    lists = runner._shortlists
+    assert lists is not None
+    lists._lists.set(np.array([1]), [np.array(ids, np.int32)])
+    with pytest.raises(EngineFailure, match=problem):
+        runner.decode(first_step(2))
+    encode(runner, texts, [0, 0])
+    assert runner.decode(first_step(2)).ids.shape == (2, 6)
