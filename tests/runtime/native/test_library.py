@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.runtime import native
+from app.runtime.native import slot_shortlists
 from app.runtime.native.cpu import TARGETS, is_supported, supported_targets, targets_for
 from tests.house_rules.project import ROOT
 from tests.runtime.native.processes import run_python
@@ -151,7 +152,8 @@ def test_a_library_of_other_sources_is_an_error_that_says_how_to_rebuild_it(tmp_
 
 
 def test_the_functions_that_are_checked_are_those_that_are_called() -> None:
-    source = Path(native.__file__).read_text("utf-8")
+    files = (native.__file__, slot_shortlists.__file__)
+    source = "".join(Path(file).read_text("utf-8") for file in files)
     assert sorted(set(re.findall(r"\.(transduce_\w+)", source))) == list(native.FUNCTIONS)
 
 
