@@ -103,6 +103,7 @@ OPTIONS = DecodingOptions(
     num_alternatives=4,
     alignment=True,
     start_id=7,
+    shortlist=1,
 )
 SUBMITTED = messages.SubmitSequence(
     7, b"\x05\0\0\0\x03\0\0\0", OPTIONS, "request", "caller", 1e9 + 0.1, 1.5, True
