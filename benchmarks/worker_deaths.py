@@ -79,11 +79,7 @@ async def measure_on(
     expected = {one.request.number: Answer.parse(one) for one in alone}
     # A long sentence may end after the last answer that counts.
     missing = [request for request in requests if request.number not in expected]
-    rest = (
-        await closed_loop(server.port, missing, num_clients=1, num_answers=len(missing), limit_s=300.0)
-        if missing
-        else []
-    )
+    rest = await closed_loop(server.port, missing, num_clients=1, num_answers=len(missing), limit_s=300.0)
     expected |= {one.request.number: Answer.parse(one) for one in rest}
     first, last = alone[NUM_CLIENTS].ended_at, alone[-1].ended_at
     capacity = (len(alone) - NUM_CLIENTS - 1) / (last - first)

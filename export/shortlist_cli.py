@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import add_data_arguments, pairs_of
+from model.data_arguments import add_data_arguments, pairs_of, positive
 
 if TYPE_CHECKING:
     from app.bundle import Manifest
@@ -41,33 +41,33 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--best",
-        type=_count,
+        type=positive,
         default=NUM_BEST,
         metavar="N",
-        help="likely target subwords of each source subword",
+        help="likely target subwords of each source subword (default: %(default)s)",
     )
     add(
         "--frequent",
-        type=_count,
+        type=positive,
         default=NUM_FREQUENT,
         metavar="N",
-        help="target subwords of every shortlist",
+        help="target subwords of every shortlist (default: %(default)s)",
     )
-    add("--max-pairs", type=_count, default=MAX_PAIRS, metavar="N", help="size of the sample of the pairs")
+    add(
+        "--max-pairs",
+        type=positive,
+        default=MAX_PAIRS,
+        metavar="N",
+        help="size of the sample of the pairs (default: %(default)s)",
+    )
     add(
         "--min-log-probability",
         type=float,
         default=MIN_LOG_PROBABILITY,
         metavar="X",
-        help="a sentence whose mean log-probability a subword is lower is decoded again with the whole vocabulary",
+        help="a sentence whose mean log-probability a subword is lower is decoded again with the whole vocabulary "
+        "(default: %(default)s)",
     )
-
-
-def _count(text: str) -> int:
-    """Parse a number of at least 1. Raises ArgumentTypeError."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
 
 
 def run_shortlist(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Command-line arguments that several training commands share: the training data and the translation directions."""
+"""Command-line arguments that several commands share: training data, translation directions, whole numbers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def domain_weight(text: str) -> tuple[str, float]:
     if not separator or not domain or weight < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a weight of at least 0")
     return domain, weight
+
+
+def positive(text: str) -> int:
+    """A whole number from 1. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:

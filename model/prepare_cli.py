@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import add_data_arguments, pairs_of
+from model.data_arguments import add_data_arguments, pairs_of, positive
 
 if TYPE_CHECKING:
     from model.corpus import Pair
@@ -52,7 +52,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--max-characters",
-        type=_positive,
+        type=positive,
         default=600,
         metavar="N",
         help="longest side, in characters (default: %(default)s)",
@@ -83,7 +83,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, help="seed of the sampling by domain (default: %(default)s)")
     add(
         "--shard-pairs",
-        type=_positive,
+        type=positive,
         default=250_000,
         metavar="N",
         help="most pairs in a file (default: %(default)s)",
@@ -151,10 +151,3 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
     )
     given = {name: getattr(args, name) for name in names.split()}
     return {**given, "domain": dict(args.domain), "exclude": list(map(str, args.exclude))}
-
-
-def _positive(text: str) -> int:
-    """A whole number from 1. Raises ArgumentTypeError."""
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)

@@ -102,6 +102,7 @@ def choose_switches(
         found.append(f"{switch.name} {_in_ms(times_s)}{' (chosen)' if is_chosen else ''}")
         if is_chosen:
             chosen, best = (*chosen, switch), times_s
+    # Loaded anew: a session that was measured has graphs with the addresses of the measured steps.
     runner.use_decoder(load_decoder(chosen))
     logger.info("milliseconds of decoder steps, by rows: %s", "; ".join(found))
     return chosen

@@ -184,7 +184,7 @@ class CudaRunner:
         return len(self._steps)
 
     def use_decoder(self, decoder: Session) -> None:
-        """Compute all later steps with this session of the same graph. Each shape is captured anew."""
+        """Compute all later steps with this new session of the same graph. Each shape is captured anew."""
         self._decoder = decoder
         self._steps.clear()
 

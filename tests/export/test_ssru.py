@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from app.language_pairs import LanguagePair
 from app.runtime.bundle_limits import limits_of
 from app.runtime.cuda_runner import load_cuda_runner
 from export.bundle_writer import ExportError, write_bundle
-from export.cli import add_export_arguments, run_export
+from export.cli import run_export
 from export.portable import FormatError, read_bundle
 from export.verify import VerifyOptions, verify
-from tests.export.tiny import FACTS, bundle_request
+from tests.export.tiny import bundle_request, export_arguments
 
 
 def edited(bundle: Path, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -51,20 +50,8 @@ def test_the_manifest_names_the_decoder_and_has_no_fp16(tiny_ssru: Path, tiny: P
 def test_the_command_says_that_it_leaves_fp16_out(
     tiny_ssru: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = tmp_path / "facts.toml"
-    facts.write_text(
-        f'summary = "{FACTS.summary}"\ngood_at = ["x"]\nbad_at = ["y"]\nweights_licence = "Apache-2.0"\n'
-        '[training]\ncommit = "abc"\nnum_steps = 3\n'
-        '[[training.data]]\nname = "made up"\nnum_pairs = 400\nlicence = "CC0-1.0"\n',
-        "utf-8",
-    )
-    parser = argparse.ArgumentParser()
-    add_export_arguments(parser)
-    arguments = (
-        f"--checkpoint {tiny_ssru / 'checkpoint'} --output {tmp_path / 'new'} --name tiny --version 3 --source en "
-        f"--target de --card {facts}"
-    )
-    assert run_export(parser.parse_args(arguments.split())) == 0
+    arguments = export_arguments(tiny_ssru / "checkpoint", tmp_path / "new", tmp_path / "facts.toml")
+    assert run_export(arguments) == 0
     assert "fp16 is left out: a decoder of SSRUs runs on a CPU only" in capsys.readouterr().err
     assert [*load_bundle(tmp_path / "new").manifest.variants] == ["int8"]
 

@@ -13,11 +13,11 @@ import pytest
 from app.bundle import load_bundle
 from app.runtime.kernels import is_native_usable
 from export.bundle_writer import file_entries
-from export.cli import add_export_arguments, add_verify_arguments, run_export, run_verify
+from export.cli import add_verify_arguments, run_export, run_verify
 from export.report import ReportError, read_scores
 from export.verify import VerifyOptions, bleu_check, verify
 from model.checkpoint import CheckpointError, Saved, load, save
-from tests.export.tiny import FACTS, random_model, sentences, write_checkpoint
+from tests.export.tiny import export_arguments, random_model, sentences, write_checkpoint
 
 
 def rewrite_manifest(bundle: Path) -> None:
@@ -135,20 +135,10 @@ def test_a_file_without_scores_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_a_bundle(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = tmp_path / "facts.toml"
-    facts.write_text(
-        f'summary = "{FACTS.summary}"\ngood_at = ["x"]\nbad_at = ["y"]\nweights_licence = "Apache-2.0"\n'
-        '[training]\ncommit = "abc"\nnum_steps = 3\n'
-        '[[training.data]]\nname = "made up"\nnum_pairs = 400\nlicence = "CC0-1.0"\n',
-        "utf-8",
+    arguments = export_arguments(
+        tiny / "checkpoint", tmp_path / "new", tmp_path / "facts.toml", "--precisions", "int8"
     )
-    parser = argparse.ArgumentParser()
-    add_export_arguments(parser)
-    arguments = (
-        f"--checkpoint {tiny / 'checkpoint'} --output {tmp_path / 'new'} --name tiny --version 3 --source en "
-        f"--target de --precisions int8 --card {facts}"
-    )
-    assert run_export(parser.parse_args(arguments.split())) == 0
+    assert run_export(arguments) == 0
     assert "files" in capsys.readouterr().out
     manifest = load_bundle(tmp_path / "new").manifest
     assert (manifest.name, manifest.version, list(manifest.variants)) == ("tiny", "3", ["int8"])

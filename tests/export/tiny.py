@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from app.runtime.kernels import is_native_usable
 from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
+from export.cli import add_export_arguments
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import Saved, save
@@ -49,6 +51,22 @@ def sentences() -> list[Pair]:
         source, target = " ".join(chosen), " ".join(WORDS[word] for word in chosen)
         pairs.append(Pair(f"{source.capitalize()} {index}.", f"{target.capitalize()} {index}.", "tiny"))
     return pairs
+
+
+def export_arguments(checkpoint: Path, output: Path, facts_file: Path, *more: str) -> argparse.Namespace:
+    """Arguments of `transduce export`. facts_file: is written, with the facts of the model card."""
+    facts_file.write_text(
+        f'summary = "{FACTS.summary}"\ngood_at = ["x"]\nbad_at = ["y"]\nweights_licence = "Apache-2.0"\n'
+        '[training]\ncommit = "abc"\nnum_steps = 3\n'
+        '[[training.data]]\nname = "made up"\nnum_pairs = 400\nlicence = "CC0-1.0"\n',
+        "utf-8",
+    )
+    parser = argparse.ArgumentParser()
+    add_export_arguments(parser)
+    named = {"checkpoint": checkpoint, "output": output, "card": facts_file, "name": "tiny", "version": 3}
+    languages = ("--source", "en", "--target", "de")
+    options = [text for name, value in named.items() for text in (f"--{name}", str(value))]
+    return parser.parse_args([*options, *languages, *more])
 
 
 def random_model(*, seed: int = 1, **changes: Any) -> Transformer:
