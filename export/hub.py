@@ -20,10 +20,11 @@ FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
     "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",
     "model.safetensors", "model.bin", "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml",
+    "model*.intgemm*.bin", "*vocab*.spm", "lex*.bin",
 )  # fmt: skip
 # The weights of a model that has none of WEIGHTS.
 PICKLE = "pytorch_model.bin"
-WEIGHTS = ("model.safetensors", "model.bin", "*.npz")
+WEIGHTS = ("model.safetensors", "model.bin", "*.npz", "model*.intgemm*.bin")
 
 
 class HubError(ValueError):

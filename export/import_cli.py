@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from app.bundle import DecodingDefaults
-    from model.imported import ImportedModel
+    from app.bundle import Bundle, DecodingDefaults
+    from model.imported import ImportedModel, ImportedShortlist
 
 # The widest beam that a server searches with.
 MAX_BEAM_SIZE = 16
@@ -59,7 +59,8 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "model.safetensors or pytorch_model.bin. "
         "Hugging Face's M2M-100 and NLLB: config.json, sentencepiece.bpe.model, vocab.json or tokenizer.json, and the "
         "weights. "
-        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm. "
+        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm; or Firefox's: "
+        "model*.bin, *vocab*.spm, lex*.bin. "
         "CTranslate2's: model.bin, config.json, shared_vocabulary.json, sentencepiece.model; also an Argos package",
     )
     add("--revision", help="branch, tag or commit of a model on the hub (default: main)")
@@ -184,9 +185,24 @@ def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> in
         checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
     )
     pairs = described_pairs(bundle.manifest)
+    if model.shortlist is not None:
+        bundle = _with_shortlist(bundle, model.shortlist)
     size = sum(entry.size for entry in bundle.manifest.files.values())
     print(f"{args.output}: {name}, {pairs}, {size / 1e6:.1f} MB")
     return 0
+
+
+def _with_shortlist(bundle: Bundle, shortlist: ImportedShortlist) -> Bundle:
+    """Write the bundle again with the shortlist of its first direction."""
+    from app.bundle import load_bundle
+    from export.bundle_shortlist import write_with_shortlist
+    from export.shortlist import make_table
+    from export.shortlist_cli import MIN_LOG_PROBABILITY
+
+    paths = {side: bundle.file(f"{side}.spm") for side in ("source", "target")}
+    table = make_table(shortlist.likely, shortlist.frequent, **paths)
+    write_with_shortlist(bundle, bundle.path, {0: table}, MIN_LOG_PROBABILITY)
+    return load_bundle(bundle.path)
 
 
 def _without_suffix(name: str) -> str:

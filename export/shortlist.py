@@ -1,6 +1,6 @@
-"""Learns the shortlists of a bundle: the likely target subwords of each source subword.
+"""Makes the shortlists of a bundle: the likely target subwords of each source subword.
 
-The probabilities are those of IBM Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of
+They are learned, or an imported model has them. The probabilities of learned ones are those of IBM Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of
 the kind that the model was trained on.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,14 +58,27 @@ def encode_pairs(
 
 def learn_table(sentences: Sentences, *, source: Path, target: Path, sizes: ShortlistSizes) -> ShortlistTable:
     """The table of one direction. source, target: the SentencePiece models. sentences: at least one."""
-    always = _always(target, sentences, sizes.num_frequent)
-    best = _best(translation_table(sentences), sizes.num_best)
+    counts = Counter(each for _, target_ids in sentences for each in target_ids)
+    frequent = [each for each, _ in counts.most_common(sizes.num_frequent)]
+    likely = _best(translation_table(sentences), sizes.num_best)
+    return make_table(likely, frequent, source=source, target=target)
+
+
+def make_table(
+    likely: Mapping[int, Iterable[int]], frequent: Iterable[int], *, source: Path, target: Path
+) -> ShortlistTable:
+    """The table of one direction, in which each source subword can also be copied.
+
+    likely: target ids of each source id. frequent: target ids that every shortlist has. source, target: the
+    SentencePiece models.
+    """
+    always = _always(target, frequent)
     copies = _copies(source, target)
     vocab_size = len(copies)
     is_always = np.zeros(vocab_size, bool)
     is_always[always] = True
     lists = [
-        sorted(each for each in {*best.get(source_id, ()), *copies[source_id]} if not is_always[each])
+        sorted(each for each in {*likely.get(source_id, ()), *copies[source_id]} if not is_always[each])
         for source_id in range(vocab_size)
     ]
     offsets = np.cumsum([0, *map(len, lists)]).astype(np.uint32)
@@ -86,17 +99,16 @@ def _best(table: Table, count: int) -> dict[int, list[int]]:
     }
 
 
-def _always(target: Path, sentences: Sentences, num_frequent: int) -> list[int]:
+def _always(target: Path, frequent: Iterable[int]) -> list[int]:
     """Ids that every shortlist has, ascending.
 
     These are special ids, placeholder symbols, subwords without letters, single letters of scripts with capitals, and
-    the most frequent ones. So numbers, marks and names in such scripts can always be written. Bytes are not among them:
+    `frequent`. So numbers, marks and names in such scripts can always be written. Bytes are not among them:
     text that must be copied in bytes is a placeholder.
     """
     pieces = _Pieces(target)
-    counts = Counter(each for _, target_ids in sentences for each in target_ids)
     ids = {each for each in range(pieces.vocab_size) if pieces.is_always(each)}
-    ids.update(each for each, _ in counts.most_common(num_frequent))
+    ids.update(frequent)
     ids.update(range(min(MIN_ALWAYS, pieces.vocab_size)))
     return sorted(ids)
 

@@ -22,6 +22,8 @@ GENERATION = "generation_config.json"  # older models have its fields in config.
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+# The name of an SSRU (`model.ssru`) in a decoder layer. Only Marian's own files have it, and no file of Hugging Face.
+SSRU = "ssru"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
@@ -151,10 +153,14 @@ def weight_problems(
     }
     if has_bias:
         expected["final_logits_bias"] = (1, target_size(facts))
+    has_ssru = facts.get("decoder_cell") == SSRU
     for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
         for layer in range(facts[f"{stack}_layers"]):
             name = f"model.{stack}.layers.{layer}"
-            for attention in attentions:
+            if has_ssru and stack == "decoder":
+                expected |= {f"{name}.{SSRU}.{weight}.weight": (d, d) for weight in ("w", "w_f")}
+                expected[f"{name}.{SSRU}.w_f.bias"] = (d,)
+            for attention in attentions[1:] if has_ssru and stack == "decoder" else attentions:
                 for projection in ("q", "k", "v", "out"):
                     expected[f"{name}.{attention}.{projection}_proj.weight"] = (d, d)
                     expected[f"{name}.{attention}.{projection}_proj.bias"] = (d,)
@@ -206,6 +212,7 @@ def model_config(
         output_bias=True,  # it excludes subwords that no translation contains
         own_source_table=own_tables[0],
         own_output_table=own_tables[1],
+        decoder="ssru" if facts.get("decoder_cell") == SSRU else "attention",
     )
 
 
@@ -228,11 +235,17 @@ def table_state(
 
 def layer_state(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """All of our Transformer's state but the tables, their bias and the positions."""
-    return {
-        f"{ours}.{part}": weights[f"{theirs}.{part}"].float()
+    names = {
+        f"{ours}.{part}": f"{theirs}.{part}"
         for ours, theirs in module_names(config)
         for part in ("weight", "bias")
     }
+    if config.decoder == "ssru":
+        layers = range(config.num_decoder_layers)
+        names |= {
+            f"decoder.{each}.ssru.w.weight": f"model.decoder.layers.{each}.{SSRU}.w.weight" for each in layers
+        }
+    return {ours: weights[theirs].float() for ours, theirs in names.items()}
 
 
 def module_names(config: ModelConfig) -> list[tuple[str, str]]:
@@ -242,21 +255,25 @@ def module_names(config: ModelConfig) -> list[tuple[str, str]]:
         ("encoder", config.num_encoder_layers),
         ("decoder", config.num_decoder_layers),
     ):
-        found += [names for layer in range(num_layers) for names in _layer_names(stack, layer)]
+        has_ssru = stack == "decoder" and config.decoder == "ssru"
+        found += [
+            names for layer in range(num_layers) for names in _layer_names(stack, layer, has_ssru=has_ssru)
+        ]
         if config.norm == "pre":
             found.append((f"{stack}_norm", f"model.{stack}.layer_norm"))
     return found
 
 
-def _layer_names(stack: str, layer: int) -> list[tuple[str, str]]:
-    """Our and Hugging Face's names of a layer's modules."""
+def _layer_names(stack: str, layer: int, *, has_ssru: bool) -> list[tuple[str, str]]:
+    """Our and Hugging Face's names of a layer's modules. has_ssru: whether it has no self-attention."""
     ours, theirs = f"{stack}.{layer}", f"model.{stack}.layers.{layer}"
     attentions = [("self_attention", "self_attn")]
     if stack == "decoder":
         attentions.append(("cross_attention", "encoder_attn"))
-    names = [
+    names = [(f"{ours}.ssru.w_f", f"{theirs}.{SSRU}.w_f")] if has_ssru else []
+    names += [
         (f"{ours}.{our}.w_{letter}", f"{theirs}.{their}.{projection}_proj")
-        for our, their in attentions
+        for our, their in (attentions[1:] if has_ssru else attentions)
         for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out"))
     ]
     norms = [*(f"{their}_layer_norm" for _, their in attentions), "final_layer_norm"]

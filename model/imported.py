@@ -45,6 +45,17 @@ class UnusableModel(ValueError):
 
 
 @dataclass(frozen=True)
+class ImportedShortlist:
+    """Which target subwords a source subword may become, by our ids.
+
+    likely: the target ids of each source id. frequent: target ids that every shortlist has.
+    """
+
+    likely: Mapping[int, list[int]]
+    frequent: list[int]
+
+
+@dataclass(frozen=True)
 class ImportedModel:
     """An imported model.
 
@@ -53,7 +64,8 @@ class ImportedModel:
     model. beam_size, length_penalty: the model's own defaults. Scores are divided by length^length_penalty.
     ends_source: whether sources end with the end token. languages: source and target, if the files name them.
     language_tokens: the subword of each language of a model that translates between any two. It begins sources and
-    targets. tag_follows_source: whether it ends sources instead, after the end token.
+    targets. tag_follows_source: whether it ends sources instead, after the end token. shortlist: None if the model has
+    none.
     """
 
     config: ModelConfig
@@ -68,6 +80,7 @@ class ImportedModel:
     languages: tuple[str, str] | None = None
     language_tokens: dict[str, str] = field(default_factory=dict)
     tag_follows_source: bool = False
+    shortlist: ImportedShortlist | None = None
 
     @property
     def has_distinct_placeholders(self) -> bool:

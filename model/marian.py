@@ -2,6 +2,7 @@
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
 Source, target and output may have tables of their own, and the target a vocabulary of its own.
+A decoder may have SSRUs in the place of self-attention, as the models of Firefox have.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
 Marian's start token is the padding token, which Marian never outputs. The converted embedding has its row twice: as
 padding and as the start token. `model.imported` explains the conversion of the vocabulary.
@@ -42,6 +43,7 @@ from model.imported import (
     PAD,
     UNK,
     ImportedModel,
+    ImportedShortlist,
     Specials,
     UnusableModel,
     filled,
@@ -53,9 +55,9 @@ from model.imported import (
     reordered,
     rows_of,
 )
-from model.marian_npz import read_npz
+from model.marian_binary import MarianShortlist
+from model.marian_npz import SOURCE, TARGET, has_marian_files, read_marian_files
 
-SOURCE, TARGET = "source.spm", "target.spm"
 TARGET_VOCABULARY = "target_vocab.json"
 # The values of model_type.
 POST_NORM, PRE_NORM = "marian", "pegasus"
@@ -66,13 +68,16 @@ class Files:
     """The content of a folder, as Hugging Face has it.
 
     facts: config.json. search: the same, with generation_config.json. vocabularies: of sources and of targets; the same
-    object if the model has one.
+    object if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the
+    ids of the vocabularies.
     """
 
     facts: Mapping[str, Any]
     search: Mapping[str, Any]
     vocabularies: tuple[dict[str, int], dict[str, int]]
     weights: Mapping[str, Tensor]
+    sentencepieces: tuple[Any, Any]
+    shortlist: MarianShortlist | None = None
 
     @property
     def is_pre_norm(self) -> bool:
@@ -97,52 +102,51 @@ class Files:
 
 
 def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel:
-    """Read source.spm, target.spm, and config.json, vocab.json and the weights, or Marian's own .npz and .yml.
+    """Read the files of Hugging Face (config.json, vocab.json, source.spm, target.spm, the weights), or Marian's own.
 
     max_length: subwords of the longest source or target; None for the model's own. Raises UnusableModel.
     """
-    is_npz = not (folder / CONFIG).is_file() and any(folder.glob("*.npz"))
-    names = (SOURCE, TARGET) if is_npz else (CONFIG, VOCABULARY, SOURCE, TARGET)
-    problems = [f"{name} is missing" for name in names if not (folder / name).is_file()]
-    if not is_npz:
-        problems += missing_weights(folder)
-    if problems:
-        raise UnusableModel(folder, problems)
     try:
-        protos = [read_sentencepiece(folder / name) for name in (SOURCE, TARGET)]
-        files = _npz_files(folder) if is_npz else _huggingface_files(folder)
+        is_own = not (folder / CONFIG).is_file() and has_marian_files(folder)
+        files = _own_files(folder) if is_own else _huggingface_files(folder)
     except (OSError, ValueError, SafetensorError) as error:
         raise UnusableModel(folder, [str(error)]) from error
     if problems := files.problems():
         raise UnusableModel(folder, problems)
     try:
-        return _imported(files, protos, max_length)
+        return _imported(files, max_length)
     except ConfigError as error:
         raise UnusableModel(folder, [str(error)]) from error
 
 
 def _huggingface_files(folder: Path) -> Files:
-    """The files of Hugging Face. Raises OSError, ValueError, SafetensorError."""
+    """The files of Hugging Face. Raises UnusableModel, OSError, ValueError, SafetensorError."""
+    names = (CONFIG, VOCABULARY, SOURCE, TARGET)
+    problems = [f"{name} is missing" for name in names if not (folder / name).is_file()]
+    problems += missing_weights(folder)
+    if problems:
+        raise UnusableModel(folder, problems)
+    source_spm, target_spm = (read_sentencepiece(folder / name) for name in (SOURCE, TARGET))
     facts = read_json(folder / CONFIG)
     source = target = checked_vocabulary(read_json(folder / VOCABULARY))
     if (folder / TARGET_VOCABULARY).is_file():
         target = checked_vocabulary(read_json(folder / TARGET_VOCABULARY), TARGET_VOCABULARY)
     search = {**facts, **read_json(folder / GENERATION, is_optional=True)}
-    return Files(facts, search, (source, target), read_weights(folder))
+    return Files(facts, search, (source, target), read_weights(folder), (source_spm, target_spm))
 
 
-def _npz_files(folder: Path) -> Files:
+def _own_files(folder: Path) -> Files:
     """Marian's own files. Raises OSError, ValueError."""
-    facts, (source, target), weights = read_npz(folder)
+    found = read_marian_files(folder)
+    source, target = found.vocabularies
     vocabulary = checked_vocabulary(source)
-    return Files(
-        facts, facts, (vocabulary, vocabulary if target is source else checked_vocabulary(target)), weights
-    )
+    vocabularies = vocabulary, vocabulary if target is source else checked_vocabulary(target)
+    return Files(found.facts, found.facts, vocabularies, found.weights, found.sentencepieces, found.shortlist)
 
 
-def _imported(files: Files, protos: list[Any], max_length: int | None) -> ImportedModel:
-    """Convert checked files. protos: SentencePiece models of sources and of targets. Raises ConfigError."""
-    facts, (source, target) = files.facts, files.vocabularies
+def _imported(files: Files, max_length: int | None) -> ImportedModel:
+    """Convert checked files. Raises ConfigError."""
+    facts, (source, target), protos = files.facts, files.vocabularies, files.sentencepieces
     orders = [piece_order(vocabulary) for vocabulary in files.vocabularies]
     length = max(map(len, orders))
     orders = [filled(order, length) for order in orders]
@@ -181,7 +185,24 @@ def _imported(files: Files, protos: list[Any], max_length: int | None) -> Import
         num_left_out=sum(left_out),
         beam_size=int(files.search.get("num_beams") or 1),
         length_penalty=float(files.search.get("length_penalty", 1.0)),
+        shortlist=None if files.shortlist is None else _shortlist(files.shortlist, rows[0], rows[1]),
     )
+
+
+def _shortlist(found: MarianShortlist, source_rows: list[int], target_rows: list[int]) -> ImportedShortlist:
+    """The shortlist by our ids. source_rows, target_rows: the foreign id of each of our ids."""
+    ours: dict[int, list[int]] = {}
+    for identity, row in enumerate(target_rows):
+        ours.setdefault(row, []).append(identity)
+    offsets = found.offsets
+    likely = {
+        identity: [
+            each for row in found.ids[offsets[row] : offsets[row + 1]].tolist() for each in ours.get(row, ())
+        ]
+        for identity, row in enumerate(source_rows)
+        if row + 1 < len(offsets)  # the padding is not in Marian's vocabulary
+    }
+    return ImportedShortlist(likely, [each for row in range(found.num_first) for each in ours.get(row, ())])
 
 
 # --- checks

@@ -1,12 +1,14 @@
-"""Reads Marian's own files: one .npz with the weights and their configuration, and a vocabulary in YAML.
+"""Reads Marian's own files: the weights with their configuration, and the vocabularies.
 
-Releases of the Tatoeba Challenge hold them, with source.spm and target.spm. The result has the names, shapes and fields
-of Hugging Face's Marian, so that `model.marian` handles both formats in the same way.
+Releases of the Tatoeba Challenge have an .npz file, vocabularies in YAML, source.spm and target.spm. Models of Firefox
+have a binary file, one or two SentencePiece models whose ids are those of the model, and a shortlist. The result has
+the names, shapes and fields of Hugging Face's Marian, so that `model.marian` handles all formats in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,18 @@ import torch
 import yaml
 from torch import Tensor
 
-from model.huggingface_files import OUTPUT_TABLE, SHARED, SOURCE_TABLE, TARGET_TABLE
-from model.imported import EOS, PAD
+from model.huggingface_files import OUTPUT_TABLE, PICKLE, SHARED, SOURCE_TABLE, SSRU, TARGET_TABLE
+from model.imported import EOS, PAD, read_sentencepiece
+from model.marian_binary import BinaryError, MarianShortlist, is_shortlist, read_arrays, read_shortlist
 
 YAML_CONFIG = "special:model.yml"
 # Options with the values that this network supports.
 NEEDED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention", None),
+    "transformer-decoder-autoreg": ("self-attention", "rnn", None),
     "transformer-postprocess-emb": ("d", "", None),
     "transformer-ffn-depth": (2, None),
+    "transformer-decoder-ffn-depth": (2, 0, None),
     "transformer-train-position-embeddings": (False, None),
     "transformer-train-positions": (False, None),
     "transformer-no-projection": (False, None),
@@ -44,19 +48,40 @@ PREPROCESS, POSTPROCESS, TOP = (
 POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
-SOURCE_VOCABULARY, TARGET_VOCABULARY = "*src.vocab.yml", "*trg.vocab.yml"
+# The vocabularies of sources and of targets, where both have one.
+YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", "trgvocab*.spm")
+# The SentencePiece models beside vocabularies in YAML.
+SOURCE, TARGET = "source.spm", "target.spm"
 
 
-def read_npz(folder: Path) -> tuple[dict[str, Any], tuple[dict[str, int], dict[str, int]], dict[str, Tensor]]:
-    """Return the fields of config.json, the vocabularies and the weights, by the names of Hugging Face.
+@dataclass(frozen=True)
+class MarianFiles:
+    """The content of a folder.
 
-    The vocabularies are those of sources and of targets, one object if they are the same. The padding is a new last
-    piece with a row of zeros, because Marian's decoder starts with zeros. Raises ValueError for files that are missing,
-    damaged or of another network.
+    facts: the fields of config.json. vocabularies: of sources and of targets, one object if they are the same. The
+    padding is a new last piece with a row of zeros, because Marian's decoder starts with zeros. weights: by the names
+    of Hugging Face. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of the
+    vocabularies; None if there is none.
     """
-    arrays = _arrays(_only(folder, "*.npz"))
+
+    facts: dict[str, Any]
+    vocabularies: tuple[dict[str, int], dict[str, int]]
+    weights: dict[str, Tensor]
+    sentencepieces: tuple[Any, Any]
+    shortlist: MarianShortlist | None
+
+
+def has_marian_files(folder: Path) -> bool:
+    """Whether the weights are in Marian's own format. Raises OSError."""
+    return bool(_weight_files(folder))
+
+
+def read_marian_files(folder: Path) -> MarianFiles:
+    """Read a folder. Raises ValueError for files that are missing, damaged or of another network, and OSError."""
+    path = _the_only(_weight_files(folder), "*.npz or *.bin")
+    arrays = _arrays(path)
     if YAML_CONFIG not in arrays:
-        raise ValueError(f"the .npz file has no {YAML_CONFIG}")
+        raise ValueError(f"{path.name} has no {YAML_CONFIG}")
     options = _yaml(arrays.pop(YAML_CONFIG).tobytes().rstrip(b"\0"), YAML_CONFIG)
     problems = [
         f"{name} of {YAML_CONFIG} is {options.get(name)!r}; it must be {known[0]!r}"
@@ -66,14 +91,42 @@ def read_npz(folder: Path) -> tuple[dict[str, Any], tuple[dict[str, int], dict[s
     if _steps(options) not in (POST_NORM, PRE_NORM):
         found = ", ".join(f"{name} {options.get(name) or ''!r}" for name in (PREPROCESS, POSTPROCESS, TOP))
         problems.append(f"{YAML_CONFIG} has {found}; these must be '', 'dan', '' or 'n', 'da', 'n'")
+    if _has_ssru(options) and options.get("dec-cell") != "ssru":
+        problems.append(f"dec-cell of {YAML_CONFIG} is {options.get('dec-cell')!r}; it must be 'ssru'")
     if problems:
         raise ValueError("; ".join(problems))
     source, target = vocabularies = _vocabularies(folder, are_tables_shared=_is_source_tied(options))
     try:
         facts, weights = _facts(options, source, target), _weights(_Arrays(arrays), options)
     except KeyError as error:
-        raise ValueError(f"the .npz file has no {error.args[0]}") from error
-    return facts, vocabularies, weights
+        raise ValueError(f"{path.name} has no {error.args[0]}") from error
+    source_spm, target_spm = map(read_sentencepiece, _sentencepiece_paths(folder))
+    return MarianFiles(
+        facts, vocabularies, weights, (source_spm, target_spm), _shortlist(folder, source, target)
+    )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that hold weights. A shortlist and Hugging Face's pickle have the same ending as binary weights."""
+    binary = [path for path in folder.glob("*.bin") if path.name != PICKLE and not is_shortlist(path)]
+    return sorted([*folder.glob("*.npz"), *binary])
+
+
+def _shortlist(folder: Path, source: dict[str, int], target: dict[str, int]) -> MarianShortlist | None:
+    """The shortlist of the folder. source, target: vocabularies with padding. Raises ValueError."""
+    found = [path for path in folder.glob("*.bin") if is_shortlist(path)]
+    if not found:
+        return None
+    path = _the_only(found, "*.bin and hold a shortlist")
+    try:
+        return read_shortlist(path, num_source=len(source) - 1, num_target=len(target) - 1)
+    except BinaryError as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from error
+
+
+def _has_ssru(options: Mapping[str, Any]) -> bool:
+    """Whether the decoder has SSRUs in the place of self-attention."""
+    return options.get("transformer-decoder-autoreg") == "rnn"
 
 
 def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -93,17 +146,35 @@ def _is_output_tied(options: Mapping[str, Any]) -> bool:
 
 def _vocabularies(folder: Path, *, are_tables_shared: bool) -> tuple[dict[str, int], dict[str, int]]:
     """The vocabularies with padding. Raises ValueError."""
-    sides = [sorted(folder.glob(pattern)) for pattern in (SOURCE_VOCABULARY, TARGET_VOCABULARY)]
-    if are_tables_shared or not all(sides):
-        vocabulary = _with_padding(_only(folder, "*vocab.yml"))
+    is_yaml = any(folder.glob("*vocab.yml"))
+    sides = YAML_SIDES if is_yaml else SPM_SIDES
+    if are_tables_shared or not all(any(folder.glob(pattern)) for pattern in sides):
+        vocabulary = _with_padding(_only(folder, "*vocab.yml" if is_yaml else "*vocab*.spm"))
         return vocabulary, vocabulary
-    source, target = (_with_padding(_only(folder, name)) for name in (SOURCE_VOCABULARY, TARGET_VOCABULARY))
+    source, target = (_with_padding(_only(folder, pattern)) for pattern in sides)
     return source, source if target == source else target
+
+
+def _sentencepiece_paths(folder: Path) -> tuple[Path, Path]:
+    """The SentencePiece models of sources and of targets. Raises ValueError if one is missing."""
+    if (folder / SOURCE).is_file() and (folder / TARGET).is_file():
+        return folder / SOURCE, folder / TARGET
+    if all(any(folder.glob(pattern)) for pattern in SPM_SIDES):
+        source, target = (_only(folder, pattern) for pattern in SPM_SIDES)
+        return source, target
+    if any(folder.glob("*vocab*.spm")):
+        both = _only(folder, "*vocab*.spm")
+        return both, both
+    missing = [name for name in (SOURCE, TARGET) if not (folder / name).is_file()]
+    raise ValueError("; ".join(f"{name} is missing" for name in missing))
 
 
 def _with_padding(path: Path) -> dict[str, int]:
     """A vocabulary with the padding as a new last piece. Raises ValueError."""
-    vocabulary = _vocabulary(path)
+    if path.suffix == ".spm":
+        vocabulary = {piece.piece: index for index, piece in enumerate(read_sentencepiece(path).pieces)}
+    else:
+        vocabulary = _vocabulary(path)
     if PAD in vocabulary:
         raise ValueError(f"{path.name} has {PAD}, which Marian's vocabularies do not have")
     return vocabulary | {PAD: len(vocabulary)}
@@ -111,7 +182,11 @@ def _with_padding(path: Path) -> dict[str, int]:
 
 def _only(folder: Path, pattern: str) -> Path:
     """The only file that matches a pattern. Raises ValueError if there are several, or none."""
-    found = sorted(folder.glob(pattern))
+    return _the_only(sorted(folder.glob(pattern)), pattern)
+
+
+def _the_only(found: list[Path], pattern: str) -> Path:
+    """The only one of these files. Raises ValueError if there are several, or none. pattern: for the message."""
     # A release may have the same vocabulary twice, for both sides.
     if not found or len({path.read_bytes() for path in found}) > 1:
         raise ValueError(f"{len(found)} files are called {pattern}, where one is needed")
@@ -120,6 +195,11 @@ def _only(folder: Path, pattern: str) -> Path:
 
 def _arrays(path: Path) -> dict[str, Any]:
     """All arrays. Raises ValueError. NumPy reads no pickled objects here."""
+    if path.suffix == ".bin":
+        try:
+            return dict(read_arrays(path))
+        except BinaryError as error:
+            raise ValueError(f"{path.name} cannot be read: {error}") from error
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -166,6 +246,7 @@ def _facts(
         "d_model": options["dim-emb"],
         "encoder_layers": options["enc-depth"],
         "decoder_layers": options["dec-depth"],
+        "decoder_cell": SSRU if _has_ssru(options) else None,
         "encoder_attention_heads": options["transformer-heads"],
         "decoder_attention_heads": options.get("transformer-heads-decoder") or options["transformer-heads"],
         "encoder_ffn_dim": options["transformer-dim-ffn"],
@@ -228,17 +309,22 @@ def _weights(arrays: _Arrays, options: Mapping[str, Any]) -> dict[str, Tensor]:
     suffix = "_pre" if _steps(options) == PRE_NORM else ""
     for stack, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for layer in range(options[depth]):
-            weights |= _layer(arrays, stack, layer, suffix)
+            weights |= _layer(
+                arrays, stack, layer, suffix, has_ssru=stack == "decoder" and _has_ssru(options)
+            )
         if suffix:
             weights |= arrays.norm(f"model.{stack}.layer_norm", f"{stack}_top")
     return weights
 
 
-def _layer(arrays: _Arrays, stack: str, layer: int, suffix: str) -> dict[str, Tensor]:
-    """The weights of a layer. suffix: of the norms' names."""
+def _layer(arrays: _Arrays, stack: str, layer: int, suffix: str, *, has_ssru: bool) -> dict[str, Tensor]:
+    """The weights of a layer. suffix: of the norms' names. has_ssru: whether it has no self-attention."""
     own, name = f"{stack}_l{layer + 1}", f"model.{stack}.layers.{layer}"
     attentions = [("self", "self_attn"), *([("context", "encoder_attn")] if stack == "decoder" else [])]
     weights: dict[str, Tensor] = {}
+    if has_ssru:
+        del attentions[0]
+        weights = ssru_weights(arrays, f"{own}_rnn", name, suffix)
     for theirs, ours in attentions:
         for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out")):
             names = (f"{own}_{theirs}_{kind}{letter}" for kind in "Wb")
@@ -247,3 +333,11 @@ def _layer(arrays: _Arrays, stack: str, layer: int, suffix: str) -> dict[str, Te
     for number in (1, 2):
         weights |= arrays.linear(f"{name}.fc{number}", f"{own}_ffn_W{number}", f"{own}_ffn_b{number}")
     return weights | arrays.norm(f"{name}.final_layer_norm", f"{own}_ffn_ffn", suffix)
+
+
+def ssru_weights(arrays: _Arrays, theirs: str, layer: str, suffix: str) -> dict[str, Tensor]:
+    """The weights of an SSRU, and those of its norm. theirs: the start of their names. layer: ours."""
+    # Marian names a norm before the SSRU after the SSRU, and one after the SSRU after `_ffn`.
+    norm = arrays.norm(f"{layer}.self_attn_layer_norm", theirs if suffix else f"{theirs}_ffn", suffix)
+    gate = arrays.linear(f"{layer}.{SSRU}.w_f", f"{theirs}_Wf", f"{theirs}_bf")
+    return {f"{layer}.{SSRU}.w.weight": arrays.matrix(f"{theirs}_W"), **gate, **norm}

@@ -1,0 +1,241 @@
+"""Models of Firefox: Marian's binary files, SentencePiece alone as vocabulary, SSRUs in the decoder, a shortlist."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+from app.bundle import Bundle, load_bundle
+from app.decoding.options import DecodingOptions
+from app.runtime.kernels import Kernels
+from app.runtime.ort_runner import load_runner
+from app.shortlist_file import MIN_ALWAYS, SHORTLIST, read_shortlists
+from app.startup import load_tokenizers
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from export.golden import translate_ids
+from model.config import BOS_ID
+from model.imported import ImportedModel, UnusableModel
+from model.marian import read_marian
+from model.marian_binary import BinaryError, read_arrays, read_shortlist
+from model.transformer import Transformer
+from tests.export.firefox_folder import FLOAT32, INT8, INTGEMM8, FirefoxModel, binary_file, binary_shortlist
+from tests.export.tiny import KERNELS
+from tests.model.sentences import pairs
+from transduce.cli import main
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "int8": {},
+    "int16": {"bits": 16},
+    "float32": {"bits": 32},
+    "two vocabularies": {"has_two": True},
+    "pre-norm": {"is_pre_norm": True},
+}
+NUM_SUBWORDS = 12
+SENTENCES = [pair.source for pair in pairs()][::20]
+
+
+def our_ids(model: FirefoxModel, read: ImportedModel, folder: Path) -> tuple[dict[int, int], dict[int, int]]:
+    """Our id of each of Marian's ids, for sources and for targets."""
+    found = []
+    for proto, spm in ((model.models[0], read.source_spm), (model.models[-1], read.target_spm)):
+        (folder / "side.spm").write_bytes(spm)
+        tokenizer, theirs = (
+            Tokenizer(folder / "side.spm"),
+            sentencepiece.SentencePieceProcessor(model_proto=proto),
+        )
+        names = [theirs.id_to_piece(each) for each in range(theirs.vocab_size())]
+        names[1] = PLACEHOLDER_SYMBOLS[0]
+        found.append({each: tokenizer.id_of(name) for each, name in enumerate(names)})
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_logits_are_those_of_marians_network(tmp_path: Path, layout: dict[str, Any]) -> None:
+    theirs = FirefoxModel(**layout)
+    theirs.write(tmp_path / "theirs")
+    read = read_marian(tmp_path / "theirs")
+    assert (read.config.decoder, read.config.norm) == ("ssru", "pre" if layout.get("is_pre_norm") else "post")
+    ours = Transformer(read.config).eval()
+    ours.load_state_dict(read.state)
+    sources, targets = our_ids(theirs, read, tmp_path)
+    numbers = np.random.default_rng(2)
+    source = numbers.integers(2, theirs.num_source, 15).tolist()
+    target = numbers.integers(2, theirs.num_target, 11).tolist()
+    with torch.no_grad():
+        found = ours(
+            torch.tensor([[sources[each] for each in source]]),
+            torch.tensor([[BOS_ID, *(targets[each] for each in target)]]),
+        )[0]
+    known = [targets[each] for each in range(theirs.num_target)]
+    assert np.allclose(found[:, known], theirs.logits(source, target), atol=1e-4)
+
+
+def test_the_defaults_are_those_of_firefox(tmp_path: Path) -> None:
+    FirefoxModel().write(tmp_path)
+    read = read_marian(tmp_path)
+    assert (read.beam_size, read.length_penalty) == (1, 1.0)
+    assert read.num_left_out == 0
+
+
+# --- the bundle
+
+
+@pytest.fixture(scope="module")
+def theirs() -> FirefoxModel:
+    return FirefoxModel()
+
+
+@pytest.fixture(scope="module")
+def bundle(theirs: FirefoxModel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("firefox")
+    theirs.write(folder / "ende")
+    arguments = ["--source", "en", "--target", "de", "--licence", "MPL-2.0", "--precisions", "fp32,int8"]
+    assert main(["import", str(folder / "ende"), "--output", str(folder / "bundle"), *arguments]) == 0
+    return load_bundle(folder / "bundle")
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_bundle_translates_as_marians_network(
+    bundle: Bundle, theirs: FirefoxModel, kernels: Kernels
+) -> None:
+    source, target = load_tokenizers(bundle)
+    spm = sentencepiece.SentencePieceProcessor(model_proto=theirs.models[0])
+    references = []
+    for text in SENTENCES:
+        ids: list[int] = []
+        for _ in range(NUM_SUBWORDS):
+            logits = theirs.logits([*spm.encode(text), 0], ids)[-1]
+            logits[0] = -np.inf  # the end token, which the minimum length excludes
+            ids.append(int(logits.argmax()))
+        references.append([PLACEHOLDER_SYMBOLS[0] if each == 1 else spm.id_to_piece(each) for each in ids])
+    options = DecodingOptions(
+        beam_size=1, min_target_length=NUM_SUBWORDS, max_target_length=NUM_SUBWORDS, loop_guard=False
+    )
+    runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=32, num_threads=1)
+    found = translate_ids(runner, [source.encode(text).ids for text in SENTENCES], options)
+    assert [[target.piece_of(each) for each in ids] for ids in found] == references
+    assert len({tuple(each) for each in references}) > 3, "the translations are too similar for a comparison"
+
+
+def test_its_shortlist_is_that_of_the_files(bundle: Bundle, theirs: FirefoxModel, tmp_path: Path) -> None:
+    (table,) = read_shortlists(bundle.file(SHORTLIST))
+    sources, targets = our_ids(theirs, read_marian(bundle.path.parent / "ende"), tmp_path)
+    chosen = [10, 40]
+    expected = {targets[each] for source in chosen for each in theirs.likely()[source]}
+    expected |= {targets[each] for each in range(7)} | {sources[each] for each in chosen}
+    found = set(table.shortlist([sources[each] for each in chosen]).tolist())
+    assert expected <= found
+    assert len(found) < table.vocab_size / 2 + MIN_ALWAYS
+    others = found - set(table.always.tolist()) - expected
+    assert others == set()
+
+
+# --- refusals
+
+
+def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dec-cell": "gru"}, r"dec-cell of special:model\.yml is 'gru'; it must be 'ssru'"),
+        ({"transformer-tied-layers": [1, 1]}, r"transformer-tied-layers of special:model\.yml is \[1, 1\]"),
+        ({"transformer-decoder-ffn-depth": 1}, "transformer-decoder-ffn-depth of special"),
+        ({"dec-depth": 3}, r"model\.ende\.intgemm\.alphas\.bin has no decoder_l3_rnn_W"),
+    ],
+)
+def test_another_network_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    model = FirefoxModel()
+    model.options |= options
+    model.write(tmp_path)
+    with pytest.raises(UnusableModel, match=message):
+        read_marian(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("model.ende.intgemm.alphas.bin", lambda content: content[: len(content) // 2], "it is truncated"),
+        ("model.ende.intgemm.alphas.bin", lambda _: b"", "it is empty"),
+        (
+            "model.ende.intgemm.alphas.bin",
+            lambda content: b"\x09" + content[1:],
+            "its version is 9 instead of 1",
+        ),
+        (
+            "model.ende.intgemm.alphas.bin",
+            lambda content: content[:8] + struct.pack("<Q", 1 << 60) + content[16:],
+            "it claims 1152921504606846976 arrays",
+        ),
+        ("lex.50.50.ende.s2t.bin", lambda content: content[:-4], "it is truncated"),
+        ("lex.50.50.ende.s2t.bin", lambda content: content + b"1234", "it has 4 bytes after its last id"),
+        (
+            "lex.50.50.ende.s2t.bin",
+            lambda content: content[:-4] + struct.pack("<I", 500),
+            "it has the id 500",
+        ),
+        ("vocab.ende.spm", lambda content: content[:-1], "vocab.ende.spm is not a SentencePiece model"),
+    ],
+)
+def test_a_damaged_file_is_refused(
+    tmp_path: Path, name: str, change: Callable[[bytes], bytes], message: str
+) -> None:
+    FirefoxModel().write(tmp_path)
+    damage(tmp_path / name, change)
+    with pytest.raises(UnusableModel, match=message):
+        read_marian(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["vocab.ende.spm", "model.ende.intgemm.alphas.bin"])
+def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    FirefoxModel().write(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UnusableModel, match="vocab.spm" if "vocab" in missing else "is missing"):
+        read_marian(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([("x_W", 0x1801, (2, 2), b"1234")], "x_W has the type 0x1801; only float32"),
+        ([("x_W", INTGEMM8, (2, 2), b"1234\0\0\0\0")], r"x_W has the impossible scale 0\.0"),
+        ([("x", FLOAT32, (-1, 2), b"1234")], r"x has the impossible shape \(-1, 2\)"),
+        ([("x", FLOAT32, (1, 2), b"1234")], "it is truncated"),
+        ([("x", INT8, (1,) * 9, b"1")], "impossible name or shape"),
+        ([("x" * 2000, INT8, (1,), b"1")], "impossible name or shape"),
+    ],
+)
+def test_an_impossible_array_is_refused(tmp_path: Path, entries: Any, message: str) -> None:
+    (tmp_path / "model.bin").write_bytes(binary_file(entries))
+    with pytest.raises(BinaryError, match=message):
+        read_arrays(tmp_path / "model.bin")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (binary_shortlist([[1], [2]], num_first=1), "it is for 2 source subwords, and the vocabulary has 3"),
+        (b"12345678" * 6, "it is not a binary shortlist"),
+    ],
+)
+def test_a_shortlist_of_another_vocabulary_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "lex.bin").write_bytes(content)
+    with pytest.raises(BinaryError, match=message):
+        read_shortlist(tmp_path / "lex.bin", num_source=3, num_target=3)
+
+
+def test_offsets_that_descend_are_refused(tmp_path: Path) -> None:
+    content = bytearray(binary_shortlist([[1], [2], [0]], num_first=1))
+    content[48 + 8 : 48 + 16] = struct.pack("<Q", 3)
+    (tmp_path / "lex.bin").write_bytes(bytes(content))
+    with pytest.raises(BinaryError, match="its offsets do not ascend from 0 to 3"):
+        read_shortlist(tmp_path / "lex.bin", num_source=3, num_target=3)
