@@ -22,7 +22,8 @@ from export.portable import FormatError, PortableModel
 from model.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from model.huggingface_files import CONFIG, GENERATION, SAFETENSORS, VOCABULARY, module_names
 from model.imported import BOS, EOS, PAD, UNK, is_tag
-from model.marian import POST_NORM, PRE_NORM, SOURCE, TARGET, marian_positions
+from model.marian import POST_NORM, PRE_NORM, marian_positions
+from model.marian_files import SOURCE, TARGET
 from model.transformer import Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"

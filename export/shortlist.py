@@ -1,7 +1,8 @@
 """Makes the shortlists of a bundle: the likely target subwords of each source subword.
 
-They are learned, or an imported model has them. The probabilities of learned ones are those of IBM Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of
-the kind that the model was trained on.
+They are learned from sentence pairs, or an imported model has them. The probabilities of learned ones are those of IBM
+Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of the kind that the model was
+trained on.
 """
 
 from __future__ import annotations

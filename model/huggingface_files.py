@@ -153,14 +153,12 @@ def weight_problems(
     }
     if has_bias:
         expected["final_logits_bias"] = (1, target_size(facts))
-    has_ssru = facts.get("decoder_cell") == SSRU
     for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
+        has_ssru = stack == "decoder" and has_ssrus(facts)
         for layer in range(facts[f"{stack}_layers"]):
             name = f"model.{stack}.layers.{layer}"
-            if has_ssru and stack == "decoder":
-                expected |= {f"{name}.{SSRU}.{weight}.weight": (d, d) for weight in ("w", "w_f")}
-                expected[f"{name}.{SSRU}.w_f.bias"] = (d,)
-            for attention in attentions[1:] if has_ssru and stack == "decoder" else attentions:
+            expected |= _ssru_shapes(f"{name}.{SSRU}", d) if has_ssru else {}
+            for attention in attentions[1:] if has_ssru else attentions:
                 for projection in ("q", "k", "v", "out"):
                     expected[f"{name}.{attention}.{projection}_proj.weight"] = (d, d)
                     expected[f"{name}.{attention}.{projection}_proj.bias"] = (d,)
@@ -170,6 +168,24 @@ def weight_problems(
             expected |= {f"{name}.fc2.weight": (d, d_ff), f"{name}.fc2.bias": (d,)}
         if is_pre_norm:
             expected |= {f"model.{stack}.layer_norm.{part}": (d,) for part in ("weight", "bias")}
+    return _differences(expected, weights) + [
+        f"{copy} differs from {table}, by {CONFIG} they are the same"
+        for copy, table in tables.copies().items()
+        if copy in weights and table in weights and not torch.equal(weights[copy], weights[table])
+    ]
+
+
+def has_ssrus(facts: Mapping[str, Any]) -> bool:
+    """Whether the decoder has SSRUs in the place of self-attention."""
+    return facts.get("decoder_cell") == SSRU
+
+
+def _ssru_shapes(name: str, d: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.w.weight": (d, d), f"{name}.w_f.weight": (d, d), f"{name}.w_f.bias": (d,)}
+
+
+def _differences(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor]) -> list[str]:
+    """The weights that are missing or have another shape."""
     problems = []
     for name, shape in expected.items():
         if name not in weights:
@@ -178,11 +194,7 @@ def weight_problems(
             problems.append(
                 f"the weight {name} has the shape {tuple(weights[name].shape)}, by {CONFIG} it is {shape}"
             )
-    return problems + [
-        f"{copy} differs from {table}, by {CONFIG} they are the same"
-        for copy, table in tables.copies().items()
-        if copy in weights and table in weights and not torch.equal(weights[copy], weights[table])
-    ]
+    return problems
 
 
 # --- the new model
@@ -212,7 +224,7 @@ def model_config(
         output_bias=True,  # it excludes subwords that no translation contains
         own_source_table=own_tables[0],
         own_output_table=own_tables[1],
-        decoder="ssru" if facts.get("decoder_cell") == SSRU else "attention",
+        decoder="ssru" if has_ssrus(facts) else "attention",
     )
 
 

@@ -56,7 +56,7 @@ from model.imported import (
     rows_of,
 )
 from model.marian_binary import MarianShortlist
-from model.marian_npz import SOURCE, TARGET, has_marian_files, read_marian_files
+from model.marian_files import SOURCE, TARGET, has_marian_files, read_marian_files
 
 TARGET_VOCABULARY = "target_vocab.json"
 # The values of model_type.
@@ -109,6 +109,8 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
     try:
         is_own = not (folder / CONFIG).is_file() and has_marian_files(folder)
         files = _own_files(folder) if is_own else _huggingface_files(folder)
+    except UnusableModel:
+        raise
     except (OSError, ValueError, SafetensorError) as error:
         raise UnusableModel(folder, [str(error)]) from error
     if problems := files.problems():

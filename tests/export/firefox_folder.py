@@ -93,7 +93,8 @@ class FirefoxModel:
                 name = f"{stack}_l{layer}"
                 for attention in ("self",) if stack == "encoder" else ("context",):
                     for letter in "qkvo":
-                        found[f"{name}_{attention}_W{letter}"] = self._matrix(D_MODEL, D_MODEL)
+                        # What is attended to weighs so much that translations differ.
+                        found[f"{name}_{attention}_W{letter}"] = 3 * self._matrix(D_MODEL, D_MODEL)
                         found[f"{name}_{attention}_b{letter}"] = self._vector()
                     found |= self._norm(f"{name}_{attention}_Wo", suffix)
                 if stack == "decoder":
@@ -138,10 +139,8 @@ class FirefoxModel:
         )
         memory = self._stack("encoder", embedded(source_table[[*source]]), None)
         shifted = np.concatenate([np.zeros((1, D_MODEL), np.float32), table[[*target]]])
-        return (
-            self._stack("decoder", embedded(shifted), memory) @ table.T
-            + self.arrays["decoder_ff_logit_out_b"][0]
-        )
+        outputs = self._stack("decoder", embedded(shifted), memory)
+        return np.asarray(outputs @ table.T + self.arrays["decoder_ff_logit_out_b"][0])
 
     def _stack(self, stack: str, x: Array, memory: Array | None) -> Array:
         for layer in range(1, (ENCODER_LAYERS if memory is None else DECODER_LAYERS) + 1):
@@ -228,7 +227,7 @@ def is_quantised(name: str) -> bool:
 def binary_model(arrays: Mapping[str, Array], options: Mapping[str, Any], kind: int) -> bytes:
     """A file as `marian-conv` writes it, with an activation scale as Firefox's models have."""
     text = yaml.safe_dump(dict(options)).encode() + b"\0"
-    entries = [("special:model.yml", INT8, (len(text),), text)]
+    entries: list[tuple[str, int, tuple[int, ...], bytes]] = [("special:model.yml", INT8, (len(text),), text)]
     for name, values in arrays.items():
         scale = scale_of(values, kind) if is_quantised(name) else None
         if scale is None:

@@ -178,10 +178,10 @@ def test_it_is_not_given_back(bundle: Path, kind: str, capsys: pytest.CaptureFix
             {"transformer-preprocess": "n", "transformer-postprocess": "da"},
             "these must be '', 'dan', '' or 'n', 'da'",
         ),
-        ({"tied-embeddings-all": False, "tied-embeddings-src": False}, "the .npz file has no encoder_Wemb"),
+        ({"tied-embeddings-all": False, "tied-embeddings-src": False}, "opus.npz has no encoder_Wemb"),
         (
             {"tied-embeddings-all": False, "tied-embeddings": False},
-            "the .npz file has no decoder_ff_logit_out_W",
+            "opus.npz has no decoder_ff_logit_out_W",
         ),
     ],
 )

@@ -48,7 +48,10 @@ PREPROCESS, POSTPROCESS, TOP = (
 POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
-# The vocabularies of sources and of targets, where both have one.
+# Beam size and length penalty of a file without them: Marian's own, and those of Firefox, whose files are binary.
+SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
+# A vocabulary, and those of sources and of targets where both have one.
+YAML, SPM = "*vocab.yml", "*vocab*.spm"
 YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", "trgvocab*.spm")
 # The SentencePiece models beside vocabularies in YAML.
 SOURCE, TARGET = "source.spm", "target.spm"
@@ -97,7 +100,8 @@ def read_marian_files(folder: Path) -> MarianFiles:
         raise ValueError("; ".join(problems))
     source, target = vocabularies = _vocabularies(folder, are_tables_shared=_is_source_tied(options))
     try:
-        facts, weights = _facts(options, source, target), _weights(_Arrays(arrays), options)
+        facts = _facts(options, source, target) | _search(options, is_binary=path.suffix == ".bin")
+        weights = _weights(_Arrays(arrays), options)
     except KeyError as error:
         raise ValueError(f"{path.name} has no {error.args[0]}") from error
     source_spm, target_spm = map(read_sentencepiece, _sentencepiece_paths(folder))
@@ -146,10 +150,10 @@ def _is_output_tied(options: Mapping[str, Any]) -> bool:
 
 def _vocabularies(folder: Path, *, are_tables_shared: bool) -> tuple[dict[str, int], dict[str, int]]:
     """The vocabularies with padding. Raises ValueError."""
-    is_yaml = any(folder.glob("*vocab.yml"))
-    sides = YAML_SIDES if is_yaml else SPM_SIDES
+    yaml_files, spm_files = sorted(folder.glob(YAML)), sorted(folder.glob(SPM))
+    sides = YAML_SIDES if yaml_files else SPM_SIDES
     if are_tables_shared or not all(any(folder.glob(pattern)) for pattern in sides):
-        vocabulary = _with_padding(_only(folder, "*vocab.yml" if is_yaml else "*vocab*.spm"))
+        vocabulary = _with_padding(_the_only(yaml_files or spm_files, f"{YAML} or {SPM}"))
         return vocabulary, vocabulary
     source, target = (_with_padding(_only(folder, pattern)) for pattern in sides)
     return source, source if target == source else target
@@ -162,8 +166,8 @@ def _sentencepiece_paths(folder: Path) -> tuple[Path, Path]:
     if all(any(folder.glob(pattern)) for pattern in SPM_SIDES):
         source, target = (_only(folder, pattern) for pattern in SPM_SIDES)
         return source, target
-    if any(folder.glob("*vocab*.spm")):
-        both = _only(folder, "*vocab*.spm")
+    if any(folder.glob(SPM)):
+        both = _only(folder, SPM)
         return both, both
     missing = [name for name in (SOURCE, TARGET) if not (folder / name).is_file()]
     raise ValueError("; ".join(f"{name} is missing" for name in missing))
@@ -258,8 +262,15 @@ def _facts(
         "pad_token_id": source[PAD],
         "decoder_start_token_id": target[PAD],
         "max_position_embeddings": MAX_POSITIONS,
-        "num_beams": int(options.get("beam-size") or 6),
-        "length_penalty": float(options.get("normalize") or 0.0),
+    }
+
+
+def _search(options: Mapping[str, Any], *, is_binary: bool) -> dict[str, Any]:
+    """The fields of Hugging Face's generation_config.json. is_binary: whether the weights are in a .bin file."""
+    beam_size, length_penalty = BINARY_SEARCH if is_binary else SEARCH
+    return {
+        "num_beams": int(options.get("beam-size") or beam_size),
+        "length_penalty": float(options.get("normalize") or length_penalty),
     }
 
 
