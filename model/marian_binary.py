@@ -126,7 +126,8 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]
         raise BinaryError(f"{name} has the impossible scale {scale}")
     if EMBEDDING not in name and len(shape) == 2:  # stored as (outputs, inputs)
         values = values.reshape(shape[::-1]).T
-    return np.divide(values.reshape(shape), np.float32(scale), dtype=np.float32)
+    divided: NDArray[np.float32] = np.divide(values.reshape(shape), np.float32(scale), dtype=np.float32)
+    return divided
 
 
 # --- the shortlist

@@ -16,7 +16,7 @@ class Job:
     groups: source ids with the end token last, by group and sentence. max_target_length: the largest number of decoder
     steps, the step of the end token included. is_forced: every target has exactly max_target_length subwords, so both
     engines run the same number of steps. num_calls: how often all groups are translated and timed. is_warmed: whether
-    an untimed call comes first.
+    an untimed call comes first. has_shortlist: whether outputs are limited to the bundle's first shortlist.
     """
 
     groups: list[list[list[int]]]
@@ -25,6 +25,7 @@ class Job:
     is_forced: bool
     num_calls: int = 1
     is_warmed: bool = True
+    has_shortlist: bool = False
 
 
 @dataclass(frozen=True)

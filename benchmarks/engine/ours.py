@@ -6,12 +6,13 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from app.bundle import MANIFEST, Bundle, Manifest
+from app.bundle import MANIFEST, Manifest
 from app.decoding.options import DecodingOptions, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
@@ -23,7 +24,7 @@ from app.runtime import native
 from app.runtime.bundle_limits import limits_of
 from app.runtime.interface import Runner
 from app.runtime.native_runner import NativeRunner
-from app.runtime.ort_runner import load_runner
+from app.runtime.ort_runner import RunnerConfig, load_variant
 from app.startup import start_processes
 from app.workers.model_spec import ModelSpec
 from app.workers.thread_worker import ThreadWorker
@@ -110,6 +111,8 @@ class TransduceSide:
 
     async def _translate(self, job: Job) -> JobResult:
         options = options_of(job.beam_size, job.max_target_length)
+        if job.has_shortlist:
+            options = replace(options, shortlist=0)
         times: list[float] = []
         results: list[SequenceResult] = []
         if job.is_warmed:
@@ -178,14 +181,15 @@ class TransduceSide:
 
 
 def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int) -> Runner:
-    """Load a bundle's variant into this process."""
-    return load_runner(
-        Bundle(Path(bundle), manifest_of(bundle), ()),
-        precision=precision,
-        device="cpu",
-        num_rows=num_rows,
-        num_threads=num_threads,
+    """Load a bundle's variant, and its shortlist if it has one, into this process."""
+    manifest = manifest_of(bundle)
+    config = RunnerConfig(
+        precision,
+        manifest.variants[precision],
+        limits_of(manifest, num_rows),
+        has_shortlist=manifest.shortlist is not None,
     )
+    return load_variant(Path(bundle), config, device="cpu", kernels="auto", num_threads=num_threads)
 
 
 def processes_of(

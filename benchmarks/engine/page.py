@@ -48,6 +48,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "steps-avx2-base": ("step_avx2_base.json", lambda result: page_tables.target_table(result, "avx2")),
     "ssru-small": ("ssru_small.json", page_tables.ssru_table),
     "ssru-base": ("ssru_base.json", page_tables.ssru_table),
+    "marian": ("marian.json", page_tables.marian_table),
     "where": ("engine.json", lambda result: page_tables.where_tables(result["cases"])),
     "quality": ("engine_quality.json", page_tables.quality_tables),
     "memory": ("engine_memory.json", _memory),

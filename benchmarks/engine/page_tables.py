@@ -162,3 +162,16 @@ def ssru_table(result: dict[str, Any]) -> str:
         cells = [f"{ms:.2f}" for ms in times[:2]] + [f"{ms:.1f}" for ms in times[2:]]
         lines.append([f"{search}, {one['num_sentences']}", *cells, f"{one['time_saved']:.0%}"])
     return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
+
+
+def marian_table(result: dict[str, Any]) -> str:
+    """The times of Marian and of Transduce, from a result of `benchmarks.marian`."""
+    header = ["shortlist, search", "sentences", "Marian, ms", "Transduce, ms", "times as fast", "least"]
+    lines = []
+    for one in result["comparisons"]:
+        search = "greedy" if one["beam_size"] == 1 else f"beam {one['beam_size']}"
+        kind = f"{'with' if one['has_shortlist'] else 'without'}, {search}"
+        times = [f"{one[name]:.1f}" for name in ("marian_ms", "ours_ms")]
+        ratios = [f"{one[name]:.2f}" for name in ("ratio", "least_ratio")]
+        lines.append([kind, str(one["num_sentences"]), *times, *ratios])
+    return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
