@@ -106,15 +106,7 @@ class MarianProcess:
         return found
 
 
-def measure_case(
-    marian: MarianProcess,
-    ours: Worker,
-    sources: list[list[int]],
-    beam_size: int,
-    num_turns: int,
-    *,
-    has_shortlist: bool,
-) -> Comparison:
+def measure_case(marian: MarianProcess, ours: Worker, sources: list[list[int]], num_turns: int) -> Comparison:
     """Let both take turns."""
     count = len(sources)
     num_calls = max(1, SENTENCES_A_TURN // count)
