@@ -76,7 +76,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     Outputs:
     - `top_log_probabilities`, `top_ids` (steps, rows, candidates)
     - `log_probabilities` (rows, vocab_size), written only if requested
-    - `alignment` (rows, max_length), written only by a single step
+    - `alignment` (rows, max_length), written only if num_steps is 1
     """
     config = weights.config
     b = _Constants(weights, weights.decoder, precision, file)
@@ -187,17 +187,17 @@ class _Constants:
         return self._next_norm() if self._stack.final_norm is not None else ()
 
     def _first(self, block: SelfAttention | Ssru) -> tuple[str, ...]:
-        """The first sub-layer and the following norm."""
+        """The constants of the first sub-layer and of the norm after it."""
         if isinstance(block, Ssru):
             return (*self._linear(block.z_and_f), *self._next_norm())
         return self._attention(block.qkv, block.out)
 
     def _attention(self, before: Linear, after: Linear) -> tuple[str, ...]:
-        """Both projections and the following norm."""
+        """The constants of both projections and of the norm after them."""
         return (*self._linear(before), *self._linear(after), *self._next_norm())
 
     def _feed_forward(self, network: FeedForward) -> tuple[str, ...]:
-        """Equation (2) and the following norm."""
+        """The constants of equation (2) and of the norm after it."""
         return (*self._linear(network.inner), *self._linear(network.outer), *self._next_norm())
 
     def _next_norm(self) -> tuple[str, str]:
