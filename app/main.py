@@ -140,14 +140,14 @@ class Application:
         stream_limits = StreamLimits(settings.stream_keep_alive_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
-        larger: dict[str, int] = {}  # the largest body in bytes of routes with another limit, by path
+        max_bytes_by_path: dict[str, int] = {}  # the largest body in bytes of routes with another limit
         if settings.files_enabled:
             # With files disabled, nothing that reads them is imported.
             from app.api.files.document_jobs import DocumentJobs
             from app.api.files.routes import UPLOAD_PATHS
 
             self._document_jobs = DocumentJobs(plain, document_limits(settings))
-            larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
+            max_bytes_by_path = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
         add_dialects(app.router, plain, keys, self._document_jobs)
         add_probes(app.router, self.service)
         if admin_token is not None:
@@ -164,7 +164,7 @@ class Application:
             Gate,
             keys=keys,
             max_body_bytes=settings.max_body_bytes,
-            larger=larger,
+            max_bytes_by_path=max_bytes_by_path,
             allowed_origins=settings.cors_origins,
         )
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS, tracing=self.tracing)

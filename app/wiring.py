@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from app.api.files.document_store import DocumentLimits
 from app.api.http.auth import ApiKeys
-from app.api.http.connections import ConnectionTable, max_per_address
-from app.api.http.protocol import ConnectionLimits
+from app.api.http.connections import ConnectionLimits, ConnectionTable, max_per_address
 from app.api.http.request_head import PROBES
 from app.api.http.server import ServeOptions
 from app.api.http.tls import Tls

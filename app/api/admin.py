@@ -33,7 +33,7 @@ IN_USE = Errors(ErrorAnswer, {**ERRORS.statuses, 409: "a request uses the model,
 
 
 class ModelControl(Protocol):
-    """What the routes do. Each method returns the model, and raises UnknownModel and NotReady."""
+    """The operations of the routes. Each method returns the model, and raises UnknownModel and NotReady."""
 
     async def load_model(self, name: str) -> ServedModel:
         """Bring a model into memory. Raises ModelRefused."""
@@ -42,17 +42,17 @@ class ModelControl(Protocol):
         """Remove a model from memory until a request needs it. Raises ModelInUse."""
 
     async def reload_model(self, name: str) -> ServedModel:
-        """Replace a model by its bundle's new version. Raises ModelRefused, and then nothing has changed."""
+        """Replace a model by its bundle's new version. If it raises ModelRefused, the old version stays."""
 
 
 class AdminToken:
-    """What an administrator's request must send as `Authorization: Bearer TOKEN`."""
+    """The token that an administrator's request must send as `Authorization: Bearer TOKEN`. Only its hash is stored."""
 
     def __init__(self, token: str) -> None:
         self._digest = hashlib.sha256(token.encode()).digest()
 
     def check(self, request: Request) -> None:
-        """Raise Unauthorized unless the request has the token. The time does not depend on what it sends."""
+        """Raise Unauthorized unless the request has the token. The comparison takes the same time for any token."""
         sent = [value for name, value in request.scope["headers"] if name == b"authorization"]
         token = (
             sent[0][len(SCHEME) :].strip() if len(sent) == 1 and sent[0].lower().startswith(SCHEME) else b""

@@ -1,4 +1,4 @@
-"""The dialects: APIs of other translation servers, whose clients this server understands."""
+"""The dialects: APIs of other translation servers. Their clients also work with this server."""
 
 from __future__ import annotations
 

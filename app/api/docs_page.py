@@ -1,6 +1,6 @@
 """Renders the OpenAPI document as an HTML page. For each route the page has a form that sends a request to this server.
 
-Style and script are part of the page. The browser loads no other file.
+Style and script are inline. The browser loads no other file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-# The page may have this one style and this one script, and may send requests to this server only.
+# Allows the inline style and the inline script of this module, and requests to this server only.
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -125,7 +125,7 @@ def _form(method: str, path: str, operation: Json) -> str:
 
 
 def kind_of(schema: Json, schemas: Json) -> str:
-    """A schema's type, choices and bounds in a few words."""
+    """A schema's type, choices and bounds as a phrase, such as `number, 0 to 10`."""
     schema = _resolved(schema, schemas)
     if "enum" in schema:
         return " or ".join(f'"{each}"' for each in schema["enum"])
@@ -169,7 +169,7 @@ def _route(method: str, path: str) -> str:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """An HTML table whose first column is set as code."""
+    """An HTML table. The cells of its first column are `<code>`."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
     lines = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""GET /admin/keys: what each API key has used, and its limits."""
+"""GET /admin/keys: the usage and the limits of each API key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.stores.usage import KeyTotals, Usage
 
 
 class KeyCount(TypedDict):
-    """What a key has used of one kind in the current period."""
+    """The requests or characters that a key has used in the current period."""
 
     used: int
     limit: NotRequired[Annotated[int, Field(description="left out if the key has no such limit")]]
@@ -27,14 +27,14 @@ class KeyCount(TypedDict):
 
 
 class ConcurrentCount(TypedDict):
-    """The requests of a key in progress in this server."""
+    """The number of a key's requests in progress in this server."""
 
     used: int
     limit: NotRequired[int]
 
 
 class KeyAnswer(TypedDict):
-    """One name of the file of keys, or one key of the variable."""
+    """The usage of the keys of one name (TRANSDUCE_API_KEYS_FILE), or of one key (TRANSDUCE_API_KEYS)."""
 
     name: str
     requests_per_minute: KeyCount
@@ -63,7 +63,7 @@ def add_key_routes(router: APIRouter, usage: Usage, token: AdminToken) -> None:
 
 
 def key_figures(usage: Usage) -> dict[str, KeyFigures]:
-    """The figures of each key for the metrics, by name. A key without use since the start has zeros."""
+    """The figures of each key for the metrics, by name. A key that was not used since the start has zeros."""
     found = {}
     for name, limits in usage.limits.items():
         totals = usage.totals.get(name, KeyTotals())
@@ -94,4 +94,4 @@ def _key_answer(usage: Usage, name: str) -> KeyAnswer:
         **({} if most is None else {"limit": most}),
     }
     answer["refused"] = usage.totals.get(name, KeyTotals()).refused.total()
-    return answer  # type: ignore[return-value]  # its fields are the kinds
+    return answer  # type: ignore[return-value]  # KINDS has the fields of KeyAnswer

@@ -16,7 +16,7 @@ def served_languages(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def find_language(code: str, served: Collection[str]) -> str | None:
-    """The served language of a code or of its alias, in upper or lower case; None if there is none."""
+    """The served language of a code or of its alias, regardless of case; None if there is none."""
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
@@ -25,8 +25,8 @@ def find_language(code: str, served: Collection[str]) -> str | None:
 def served_language(code: str, served: Collection[str]) -> str | None:
     """The served language of a caller's code; None if none or several match.
 
-    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` if that is served,
-    `PT` is `pt-BR` if that is the only Portuguese.
+    A code matches regardless of case, by an alias, or without its region: `EN-US` is `en` if `en` is served, and `PT`
+    is `pt-BR` if no other Portuguese is served.
     """
     found = find_language(code, served)
     base, _, region = code.replace("_", "-").partition("-")
@@ -39,7 +39,7 @@ def served_language(code: str, served: Collection[str]) -> str | None:
 
 
 def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
-    """The served pair of a caller's two codes; a code that matches none or several is returned unchanged."""
+    """The served pair of a caller's two codes. A code that matches no language, or several, is returned unchanged."""
     if (source, target) in pairs:
         return source, target
     source = served_language(source, {pair[0] for pair in pairs}) or source
@@ -47,5 +47,5 @@ def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
 
 
 def served_target(target: str, targets: Collection[str]) -> str:
-    """The target that a caller's code matches, or the code if it matches none."""
+    """The target that a caller's code matches. A code that matches no target, or several, is returned unchanged."""
     return served_language(target, targets) or target

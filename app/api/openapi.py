@@ -55,7 +55,7 @@ def operation(
     `example` of the body, `query` with example and meaning of each query parameter, and `meaning` of the response.
     """
     status = more.get("status", 200)
-    responses = {str(status): _response(more.get("meaning", "the answer"), answer)}
+    responses = {str(status): _response(more.get("meaning", "the response"), answer)}
     if errors is not None:
         responses |= {str(code): _response(why, errors.answer) for code, why in errors.statuses.items()}
     extra: Json = {}
@@ -89,7 +89,7 @@ def operation(
 
 
 def describe(app: FastAPI, limits: RequestLimits) -> Json:
-    """The document. A call takes some 100 ms, so it must not run on the event loop."""
+    """The OpenAPI document. A call takes about 100 ms, so it must not run on the event loop."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, methods in document["paths"].items():
         for each in methods.values():
@@ -136,15 +136,15 @@ class _Schemas(GenerateJsonSchema):
     """Pydantic's schemas without a title that repeats each field's name."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Never."""
+        """False, so that no field gets a title."""
         return False
 
 
 class _BodySchemas(_Schemas):
-    """The schemas of bodies, in which a default of None stands for a field that is left out."""
+    """The schemas of bodies. A field whose default is None may be absent, but must not be null."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """The schema without null, which no body may hold."""
+        """The schema without null, because no field of a body may be null."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:

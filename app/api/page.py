@@ -1,7 +1,7 @@
 """Serves the web page at `/` and its files.
 
-The server reads each file once, at its start. A response has an ETag and a Content-Security-Policy that lets the
-browser load nothing from elsewhere.
+The server reads each file once, at its start. A response has an ETag, and a Content-Security-Policy that lets the
+browser load nothing from other servers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PageFile(NamedTuple):
 
 
 def page_paths() -> frozenset[str]:
-    """Every path of the page. These paths need no key because a browser has none at first."""
+    """Every path of the page. These paths need no key, because the user enters the key on the page."""
     return frozenset({FACTS_PATH, *(_path_of(file) for file in _files())})
 
 
@@ -87,7 +87,7 @@ def _add_file(router: APIRouter, path: str, file: PageFile) -> None:
 
     @router.get(path, include_in_schema=False)
     async def send(request: Request) -> Response:
-        known = request.headers.get("if-none-match", "")
-        if file.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        cached_tags = request.headers.get("if-none-match", "")
+        if file.tag in (tag.strip().removeprefix("W/") for tag in cached_tags.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(file.content, headers=headers, media_type=file.media_type)

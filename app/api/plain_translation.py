@@ -1,4 +1,4 @@
-"""Plain translations for the dialects: a thin layer over the translator."""
+"""Translates and detects for the dialects. It is a layer over the translator that returns only texts and languages."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ class NoSuchPair(Exception):
 
 @dataclass(frozen=True)
 class PlainRequest:
-    """A dialect's request. source, target: served languages; source is None to detect it for each text.
+    """A dialect's request.
 
-    num_alternatives: other translations of each text. beam_size: None for the model's. timeout_s: the time until the
-    deadline, if it is shorter than the server's. The other fields are as in `TranslationRequest`.
+    source, target: served languages; source is None to detect it for each text.
+    num_alternatives: the number of other translations of each text.
+    beam_size: None for the model's.
+    timeout_s: seconds until the deadline, if that is shorter than the server's; None for the server's.
+    The other fields are as in `TranslationRequest`.
     """
 
     source: str | None
@@ -55,7 +58,10 @@ class PlainRequest:
 
 @dataclass(frozen=True)
 class PlainTranslation:
-    """source: as sent or detected. confidence: of the detection, 0 to 1. alternatives: other texts, best first."""
+    """The translation of one text. source: its language, as sent or detected. confidence: of the detection, 0 to 1.
+
+    alternatives: other translations, best first.
+    """
 
     text: str
     source: str
@@ -64,7 +70,7 @@ class PlainTranslation:
 
 
 class PlainTranslator:
-    """Translates texts for the dialects."""
+    """Translates and detects texts for the dialects."""
 
     def __init__(self, service: Service, limits: RequestLimits, *, timeout_s: float) -> None:
         """timeout_s: from a request's arrival to its deadline."""
@@ -85,7 +91,7 @@ class PlainTranslator:
         return await self.service.check_open().detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """The language to translate a text from; the target if the text needs no translation. Raises NoSuchPair."""
+        """The source language of a text; the target if the text needs no translation. Raises NoSuchPair."""
         try:
             return await self.service.check_open().source_of(text, target)
         except UnsupportedLanguages as error:
@@ -94,10 +100,10 @@ class PlainTranslator:
     async def translate(
         self, request: Request, texts: Sequence[str], wanted: PlainRequest
     ) -> list[PlainTranslation]:
-        """One translation a text, in order.
+        """One translation for each text, in order.
 
-        A text in the target language, by `source` or by detection, is returned unchanged. Raises NoSuchPair, and as
-        `begin_spending` and `Translator.translate`.
+        A text is returned unchanged if its language, as sent or detected, is the target. Raises NoSuchPair, and the
+        errors of `begin_spending` and `Translator.translate`.
         """
         self.service.check_open()
         with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):

@@ -1,4 +1,4 @@
-"""Routes for monitoring, /livez, /readyz and /metrics, and routes for the OpenAPI document."""
+"""The routes for monitoring (/livez, /readyz and /metrics), and those for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_OK = Errors(ProbeAnswer, {NOT_READY_STATUS: "the probe fails; `status` says
 
 
 def add_probes(router: APIRouter, service: Service) -> None:
-    """Add liveness, readiness and metrics of `service`."""
+    """Add /livez, /readyz and /metrics."""
 
     @router.get(
         "/livez", **operation(TAG, "503 once this process should be replaced", ProbeAnswer, errors=_NOT_OK)
@@ -57,7 +57,7 @@ def add_probes(router: APIRouter, service: Service) -> None:
 def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
     """Add the routes of the OpenAPI document and of its page, which loads no other file.
 
-    describe: returns the document. It takes some 100 ms and is called once, off the event loop.
+    describe: returns the document. A call takes about 100 ms. It is called once, off the event loop.
     """
     document = functools.cache(describe)
     page = functools.cache(lambda: docs_page(document()))

@@ -1,6 +1,6 @@
-"""POST /admin/trace: rows over time, as Chrome's trace events, which ui.perfetto.dev opens.
+"""POST /admin/trace: records cache rows over time, as Chrome's trace events. ui.perfetto.dev opens the response.
 
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU is the format.
+Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from app.errors import InvalidRequest
 Json = dict[str, Any]
 TAG = "admin"
 DEFAULT_S = 60.0
-# Seconds that one recording may take. A longer one takes more memory than it shows.
+# The most seconds of one recording. If larger, a recording of a busy server reaches MAX_SPANS before it ends. If
+# smaller, rare events are missed.
 MAX_S = 300.0
 ERRORS = Errors(
     ErrorAnswer,
     {
         401: "the administrator's token is missing or wrong",
-        422: "`seconds` is no number within its limits",
+        422: "`seconds` is not a number, or is outside its limits",
         503: "the server loads, drains or has failed",
     },
 )
@@ -49,7 +50,7 @@ class TraceAnswer(TypedDict):
 
 
 def add_trace_route(router: APIRouter, service: Service, token: AdminToken) -> None:
-    """Add the route, which records for some seconds and then answers."""
+    """Add the route. It records for the seconds that a request sets, and then responds."""
 
     @router.post(
         "/admin/trace",
@@ -75,9 +76,11 @@ def add_trace_route(router: APIRouter, service: Service, token: AdminToken) -> N
 def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: float) -> TraceAnswer:
     """The events of recorded sentences: one for each row that a sentence held, and a counter of rows in use.
 
-    models: each worker's model. began_at: when the recording began, of time.monotonic; what was before is cut off.
-    Each worker is a process of the trace, and its rows are threads. A sentence is drawn on the lowest rows that are
-    free then: the engine moves sentences between the rows of its cache, so their true rows would not be lines.
+    models: the name of each worker's model. began_at: when the recording began, in seconds of time.monotonic; the part
+    of a sentence before it is cut off. Each worker is a process of the trace, and its rows are threads.
+
+    The rows of the trace are not those of the cache, because the engine moves sentences between rows. A sentence gets
+    the lowest rows of the trace that are free when it begins, and keeps them.
     """
     events: list[Json] = []
     for worker in sorted({span.worker for span in spans}):
@@ -95,7 +98,7 @@ def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: 
 
 
 def _row_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
-    """The rows of one worker's sentences. spans: in the order in which they begin."""
+    """Yield the events of one worker's rows. spans: the worker's sentences in the order in which they begin."""
     free: list[int] = []  # a heap of rows below num_rows
     held: list[tuple[float, tuple[int, ...]]] = []  # a heap of ends, with the rows that become free then
     num_rows = 0
@@ -138,7 +141,7 @@ def _row_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
 
 
 def _counter_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
-    """How many rows one worker's sentences held, at each change."""
+    """Yield the number of rows that one worker's sentences hold, at each change."""
     changes: dict[int, int] = {}
     worker = 0
     for span in spans:
@@ -153,6 +156,7 @@ def _counter_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]
 
 
 def _us(at: float, began_at: float) -> int:
+    """Microseconds from the beginning of the recording; 0 for an earlier time."""
     return max(0, round(1e6 * (at - began_at)))
 
 

@@ -42,7 +42,7 @@ class Service:
         tracing: Tracing | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """tracing: None if requests are not traced. usage: what callers use; None to count without a store."""
+        """tracing: None if requests are not traced. usage: the counts of each key; None to count without a store."""
         self.usage = Usage() if usage is None else usage
         self.metrics = metrics
         self.tracing = tracing
@@ -69,7 +69,7 @@ class Service:
         return self._models
 
     def become_ready(self, models: Models) -> None:
-        """Accept requests, because loading, golden check and warm-up are done. A drain that has begun goes on."""
+        """Accept requests: loading, golden check and warm-up are complete. A drain that has begun continues."""
         self._models = models
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
@@ -79,11 +79,11 @@ class Service:
         self._models = models
 
     def become_failed(self) -> None:
-        """Enter the phase FAILED: the bundle cannot be served."""
+        """Enter the phase FAILED, because the bundle cannot be served."""
         self.phase = Phase.FAILED
 
     def start_draining(self, *, accepts_work: bool) -> None:
-        """End readiness at once. accepts_work: whether new requests are still accepted."""
+        """Enter the phase DRAINING, in which /readyz returns 503. accepts_work: whether requests are still accepted."""
         self.phase = Phase.DRAINING
         self._accepts_work = accepts_work
         if not accepts_work:
@@ -116,9 +116,9 @@ class Service:
         return problem
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that a drain cancels, such as reading a body.
+        """Await `work`, such as reading a body, and return its result. Raises NotReady when a drain cancels it.
 
-        Raises NotReady as soon as the server accepts no more requests.
+        A drain cancels it as soon as the server accepts no more requests.
         """
         task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
         is_closed = False
@@ -140,7 +140,7 @@ class Service:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Models]:
-        """The scope of one translation request, which a drain waits for. Raises NotReady."""
+        """Count a translation request as in progress while the context lasts. A drain waits for it. Raises NotReady."""
         models = self.check_open()
         self.num_inflight += 1
         try:
@@ -153,7 +153,10 @@ class Service:
                 self._collect_when_idle()
 
     def free_old_models(self) -> None:
-        """Free models that were replaced, once no request is in progress. They are in reference cycles."""
+        """Free the models that were replaced, once no request is in progress.
+
+        Only a collection of garbage frees them, because they are in reference cycles.
+        """
         self._has_old_models = True
         self._collect_when_idle()
 

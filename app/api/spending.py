@@ -1,4 +1,4 @@
-"""Counts a request towards the limits of its key, and tells the client what is left of them."""
+"""Counts a request towards the limits of its key, and makes the headers that report these limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from app.stores.usage import Spending, Usage
 
 
 async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spending:
-    """Count a request with this many code points. The result is the context of the request's work.
+    """Count a request with this many code points. The caller does the work in the context of the result.
 
-    Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The response gets the headers of the limits in any case.
+    Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, also
+    to an error.
     """
     state = scope["state"]
     try:
@@ -22,7 +23,7 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
 def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:
     """RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10; none for a key without limits.
 
-    q: the limit. w: seconds of the period. r: what is left. t: seconds until the next period begins.
+    q: the limit. w: seconds of the period. r: what is left of the limit. t: seconds until the next period begins.
     """
     standings = usage.standings(caller)
     if not standings:

@@ -10,7 +10,7 @@ import pytest
 from app.api.http.server import (
     CLOSE_TIMEOUT_S,
     END_MARGIN_S,
-    EXIT_UNENDED,
+    EXIT_DRAIN_OVERRAN,
     SAME_SIGNAL_S,
     SECOND_SIGNAL_END_S,
 )
@@ -34,7 +34,7 @@ def test_a_server_whose_event_loop_hangs_is_ended_at_the_time_limit(echo_command
     with ServerProcess([*echo_command, "stuck=loop"], SETTINGS) as server:
         server.ready().signal()
         started = time.monotonic()
-        assert server.ended() == EXIT_UNENDED
+        assert server.ended() == EXIT_DRAIN_OVERRAN
         assert time.monotonic() - started < CLOSE_TIMEOUT_S + END_MARGIN_S + SLACK_S
 
 

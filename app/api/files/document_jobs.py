@@ -1,4 +1,4 @@
-"""Translates uploaded documents in batches of texts, so that other requests are served meanwhile."""
+"""Translates uploaded documents in batches of texts, so that other requests run between the batches."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class DocumentJob:
 
 
 class DocumentJobs:
-    """Translates and stores files. Only the worker processes parse a file."""
+    """Translates files and stores the results. Only the file workers parse a file."""
 
     def __init__(self, plain: PlainTranslator, limits: DocumentLimits) -> None:
-        """Starts no process."""
+        """plain: the translator. The file workers are started with the first file."""
         self.plain = plain
         self.limits = limits
         self.store = DocumentStore(limits)
@@ -75,7 +75,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. Removes the document if it cannot be read. Raises as `FileWorkers.read`."""
+        """The file's texts. If the file cannot be read, removes the document. Raises errors of `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
@@ -86,7 +86,10 @@ class DocumentJobs:
     async def begin_spending(
         self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit]
     ) -> Spending:
-        """Count the file's characters. Removes the document if they are refused. Raises as `begin_spending`."""
+        """Count the file's code points towards the limits of its key. Removes the document if they are refused.
+
+        Raises the errors of `begin_spending`.
+        """
         document.num_characters = sum(len(text.text) for text in texts)
         try:
             return await begin_spending(scope, self.plain.service.usage, document.num_characters)
@@ -95,7 +98,7 @@ class DocumentJobs:
             raise
 
     def start(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
-        """Translate in the background, and end the spending. `document` receives the state and the result."""
+        """Translate in the background, and end `spending`. The state is set in `document`, and the result is stored."""
         task = asyncio.create_task(self._run(document, job, spending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -103,7 +106,7 @@ class DocumentJobs:
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
         """Translate and store the document. Removes it if that fails.
 
-        Raises NoSuchPair, and as `Translator.translate`.
+        Raises NoSuchPair, and the errors of `Translator.translate`.
         """
         try:
             async with self._turns:
@@ -141,12 +144,12 @@ class DocumentJobs:
             log_event(
                 logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
             )
-            self.store.fail(document, "something went wrong on our side")
+            self.store.fail(document, "the server failed to translate this file")
         finally:
             self._return_memory(job.content)
 
     def _return_memory(self, content: bytes) -> None:
-        """Return the memory of a large file to the system, once no object holds it."""
+        """Return the memory of a large file to the operating system after RETURN_DELAY_S."""
         if len(content) > LARGE_BYTES:
             loop = asyncio.get_running_loop()
             loop.call_later(RETURN_DELAY_S, lambda: loop.run_in_executor(None, return_memory))
@@ -170,7 +173,7 @@ class DocumentJobs:
         await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The language to translate the file from; the target if it needs no translation. Raises NoSuchPair."""
+        """The source language of the file; the target if the file needs no translation. Raises NoSuchPair."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
@@ -179,7 +182,10 @@ class DocumentJobs:
         return await self.plain.source_of(sample, target)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
-        """Yield batches of texts of one kind, as indices. A batch keeps a request's limits or is a single text."""
+        """Yield batches of texts, as indices. The texts of a batch have one format, and all or none are wrapped.
+
+        A batch is within a request's limits, or is a single text.
+        """
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
@@ -197,8 +203,8 @@ class DocumentJobs:
     async def _translate_batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of texts of one kind. A batch that is too large, or too slow for one deadline, is halved."""
-        ends_at = document.started_at + self.limits.timeout_s
+        """The translations of one batch. If it is too large or misses its deadline, its halves are translated."""
+        ends_at = document.started_at + self.limits.timeout_s  # seconds of time.monotonic
         while True:
             now = time.monotonic()
             if now >= ends_at:

@@ -58,7 +58,8 @@ class DocumentLimits:
 class StoredDocument:
     """One document.
 
-    file_id, key: 24 random bytes each. message: the reason for the status ERROR.
+    file_id, key: 24 random bytes each, in hexadecimal. owner: the caller that uploaded it. name: of the uploaded file.
+    message: the reason for the status ERROR.
     num_characters: code points to translate. num_done: how many of them are translated.
     started_at, expires_at: seconds of time.monotonic.
     num_bytes: bytes of the upload in memory, later of the translation on disk.
@@ -78,7 +79,7 @@ class StoredDocument:
 
 
 class NoSuchDocument(Exception):
-    """No document has this id, or it has expired, or it has another owner."""
+    """No document has this id, or it has expired, or it has another owner or key."""
 
 
 class DocumentStore:
@@ -118,7 +119,7 @@ class DocumentStore:
         self._finish(file, DocumentStatus.DONE)
 
     def fail(self, file: StoredDocument, message: str) -> None:
-        """Set the status ERROR. The document and its message are kept as long as any other document."""
+        """Set the status ERROR. The document and its message are kept for `ttl_s`."""
         file.message = message
         file.num_bytes = 0
         self._finish(file, DocumentStatus.ERROR)
@@ -133,7 +134,7 @@ class DocumentStore:
             raise Overloaded("no room is left for files", retry_after_s=self._limits.ttl_s)
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> StoredDocument:
-        """The owner's document. key: unless None, it must equal the document's. Raises NoSuchDocument."""
+        """The owner's document with this id. key: the document's key; None to skip its check. Raises NoSuchDocument."""
         self._sweep()
         file = self._files.get(file_id)
         if file is None or file.owner != owner:
@@ -150,7 +151,7 @@ class DocumentStore:
             raise NoSuchDocument("there is no such file here") from error
 
     def remove(self, file: StoredDocument) -> None:
-        """Remove a document."""
+        """Remove a document and its file."""
         self._files.pop(file.file_id, None)
         if self._folder is not None:
             self._path(file).unlink(missing_ok=True)

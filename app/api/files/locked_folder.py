@@ -41,7 +41,7 @@ def remove_abandoned_folders(prefix: str) -> int:
 
 
 def _try_lock(path: Path) -> int | None:
-    """A file descriptor that holds the folder's lock; None if another process holds it or the folder is gone."""
+    """A file descriptor that holds the folder's lock; None if another process has the lock or the folder is removed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

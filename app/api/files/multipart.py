@@ -21,7 +21,10 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Upload:
-    """A form. name: the file's name without a folder. fields: the other fields; the last value of a repeated one."""
+    """An uploaded form. name: the file's name without a folder. content: the file's bytes.
+
+    fields: the other fields. If a field is repeated, its last value counts.
+    """
 
     name: str
     content: bytes
@@ -31,7 +34,7 @@ class Upload:
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
-    max_bytes: the most bytes of the whole body. Raises PayloadTooLarge as soon as one more has arrived. Raises
+    max_bytes: the most bytes of the whole body. Raises PayloadTooLarge as soon as more bytes have arrived. Raises
     InvalidRequest if there is no file. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()

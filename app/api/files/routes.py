@@ -39,7 +39,7 @@ DOWNLOAD = operation(
     TAG,
     "A translated file, by the name in the answer of /translate_file",
     OCTETS,
-    errors=Errors(ERRORS.answer, {**ERRORS.statuses, 404: "there is no such file, or no longer"}),
+    errors=Errors(ERRORS.answer, {**ERRORS.statuses, 404: "there is no such file, or it has expired"}),
 )
 
 
@@ -97,7 +97,7 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
 
 
 async def download_response(jobs: DocumentJobs, file: StoredDocument) -> Response:
-    """The response with a translated file, which a browser saves and does not show. Raises NoSuchDocument."""
+    """The response with a translated file as an attachment. Raises NoSuchDocument."""
     if file.status is not DocumentStatus.DONE:
         raise NoSuchDocument("there is no such file here")
     suffix = PurePath(file.name).suffix.lower()

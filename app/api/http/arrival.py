@@ -1,8 +1,8 @@
 """Measures how long a request waited in the kernel before the event loop read it.
 
 An event loop that gets requests faster than it can read them falls behind. Each request then waits longer than the
-one before, and no response is in time. The server refuses requests that waited too long without parsing them. Such a
-refusal takes a tenth of the time of a refusal by the application, so the loop catches up.
+one before, and no response is in time. The protocol refuses requests that waited too long. The application does not see
+them. Such a refusal takes a tenth of the time of a refusal by the application, so the loop catches up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 def unread_s(connection: Any) -> float:
     """Seconds since the last bytes of a TCP socket arrived at this machine; 0 where the system does not report it.
 
-    connection: the socket, or uvloop's wrapper of it. A call takes 2 us.
+    connection: the socket, or uvloop's wrapper of it. A call takes 2 microseconds.
     """
     if _TCP_INFO is None:
         return 0.0

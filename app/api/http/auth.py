@@ -13,7 +13,7 @@ from app.stores.key_limits import NO_LIMITS, KeyLimits
 
 # Paths that never need a key. A probe cannot hold one, and a user types the key into the page.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
-# Routes below this path check a token of their own.
+# Routes below this path check the administrator's token instead.
 ADMIN_PATHS = "/admin/"
 # The second is the scheme of DeepL's clients, for the /v2 routes.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
@@ -21,9 +21,11 @@ _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 @dataclass(frozen=True)
 class NamedKeys:
-    """The keys of one caller. name: for the log, the metrics and what the caller owns.
+    """The keys of one caller.
 
-    hashes: the SHA-256 of each key in lower-case hexadecimal. limits: for all the keys together.
+    name: the caller in the log, in the metrics, and as the owner of glossaries and files.
+    hashes: the SHA-256 of each key in lower-case hexadecimal.
+    limits: the limits that the keys share.
     """
 
     name: str
@@ -32,7 +34,7 @@ class NamedKeys:
 
 
 def unnamed_key(sha256: str) -> NamedKeys:
-    """A key without a name, which the beginning of its hash replaces."""
+    """A key without a name. The beginning of its hash serves as the name."""
     return NamedKeys(sha256[:12], (sha256,))
 
 
@@ -63,7 +65,7 @@ class ApiKeys:
         return bool(self._names)
 
     def caller_of(self, key: str) -> str:
-        """As `caller`, for a key that is not in the header. key: empty if none was sent."""
+        """The name of a caller whose key is not in the header. key: empty if none was sent. Raises Unauthorized."""
         if not self._names:
             return ""
         if not key:
@@ -75,5 +77,5 @@ class ApiKeys:
         # Every key is compared, so that the time does not reveal a match.
         matches = [name for known, name in self._names if hmac.compare_digest(digest, known)]
         if not matches:
-            raise Unauthorized("this API key is not known here", is_missing=False)
+            raise Unauthorized("this API key is not known", is_missing=False)
         return matches[0]

@@ -1,4 +1,4 @@
-"""Limits the open connections, in all and from one address.
+"""Limits the number of open connections, in all and from one address.
 
 A full server closes the connection that has been idle for the longest time. If none is idle, the new connection
 joins a reserve. In the reserve the server answers only probes, so that a busy server does not look like one that is
@@ -17,19 +17,35 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# Connections of the reserve. If one turn of the event loop accepts more, the server refuses the further ones without
-# reading them, probes included. If larger, a full server uses more open files.
+# The most connections in the reserve. If one turn of the event loop accepts more, the server refuses the others without
+# reading their requests, probes included. If larger, a full server uses more open files.
 NUM_RESERVED = 256
-# Connections of the port that serves only probes.
+# The most connections of the port that serves only probes.
 NUM_PROBING = 64
-# Connections that wait to be accepted. The event loop accepts all of them in one turn.
+# The most connections that wait to be accepted. The event loop accepts all of them in one turn. If larger, such a turn
+# takes longer. If smaller, the kernel drops connections that arrive at the same time.
 BACKLOG = 2048
-# Open files beside the connections: libraries, graphs, workers, glossaries, documents. If too few, accepting fails.
+# Open files beside the connections: libraries, graphs, workers, glossaries, documents. If smaller, the server may fail
+# to accept connections. If larger, it may refuse to start although it has enough open files.
 NUM_OTHER_FILES = 128
 
 
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits of one connection.
+
+    read_timeout_s: seconds in which a request must arrive.
+    stall_s: seconds in which a client may read nothing of a response.
+    max_header_bytes: the most bytes of a request line, its headers and its trailers.
+    """
+
+    read_timeout_s: float
+    stall_s: float
+    max_header_bytes: int
+
+
 class Admission(Enum):
-    """What a new connection may do."""
+    """What a new connection may do. SERVED: send requests. RESERVED: send probes. REFUSED: nothing, it is closed."""
 
     SERVED = "served"
     RESERVED = "reserved"
@@ -68,8 +84,8 @@ class Group:
 class ConnectionCounts:
     """The open connections of one port.
 
-    num_active, num_idle: served ones with and without a request, together at most max_connections.
-    num_reserve: those in the reserve, which get only probes answered.
+    num_active, num_idle: served connections with and without a request, together at most max_connections.
+    num_reserve: connections in the reserve, on which the server answers only probes.
     """
 
     num_active: int
@@ -90,8 +106,9 @@ class ConnectionTable:
         is_for_probes: bool = False,
         proxies: Iterable[str] = (),
     ) -> None:
-        """num_reserved: connections beyond both limits, for probes. is_for_probes: whether the port serves only probes.
+        """max_connections, max_per_address: the two limits on served connections.
 
+        num_reserved: the most connections in the reserve. is_for_probes: whether the port serves only probes.
         proxies: addresses and networks to which the limit per address does not apply.
         """
         self.is_for_probes = is_for_probes
@@ -123,7 +140,7 @@ class ConnectionTable:
         return Admission.REFUSED, {}
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection, if it is known."""
+        """Remove a connection, if the table has it."""
         for group in (self._served, self._reserve):
             group.idle.pop(connection, None)
             address = group.members.pop(connection, None)
@@ -179,9 +196,9 @@ def address_of(host: str) -> str:
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
-def max_per_address(max_connections: int, wanted: int) -> int:
-    """The limit per address. wanted: 0 for nine tenths of all, so that one address cannot lock out the others."""
-    return wanted or max(1, max_connections * 9 // 10)
+def max_per_address(max_connections: int, setting: int) -> int:
+    """The limit per address. setting: 0 for nine tenths of all, so that one address cannot lock out the others."""
+    return setting or max(1, max_connections * 9 // 10)
 
 
 def reserve_open_files(max_connections: int) -> None:

@@ -28,10 +28,11 @@ MAX_AGE_S = 600
 
 
 class CrossOrigin:
-    """The outermost middleware, so that errors have the headers too and a preflight needs no key.
+    """Adds CORS headers to responses, and answers preflights.
 
-    The server adds it only if an origin is listed. It does not change the routes of the simple dialect. These set their
-    own headers, because any page may call them.
+    It runs outside of `RequestScope` and `Gate`, so errors have the headers too, and a preflight needs no key. The
+    server adds it only if an origin is listed. It does not change the routes of the simple dialect, which set their own
+    headers.
     """
 
     def __init__(self, app: ASGIApp, *, origins: Collection[str]) -> None:

@@ -1,8 +1,8 @@
 """Refuses cross-site requests: those that a page of another site makes a browser send.
 
 A browser sends a form to any server that it can reach, also a private one, without a preflight. A server that needs
-no key recognises such a request by the header `Sec-Fetch-Site`. Over plain HTTP, and in old versions, a browser leaves
-that header out, and the server looks at `Origin`. A client that is no browser sends neither header.
+no key recognises such a request by the header `Sec-Fetch-Site`. Old browsers, and all browsers over plain HTTP, leave
+that header out. The server then checks `Origin`. Clients other than browsers send neither header.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ class DialectError(Exception):
 class Dialect:
     """One API whose clients the server understands.
 
-    paths: the paths of its routes. A final `/` stands for everything below.
+    paths: the paths of its routes. A path with a final `/` stands for all paths below it.
     body: makes the body of an error.
-    map_error: returns an error's status and message in this dialect; None for those of the native API.
-    open_paths: the paths that need no key in the header. A route there needs no key or reads it elsewhere.
+    map_error: returns an error's status and message in this dialect; None for the native API's status and message.
+    open_paths: the paths that need no key in the header. A route there needs no key, or reads it from the body.
     any_site_paths: the paths that pages of any site may call. The server stores nothing of these requests.
     headers: the headers of every error response.
     trace_header: the response header in which this dialect's clients look for the request's id.

@@ -16,7 +16,7 @@ class UnjoinedExecutor(ThreadPoolExecutor):
     """An event loop's default executor whose shutdown joins no thread."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the idle threads; the process's end stops the others."""
+        """End the idle threads. The others run until the process ends. wait and cancel_futures have no effect."""
         super().shutdown(wait=False, cancel_futures=True)
 
 

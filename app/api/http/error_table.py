@@ -1,6 +1,7 @@
 """The table that maps errors to HTTP, and the bodies of errors on the native API.
 
-A body has at most MAX_BODY_BYTES. It repeats nothing that a caller sent except the name of a misspelt field.
+A body has at most MAX_BODY_BYTES. Of what a caller sent, it repeats only the request id and the name of a misspelt
+field.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MAX_FIELD_CHARACTERS = 100
 
 
 class Answer(NamedTuple):
-    """An error in HTTP. `code` is for programs. `reason` is the label of transduce_rejected_total."""
+    """The HTTP side of an error. `code` is for programs. `reason` is the label of transduce_rejected_total."""
 
     status: int
     code: str
@@ -72,7 +73,7 @@ ANSWERS: dict[type[ServiceError], Answer] = {
 WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
-# Codes of the router's own refusals, and of failures before a request is complete.
+# Codes of the errors that the router and the protocol return, by status.
 HTTP_CODES = {
     404: "not_found",
     405: "method_not_allowed",
@@ -83,14 +84,14 @@ HTTP_CODES = {
 
 
 class OrjsonResponse(Response):
-    """A JSON answer."""
+    """A response in JSON."""
 
     media_type = "application/json"
 
     def __init__(
         self, content: object, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """content: the body, serialised in UTF-8. headers: those beside the body's length and type."""
+        """content: the object to serialise. headers: beside Content-Length and Content-Type."""
         self.status_code = status_code
         self.background = None
         self.body = orjson.dumps(content)
@@ -112,7 +113,7 @@ def answer_to(error: ServiceError) -> Answer:
 
 
 def error_body(code: str, message: str, request_id: str, field: str | None = None) -> bytes:
-    """`{"error": {...}}` in at most MAX_BODY_BYTES."""
+    """The body `{"error": {...}}`. The message is shortened so that the body has at most MAX_BODY_BYTES."""
     message = message[:MAX_MESSAGE_CHARACTERS]
     while True:
         error = {"code": code, "message": message, "request_id": request_id}
@@ -137,5 +138,5 @@ def error_response(error: ServiceError, request_id: str) -> Response:
 
 
 def plain_error(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
-    """The response with an error's finished body."""
+    """The response with a serialised error body."""
     return Response(body, status_code=status, headers=headers, media_type="application/json")

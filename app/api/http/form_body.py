@@ -54,7 +54,7 @@ def parse_json(body: bytes) -> Fields:
 def parse_form(body: bytes) -> Fields:
     """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge."""
     if _BROKEN_ESCAPE.search(body):
-        raise MalformedRequest("the form has a percent sign that begins no escape")
+        raise MalformedRequest("the form has a percent sign without two hexadecimal digits")
     try:
         pairs = parse_qsl(
             body.decode("utf-8"),

@@ -1,8 +1,8 @@
 """The middleware around every request. It is pure ASGI because Starlette's BaseHTTPMiddleware hides disconnects.
 
-`RequestScope` is the outer one. It sets the request id and headers, answers errors, logs and counts the request. `Gate`
-is the inner one. Before the body is read it checks the declared size, the API key, and that no other site sent the
-request.
+`RequestScope` calls `Gate`, which calls the routes. `RequestScope` sets the request id and headers, answers errors,
+logs and counts the request. Before the body is read, `Gate` checks the declared size, the API key, and that no page of
+another site sent the request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("app.http")
 
 
 class RequestScope:
-    """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts them."""
+    """Sets the request id and the response's headers, turns exceptions into responses, logs and counts requests."""
 
     def __init__(
         self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects, tracing: Tracing | None = None
@@ -123,7 +123,7 @@ def _status_without_response(scope: Scope) -> int:
 
 
 def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
-    message = "something went wrong on our side"
+    message = "the server failed to answer this request"
     if dialect:
         return dialect.answer(UNEXPECTED.status, message)
     return plain_error(UNEXPECTED.status, error_body(UNEXPECTED.code, message, request_id))
@@ -133,7 +133,7 @@ class _Answer:
     """Adds the server's headers to a response and records its status, which is 0 until the response starts."""
 
     def __init__(self, send: Send, state: Mapping[str, Any], trace_header: str | None) -> None:
-        """state: that of the scope. Its `limit_headers`, if set, are sent too."""
+        """state: the scope's state. Its `limit_headers`, if set, are sent too. trace_header: see `Dialect`."""
         self._send = send
         self._state = state
         encoded_id = state["request_id"].encode("latin-1")
@@ -155,7 +155,8 @@ class _Answer:
 class Gate:
     """Refuses a request before its body is read.
 
-    The reasons are a declared size above the limit, a missing or unknown key, and a page of another site.
+    The reasons are a declared size above the limit, a missing or unknown key, and a sender that is a page of another
+    site.
     """
 
     def __init__(
@@ -164,28 +165,28 @@ class Gate:
         *,
         keys: ApiKeys,
         max_body_bytes: int,
-        larger: Mapping[str, int] | None = None,
+        max_bytes_by_path: Mapping[str, int] | None = None,
         allowed_origins: Collection[str] = (),
     ) -> None:
-        """larger: the limit on a body's bytes, for the paths that take larger bodies than the others.
+        """max_body_bytes: the limit on a body's bytes. max_bytes_by_path: the limit of the paths that have another one.
 
         allowed_origins: the origins whose pages may send requests if no key is needed.
         """
         self._app = app
         self._keys = keys
         self._max_body_bytes = max_body_bytes
-        self._larger = dict(larger or {})
+        self._max_bytes_by_path = dict(max_bytes_by_path or {})
         self._allowed_origins = frozenset(allowed_origins)
-        self._is_open = not keys.are_needed
+        self._checks_site = not keys.are_needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises PayloadTooLarge, Unauthorized, CrossSite."""
+        """Check the request and pass it on. Raises PayloadTooLarge, Unauthorized, CrossSite."""
         if scope["type"] == "http":
             if "\n" in scope["path"]:  # a route's pattern would match the path without its last newline
                 scope = {**scope, "path": scope["path"].replace("\n", "%0A")}
             headers = dict(scope["headers"])  # the protocol refuses a second Content-Length
             declared = headers.get(b"content-length") or b"0"
-            max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
+            max_bytes = self._max_bytes_by_path.get(scope["path"], self._max_body_bytes)
             if not declared.isdigit() or int(declared[:20]) > max_bytes:
                 raise too_large(max_bytes)
             authorization: Sequence[bytes] = ()
@@ -194,16 +195,18 @@ class Gate:
             dialect, path = scope["state"]["dialect"], scope["path"]
             is_open = dialect is not None and path in dialect.open_paths
             scope["state"]["caller"] = "" if is_open else self._keys.caller(path, authorization)
-            is_from_page = self._is_open and not SITE_HEADERS.isdisjoint(headers)
-            if is_from_page and not (dialect is not None and path in dialect.any_site_paths):
+            is_from_browser = not SITE_HEADERS.isdisjoint(headers)
+            is_for_any_site = dialect is not None and path in dialect.any_site_paths
+            if self._checks_site and is_from_browser and not is_for_any_site:
                 check_site(scope["method"], headers, self._allowed_origins)
         await self._app(scope, receive, send)
 
 
 class Requester(NamedTuple):
-    """Who sent a request. caller: the name of its API key. received_at: seconds of time.monotonic.
+    """The id, the sender and the arrival of a request.
 
-    share: the key of fair queueing in the engine. It is `caller`, or without keys the client's address.
+    caller: the name of its API key; empty without one. received_at: seconds of time.monotonic.
+    share: the sender's key in the engine's fair queueing. It is `caller`, or without keys the client's address.
     """
 
     request_id: str
@@ -213,7 +216,7 @@ class Requester(NamedTuple):
 
 
 def requester_of(request: Request) -> Requester:
-    """The sender of a request, as RequestScope and Gate have recorded it."""
+    """The id, the sender and the arrival of a request, which RequestScope and Gate have recorded."""
     state = request.scope["state"]
     caller = state["caller"]
     return Requester(

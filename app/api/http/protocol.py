@@ -19,7 +19,6 @@ import logging
 import struct
 import termios
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httptools
@@ -29,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S, unread_s
-from app.api.http.connections import Admission, ConnectionTable
+from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable
 from app.api.http.request_head import (
     BAD_CHUNKS,
     DISPLACED,
@@ -62,17 +61,8 @@ RESERVED_READ_TIMEOUT_S = 1.0
 MAX_FRAMING_PER_BYTE = 8
 
 
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """Limits of one connection. stall_s: the longest time in which a client reads nothing of a response."""
-
-    read_timeout_s: float
-    stall_s: float
-    max_header_bytes: int
-
-
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """The protocol of one connection. uvicorn and the parser call its methods on the event loop."""
 
     def __init__(
         self,
@@ -130,7 +120,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the table, stop the timers, and report the disconnect."""
         self._table.leave(self)
-        self._stop_reading_timer()
+        self._stop_read_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
         if self._on_disconnect is not None:
@@ -141,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count the bytes of an incomplete header, and feed the parser."""
         if self.transport.is_closing():
             return
-        begins = self._read_timer is None and self._is_idle()
+        is_first_data = self._read_timer is None and self._is_idle()  # of a request
         self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
@@ -159,11 +149,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
-        if begins and not self._has_arrived and not self.transport.is_closing():
+        if is_first_data and not self._has_arrived and not self.transport.is_closing():
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser; after a header that offers an upgrade, feed a second one."""
+        """Feed the parser. If a header offers an upgrade, continue with a second parser."""
         rest: bytes | memoryview = data
         while rest:
             try:
@@ -179,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(head)
 
     def on_message_begin(self) -> None:
-        """A request line begins."""
+        """Reset the counts, because a request line begins."""
         self._idle.pop(self, None)
         self._framing.reset()
         self._is_header_open = True
@@ -187,14 +177,17 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request line."""
+        """Count a part of the request target. Raises RefusedRequest if the header is too large."""
         self._num_parsed_bytes += len(url)
         if self._num_parsed_bytes > self._max_header_bytes:
             raise RefusedRequest(header_too_large(self._max_header_bytes))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer of a chunked body, which is counted and dropped (RFC 9110, section 6.5.1)."""
+        """Count and record a header. A trailer of a chunked body is only counted (RFC 9110, section 6.5.1).
+
+        Raises RefusedRequest if the header is too large or contradicts itself.
+        """
         self._num_parsed_bytes += len(name) + len(value) + 4
         if self._num_parsed_bytes > self._max_header_bytes:
             raise RefusedRequest(header_too_large(self._max_header_bytes))
@@ -206,7 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The header is complete. Trailers still count."""
+        """Check the complete header and call the application. Raises RefusedRequest."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise RefusedRequest(NOT_HTTP)
@@ -229,7 +222,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Pass a part of the body to the application, or drop it if the response is complete."""
         if self._framing.is_chunked:
             self._num_framing_bytes -= (1 + MAX_FRAMING_PER_BYTE) * len(body)
         cycle: RequestResponseCycle = self.cycle
@@ -241,10 +234,10 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The request has arrived completely."""
+        """Stop the read timer and tell the application that the body is complete."""
         if self._is_upgrade_offered:
             return
-        self._stop_reading_timer()
+        self._stop_read_timer()
         self._is_header_open = False
         self._num_framing_bytes = 0
         self._has_arrived = True
@@ -253,7 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """The response is sent. If the body of a pipelined request is still to come, its read timeout starts now."""
+        """Mark the connection as idle, or start the read timer if the body of a pipelined request is incomplete."""
         super().on_response_complete()
         self._answered_at_s = self.loop.time()
         if self._is_idle():
@@ -262,14 +255,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def is_quiet(self) -> bool:
-        """As `Connection.is_quiet`."""
+        """See `Connection.is_quiet`."""
         if self.transport.is_closing():
             return True
         unread = fcntl.ioctl(self._fileno(), termios.FIONREAD, bytes(4))
         return not any(unread) and not self.transport.get_write_buffer_size()
 
     def make_room(self) -> None:
-        """Close for another connection, which takes this one's place. Send the reason if no request has arrived."""
+        """Close, so that another connection can be admitted. If no request has arrived, send the reason first."""
         if self.transport.is_closing():
             return
         self._metrics.connections_displaced.inc()
@@ -277,7 +270,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle is None:
             self._refuse(DISPLACED)
         else:
-            self._stop_reading_timer()
+            self._stop_read_timer()
             self.transport.close()
 
     def pause_writing(self) -> None:
@@ -293,7 +286,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close the connection if its request is incomplete, because the server ends."""
         if self._read_timer is not None:
-            self._stop_reading_timer()
+            self._stop_read_timer()
             self.transport.close()
         else:
             super().shutdown()
@@ -326,7 +319,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def _watch_disconnect(self, callback: Callable[[], None] | None) -> None:
-        """Set the function that is called when the client disconnects; None: no function."""
+        """Set the function to call when the client disconnects; None for no function."""
         self._on_disconnect = callback
         if callback is None:
             return
@@ -338,7 +331,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
 
-    def _stop_reading_timer(self) -> None:
+    def _stop_read_timer(self) -> None:
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
@@ -354,7 +347,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_client, num_bytes)
 
     def _check_client(self, num_before: int) -> None:
-        """Cut off a client that has read nothing since num_before bytes were undelivered. A close would wait for it."""
+        """Abort the connection if the client has read nothing since `num_before` bytes were undelivered.
+
+        `close` would wait until the client has read the rest.
+        """
         if self._num_undelivered_bytes() < num_before:
             self._start_stall_timer()
         else:
@@ -386,8 +382,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return int(self.transport.get_extra_info("socket").fileno())
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer without the application and close the connection."""
-        self._stop_reading_timer()
+        """Send the refusal without calling the application, and close the connection."""
+        self._stop_read_timer()
         request_id = request_id_of(self.headers or ())
         self.transport.write(refusal_bytes(refusal, request_id))
         self.transport.close()

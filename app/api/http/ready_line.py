@@ -6,7 +6,7 @@ import sys
 
 
 def print_address(scheme: str, host: str, port: int, *, has_page: bool) -> None:
-    """Print the server's address on stderr, where that is a terminal."""
+    """Print the server's address on stderr, if stderr is a terminal. host: as in the settings."""
     if not sys.stderr.isatty():
         return
     # A browser cannot open the wildcard address.

@@ -1,4 +1,4 @@
-"""Checks a request's head in the protocol, and makes the responses to the requests that the protocol refuses.
+"""Checks a request's line and headers, and makes the responses to the requests that the protocol refuses.
 
 The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding). A request is refused if two
 implementations could disagree about its end or its host.
@@ -27,7 +27,7 @@ NOT_HTTP = Refusal(400, "not valid HTTP")
 BAD_VERSION = Refusal(400, "the version must be HTTP/1.1 or HTTP/1.0")
 BAD_HOST = Refusal(400, "there must be one valid Host")
 BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
-BAD_CHUNKS = Refusal(400, "the chunks of the body are framed in too many bytes")
+BAD_CHUNKS = Refusal(400, "the body has too many bytes of chunk framing")
 PROBES_ONLY = Refusal(404, "this port serves only probes")
 FULL = Refusal(503, "too many connections")
 DISPLACED = Refusal(503, "too many connections; this one was idle for the longest time")
@@ -57,7 +57,7 @@ FRAMING_NAMES = frozenset({b"host", b"transfer-encoding", b"expect"})
 
 
 class Framing:
-    """Whether the current request has a Host, a chunked body, and an expectation of 100 Continue."""
+    """Whether the current request has a Host, a chunked body, and the header `Expect: 100-continue`."""
 
     __slots__ = ("expects_continue", "has_host", "is_chunked")
 
@@ -65,11 +65,11 @@ class Framing:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a request."""
+        """Forget the headers of the last request."""
         self.has_host = self.is_chunked = self.expects_continue = False
 
     def record(self, name: bytes, value: bytes) -> None:
-        """Record a header whose name is in FRAMING_NAMES. Raises RefusedRequest."""
+        """Record a header. name: one of FRAMING_NAMES. Raises RefusedRequest if the header is invalid or repeated."""
         if name == b"host":
             if self.has_host or value.translate(None, _HOST_BYTES):
                 raise RefusedRequest(BAD_HOST)
@@ -82,7 +82,7 @@ class Framing:
             self.is_chunked = True
 
     def check(self, version: str) -> None:
-        """Check a complete head. Raises RefusedRequest."""
+        """Check the recorded headers against the HTTP version, such as `1.1`. Raises RefusedRequest."""
         if version not in {"1.1", "1.0"}:
             raise RefusedRequest(BAD_VERSION)
         if version == "1.1" and not self.has_host:
@@ -104,7 +104,7 @@ def refusal_of(error: httptools.HttpParserError) -> Refusal:
 
 
 def header_too_large(max_bytes: int) -> Refusal:
-    """The refusal of a request line and headers above the limit."""
+    """The refusal of a request line and headers that are together above the limit."""
     return Refusal(431, f"header above {max_bytes} bytes")
 
 

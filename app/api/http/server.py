@@ -16,23 +16,25 @@ from typing import Any
 
 import uvicorn
 
-from app.api.http.connections import BACKLOG, NUM_PROBING, ConnectionTable
+from app.api.http.connections import BACKLOG, NUM_PROBING, ConnectionLimits, ConnectionTable
 from app.api.http.ending import UnjoinedExecutor, exit_within
-from app.api.http.protocol import BoundedProtocol, ConnectionLimits
+from app.api.http.protocol import BoundedProtocol
 from app.api.http.tls import Tls
 from app.api.service import Service
 from app.observability.logging import log_event
 
 logger = logging.getLogger("app.server")
-# Seconds for connections to close after the last answer, before they are cut.
+# Seconds for connections to close after the last response. If larger, a slow client delays the end of the server. If
+# smaller, it loses the end of its response.
 CLOSE_TIMEOUT_S = 2
 # Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
 # and make and some supervisors then send it to their children again. If longer, an early second Ctrl-C is ignored.
 SAME_SIGNAL_S = 1.0
-# Seconds after which a process that still runs is ended by force: after the drain, and after a second signal.
+# Seconds after which a process that still runs is ended by force: after the longest drain, and after a second signal.
+# If larger, a process that hangs ends later. If smaller, a slow shutdown is cut off.
 END_MARGIN_S = 5.0
 SECOND_SIGNAL_END_S = 3.0
-EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
+EXIT_DRAIN_OVERRAN = 70  # EX_SOFTWARE: the process still ran after the time of its drain
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _RELOAD_SIGNAL = signal.SIGHUP
 _BLOCKED_SIGNALS = (*_SIGNALS, _RELOAD_SIGNAL)
@@ -42,10 +44,11 @@ _BLOCKED_SIGNALS = (*_SIGNALS, _RELOAD_SIGNAL)
 class ServeOptions:
     """How the server handles connections and drains. Times in seconds.
 
-    table: the served connections. keep_alive_s: after them an idle connection is closed.
-    drain_delay_s: after the signal, while the server still accepts requests.
-    drain_timeout_s: after drain_delay_s, while the server completes the accepted requests.
-    tls: None: the server speaks HTTP.
+    table: the served connections.
+    keep_alive_s: how long a connection may be idle before the server closes it.
+    drain_delay_s: how long the server still accepts requests after the signal.
+    drain_timeout_s: how long the server may take after drain_delay_s to complete the accepted requests.
+    tls: None for plain HTTP.
     """
 
     connections: ConnectionLimits
@@ -57,7 +60,7 @@ class ServeOptions:
 
 
 class SignalFilter:
-    """Tells a second signal from copies of the first one. clock: monotonic time in seconds."""
+    """Distinguishes a second signal from copies of the first one. clock: monotonic time in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -88,7 +91,7 @@ class Server(uvicorn.Server):
         close_engine: Callable[[], Awaitable[None]],
         reload: Callable[[], None],
     ) -> None:
-        """close_engine: ends the engines' work at once. The server then answers their requests with 503.
+        """close_engine: ends the work of the engines at once. Their requests then get 503.
 
         reload: called after SIGHUP. On a terminal, SIGHUP ends the server, because the terminal has been closed.
         """
@@ -121,7 +124,7 @@ class Server(uvicorn.Server):
         self._signals = SignalFilter()
 
     def stop(self, exit_code: int) -> None:
-        """End without waiting for work. Called on the event loop."""
+        """End without waiting for requests in progress. Called on the event loop."""
         self.exit_code = exit_code
         self._must_end.set()
         self.should_exit = True
@@ -186,7 +189,7 @@ class Server(uvicorn.Server):
             exit_within(SECOND_SIGNAL_END_S, self.exit_code)
             return
         drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
-        exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)
+        exit_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_DRAIN_OVERRAN)
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
         self._options.table.is_draining = True
         self._service.start_draining(accepts_work=self._options.drain_delay_s > 0)
@@ -199,7 +202,7 @@ class Server(uvicorn.Server):
             self._reload()
 
     def _reload_certificate(self) -> None:
-        """Read the certificate again, for new connections. The files are small, so they are read on the event loop."""
+        """Read the certificate again, for new connections. The event loop reads the files, because they are small."""
         if self._options.tls is None:
             return
         try:

@@ -9,17 +9,17 @@ from pathlib import Path
 class Tls:
     """The server's side of TLS 1.2 and 1.3.
 
-    context: of new connections. It is the same object for ever, so that listeners see a new certificate.
+    context: the TLS context of all connections. `reload` changes this object in place, so the listeners need no change.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Read both PEM files. Raises OSError if one cannot be read, or if they do not belong together."""
+        """Read both PEM files. Raises OSError if one cannot be read, or if the key is not that of the certificate."""
         self._certificate, self._key = certificate, key
         self.context = self._read()
 
     def reload(self) -> None:
         """Read both files again. If this raises OSError, the old certificate stays."""
-        self._read()  # a failing load would leave the new certificate with the old key in the context
+        self._read()  # a test: a load that fails half-way would leave a new certificate with an old key in the context
         self._load(self.context)
 
     def _read(self) -> ssl.SSLContext:

@@ -33,9 +33,9 @@ from app.errors import InvalidRequest, PayloadTooLarge, RequestError
 
 M = TypeVar("M", bound=BaseModel)
 Json = dict[str, Any]
-# Types of the errors that validators raise. INVALID and TOO_LARGE have a message that continues the field's name, the
-# two _BODY types a complete sentence. `field` or `at` in an error's context is the refused field or index inside the
-# validated value.
+# Types of the errors that validators raise. The message of INVALID and TOO_LARGE continues the field's name. The
+# message of the two _BODY types is a complete sentence. `unknown_field` uses MISSPELT and UNKNOWN. An error's context
+# may have `field` or `at`, the refused field or index inside the validated value.
 INVALID = "invalid"
 TOO_LARGE = "too_large"
 INVALID_BODY = "invalid_body"
@@ -61,7 +61,7 @@ _PREDICATES = {
     "enum": "must be one of {expected}",
     "literal_error": "must be one of {expected}",
 }
-# A misspelt name that an answer may repeat. Any other key may be a text.
+# A misspelt name that an error message may repeat. Any other key may be a text.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
 # The least difflib ratio, from 0 to 1, of a misspelt name and the known one. `taget` and `target` have 0.91, `beams`
 # and `beam_size` 0.71. If lower, messages suggest fields that were not meant. If higher, they miss misspelt ones.
@@ -90,7 +90,7 @@ class RequestBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, value: object) -> object:
-        """Refuse the first unknown field or null. Pydantic alone would list all of them."""
+        """Refuse the first unknown field or null. Without this check, Pydantic would list all of them."""
         if isinstance(value, dict):
             known = cls.model_fields
             for key, item in value.items():
@@ -209,7 +209,7 @@ class OneOrMore:
     max_characters: int | str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of a union whose member is known by the value's type."""
+        """The schema of a union. The type of the value selects its member."""
         text = Annotated[str, MaxCharacters(self.max_characters)]
         texts = Annotated[list[text], Field(min_length=1, fail_fast=True), MaxItems(self.max_items)]
         kind = Discriminator(
@@ -239,30 +239,30 @@ def validate(kind: type[M], value: object, context: object = None) -> M:
 
 def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError:
     """The server's error for the first of Pydantic's errors. kind: the model that was validated."""
-    finding = error.errors(include_url=False)[0]
-    context = finding.get("ctx", {})
-    what, loc = finding["type"], finding["loc"]
-    # A validator of several fields, or of a whole array, says which field or item it refuses.
+    first = error.errors(include_url=False)[0]
+    context = first.get("ctx", {})
+    error_type, loc = first["type"], first["loc"]
+    # A validator of several fields, or of a whole array, names the refused field or item in the context.
     field = _path([*loc, *(context[name] for name in ("field", "at") if name in context)])
-    message = finding["msg"]
-    if what == "missing":
+    message = first["msg"]
+    if error_type == "missing":
         template = getattr(kind, "missing_message", RequestBody.missing_message)
         return InvalidRequest(template.format(field=field), field=field)
-    if what == MISSPELT:
+    if error_type == MISSPELT:
         field = f"{field}.{context['key']}" if field else context["key"]
         near = f"{field.removesuffix(context['key'])}{context['near']}"
         message = f"{field} is not known; did you mean {near}?"
         return InvalidRequest(message, field=field, is_misspelt=True)
-    if what == UNKNOWN:
+    if error_type == UNKNOWN:
         message = f"a field{f' of {field}' if field else ''} is not known; {message}"
-    elif what not in {INVALID_BODY, TOO_LARGE_BODY}:
-        if what in _PREDICATES:
-            size = len(finding["input"]) if what == "string_too_long" else None
-            message = _PREDICATES[what].format(**_plain(context), size=size)
-        elif what not in {INVALID, TOO_LARGE}:
+    elif error_type not in {INVALID_BODY, TOO_LARGE_BODY}:
+        if error_type in _PREDICATES:
+            size = len(first["input"]) if error_type == "string_too_long" else None
+            message = _PREDICATES[error_type].format(**_plain(context), size=size)
+        elif error_type not in {INVALID, TOO_LARGE}:
             message = "is not valid"
         message = f"{field or 'the body'} {message}"
-    error_class = PayloadTooLarge if what in {TOO_LARGE, TOO_LARGE_BODY} else InvalidRequest
+    error_class = PayloadTooLarge if error_type in {TOO_LARGE, TOO_LARGE_BODY} else InvalidRequest
     return error_class(message, field=field or None)
 
 
@@ -276,15 +276,18 @@ def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
 
 
 def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """The error of a field that is none of `known`. It repeats the name only if that is a plain, misspelt word."""
+    """The error of a field that is not in `known`. It repeats the name only if that is a plain, misspelt word."""
     near = _nearest(key, known, _HINT_RATIO)
     if near is None or not _PLAIN_NAME.fullmatch(key):
-        return PydanticCustomError(UNKNOWN, "there are {known}", {"known": ", ".join(known)})
+        return PydanticCustomError(UNKNOWN, "the known fields are {known}", {"known": ", ".join(known)})
     return PydanticCustomError(MISSPELT, "is not known", {"key": key, "near": near})
 
 
 def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> None:
-    """Raises PydanticCustomError, with the longest group's field, if all strings together are too long."""
+    """Check the number of code points of all strings together. groups: the strings by field.
+
+    Raises PydanticCustomError above the limit. The error has the field with the most code points.
+    """
     sizes = {name: sum(map(len, group)) for name, group in groups.items()}
     total = sum(sizes.values())
     if total > max_characters:
@@ -329,7 +332,7 @@ def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
 
 
 def _path(loc: Sequence[int | str]) -> str:
-    """The path of a field, such as `inputs[0].shape`, without a caller's own keys and the tags of unions."""
+    """The path of a field, such as `inputs[0].shape`. Keys of the caller and tags of unions are left out."""
     path = ""
     for part in loc:
         if isinstance(part, int):
@@ -340,7 +343,7 @@ def _path(loc: Sequence[int | str]) -> str:
 
 
 def _plain(context: Mapping[str, object]) -> dict[str, str]:
-    """Numbers and names as messages show them."""
+    """An error's context with its values as strings, for a message."""
     plain = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in context.items()}
     if "expected" in plain:
         plain["expected"] = plain["expected"].replace("'", "").replace(" or ", ", ")

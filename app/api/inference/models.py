@@ -17,7 +17,7 @@ MAX_ID_CHARACTERS = 256
 MAX_DIMENSIONS = 8
 MAX_OUTPUTS = 16
 _MAX_INT32 = 2**31 - 1
-_MAX_EXACT = 2**53
+_MAX_EXACT = 2**53  # the largest integer up to which a double represents all integers
 OutputName = Literal["translation", "source_language"]
 
 
@@ -32,7 +32,7 @@ class InferParameters(RequestBody):
         TextFormat.PLAIN
     )
     timeout: Annotated[
-        int, Field(ge=0, le=_MAX_EXACT, description="microseconds until the answer is 504; 0: none")
+        int, Field(ge=0, le=_MAX_EXACT, description="microseconds until the response is 504; 0: the server's")
     ] = 0
     binary_data_output: Annotated[bool, Field(description="outputs follow the JSON as bytes")] = False
     priority: Annotated[Any, Field(description="ignored")] = None
@@ -79,14 +79,14 @@ class InferOutputRequest(TolerantBody):
 class InferBody(TolerantBody):
     """The body of POST /v2/models/{name}/infer."""
 
-    id: Annotated[str | None, Field(max_length=MAX_ID_CHARACTERS, description="repeated in the answer")] = (
+    id: Annotated[str | None, Field(max_length=MAX_ID_CHARACTERS, description="repeated in the response")] = (
         None
     )
     parameters: InferParameters = Field(default_factory=InferParameters)
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=1, fail_fast=True)]
     outputs: Annotated[
         list[InferOutputRequest],
-        Field(max_length=MAX_OUTPUTS, fail_fast=True, description="absent or empty: both"),
+        Field(max_length=MAX_OUTPUTS, fail_fast=True, description="absent or empty: both outputs"),
     ] = Field(default_factory=list)
 
 
@@ -98,7 +98,7 @@ class InferError(TypedDict):
 
 
 class InferServer(TypedDict):
-    """The server and the extensions of the protocol that it knows."""
+    """The server and the extensions of the protocol that it supports."""
 
     name: str
     version: str
@@ -133,7 +133,7 @@ class InferTensorType(TypedDict):
 
 
 class InferModel(TypedDict):
-    """The model that is served."""
+    """A served model."""
 
     name: str
     versions: list[str]
@@ -143,7 +143,7 @@ class InferModel(TypedDict):
 
 
 class InferOutput(TypedDict):
-    """One output. Its shape is that of the input."""
+    """One output. It has the shape of the input."""
 
     name: str
     shape: list[int]

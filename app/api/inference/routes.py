@@ -152,7 +152,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
 
 def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> PlainRequest:
-    """The plain request for these parameters and this model. Raises InvalidRequest."""
+    """Convert the parameters of a request for this model. Raises InvalidRequest."""
     pairs = {(pair.source, pair.target) for pair in translator.manifest.language_pairs}
     served = served_languages(pairs)
     source = parameters.source or _only({each for each, _ in pairs}, "source")
@@ -174,14 +174,14 @@ def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> 
 
 
 def _only(codes: set[str], field: str) -> str:
-    """The only language. Raises InvalidRequest if there are several."""
+    """The only language in `codes`. Raises InvalidRequest for the field if there are several."""
     if len(codes) > 1:
         raise InvalidRequest(f"{field} must be one of {', '.join(sorted(codes))}", field=field)
     return next(iter(codes))
 
 
 def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
-    """The model that the path names. Raises NotReady, DialectError if there is none."""
+    """The model that the path names. Raises NotReady. Raises DialectError if no such model is served."""
     models = plain.service.check_open()
     model = models.named(request.path_params["name"])
     if model is not None:
@@ -189,8 +189,8 @@ def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
         if request.path_params.get("number", version_number) == version_number:
             return model.translator
     names = [f"{each.name}, version {each.translator.version.version}" for each in models]
-    what = f"there is one model here, {names[0]}" if len(names) == 1 else f"there are: {'; '.join(names)}"
-    raise DialectError(404, what)
+    message = f"there is one model here, {names[0]}" if len(names) == 1 else f"there are: {'; '.join(names)}"
+    raise DialectError(404, message)
 
 
 def _tensor_type(name: str) -> InferTensorType:

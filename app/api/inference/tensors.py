@@ -1,8 +1,8 @@
 """Reads and writes bodies of the Open Inference Protocol, version 2.
 
-A request has one tensor of texts. A response has tensors of strings. The strings are in the JSON, or follow it in the
-format of the binary tensor data extension of KServe and Triton. In that format each string follows its length in four
-little-endian bytes, and an HTTP header has the number of bytes that are JSON.
+A request has one tensor of texts. A response has tensors of strings. The strings are in the JSON, or after it in the
+format of the binary tensor data extension of KServe and Triton. In that format, four little-endian bytes before each
+string have its length in bytes. The HTTP header Inference-Header-Content-Length has the length of the JSON in bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class InferRequest:
 def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> InferRequest:
     """The request of a body. Raises MalformedRequest, InvalidRequest, PayloadTooLarge.
 
-    header_length: how many bytes of the body are JSON; None for all. max_items: the most elements of the tensor.
+    header_length: the value of Inference-Header-Content-Length, the length of the JSON in bytes; None if the whole body
+    is JSON. max_items: the most elements of the tensor.
     """
     size = len(body)
     if header_length is not None:
@@ -81,7 +82,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
 def write_infer(
     request: InferRequest, model: tuple[str, str], columns: Mapping[str, Sequence[str]]
 ) -> tuple[bytes, int | None]:
-    """The response's body, and how many of its bytes are JSON; None if all are.
+    """The response's body and the length of its JSON in bytes; None as the length if the whole body is JSON.
 
     model: name and version. columns: the strings of each output, in row-major order.
     """
@@ -114,7 +115,7 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[
     count, size = math.prod(shape), tensor.parameters.binary_data_size
     if size is not None:
         if "data" in tensor.model_fields_set:
-            raise InvalidRequest("inputs[0] has its data twice, in the JSON and behind it", field=DATA_FIELD)
+            raise InvalidRequest("inputs[0] has its data twice, in the JSON and after it", field=DATA_FIELD)
         if size != len(binary):
             raise InvalidRequest(
                 f"binary_data_size is {size}, and {len(binary)} bytes follow the JSON", field=DATA_FIELD
@@ -122,7 +123,9 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[
         texts = list(_strings(binary, count))
     else:
         if binary:
-            raise InvalidRequest("bytes follow the JSON that no input claims", field=DATA_FIELD)
+            raise InvalidRequest(
+                f"{len(binary)} bytes follow the JSON, and no input has binary_data_size", field=DATA_FIELD
+            )
         texts = list(_flat(tensor.data, shape))
     if len(texts) != count:
         raise InvalidRequest(f"inputs[0] has {len(texts)} elements, its shape says {count}", field=DATA_FIELD)
@@ -130,7 +133,7 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[
 
 
 def _strings(content: bytes, count: int) -> Iterator[str]:
-    """Yield at most `count` strings, each after its length. Raises InvalidRequest, MalformedRequest."""
+    """Yield at most `count` strings of a binary tensor. Raises InvalidRequest, MalformedRequest."""
     end = 0
     for index in range(count):
         start = end + LENGTH_BYTES
@@ -138,13 +141,15 @@ def _strings(content: bytes, count: int) -> Iterator[str]:
             return
         end = start + int.from_bytes(content[end:start], "little")
         if end > len(content):
-            raise InvalidRequest(f"element {index} reaches beyond the tensor's bytes", field=DATA_FIELD)
+            raise InvalidRequest(
+                f"element {index} is longer than the rest of the tensor's bytes", field=DATA_FIELD
+            )
         try:
             yield content[start:end].decode("utf-8")
         except UnicodeDecodeError as error:
             raise MalformedRequest(f"element {index} is not UTF-8", field=DATA_FIELD) from error
     if end != len(content):
-        raise InvalidRequest("the tensor's bytes hold more than its shape says", field=DATA_FIELD)
+        raise InvalidRequest(f"bytes remain after the {count} elements of the tensor", field=DATA_FIELD)
 
 
 def _flat(data: object, shape: Sequence[int]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The types of the native API's answers; `app.api.native.results` fills them.
 
 They are TypedDicts. The server builds plain dictionaries, mypy checks them, and Pydantic makes the OpenAPI document
-from the types. The response holds an optional field only when the request sets what the field's description names.
+from the types. If an optional field's description begins with "with", the response has the field only if the request
+sets the option that the description names.
 """
 
 from __future__ import annotations
@@ -28,18 +29,17 @@ FinishReasonName = Annotated[
     Literal["stop", "length", "constraint", "source", "repetition"],
     Field(
         description="stop: the end token; length: the limit on the length; constraint: the options forbid every "
-        "subword that could follow; source: the model's output has no letter or digit, so the source replaces it; "
-        "repetition: the source repeats itself, and the translation repeats it much less often"
+        "subword that could follow; source: the model's output has no words, so the source replaces it; "
+        "repetition: a part of the source repeats itself, and the translation has less than half as many subwords as "
+        "that part"
     ),
 ]
 Subword = Annotated[str | None, Field(description="null: the end of the sentence")]
-Score = Annotated[
-    float, Field(description="log_probability over the length penalty, with the coverage penalty")
-]
+Score = Annotated[float, Field(description="log_probability / length_penalty + coverage_penalty × coverage")]
 
 
 class AlternativeAnswer(TypedDict):
-    """A subword that the model found probable in a token's place, without regard to constraints."""
+    """A subword that is probable at a token's position. Constraints do not apply to it."""
 
     text: Subword
     log_probability: LogProbability
@@ -49,12 +49,10 @@ class TokenAnswer(TypedDict):
     """One subword of a translation."""
 
     text: Subword
-    target: Annotated[SpanAnswer, Field(description="its place in the translation")]
+    target: Annotated[SpanAnswer, Field(description="its span in the translation")]
     log_probability: LogProbability
     source: NotRequired[
-        Annotated[
-            SpanAnswer, Field(description="with alignment: the subword of the text with the most attention")
-        ]
+        Annotated[SpanAnswer, Field(description="with alignment: the source subword with the most attention")]
     ]
     attention: NotRequired[
         Annotated[float | None, Field(description="with alignment: the attention to `source`, 0 to 1")]
@@ -160,7 +158,7 @@ class ModelName(TypedDict):
 
 
 class UsageAnswer(TypedDict):
-    """The work of a request. Tokens are subwords, end tokens included."""
+    """The number of subwords and sentences of a request. Tokens are subwords, end tokens included."""
 
     source_tokens: int
     target_tokens: int

@@ -51,7 +51,7 @@ _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 
 @dataclass(frozen=True)
 class NativeLimits:
-    """The validation context: the limits of the server and of the model that it serves.
+    """The validation context: the limits of the server and of one model.
 
     max_target_length: the most subwords of a translation.
     """
@@ -83,7 +83,7 @@ def native_limits(limits: RequestLimits, bounds: Bounds) -> NativeLimits:
 def _check_tags(names: list[str]) -> list[str]:
     for index, name in enumerate(names):
         if not _TAG_NAME.fullmatch(name):
-            raise PydanticCustomError(INVALID, "is no name of an element", {"at": index})
+            raise PydanticCustomError(INVALID, "is not a valid name of an element", {"at": index})
     return names
 
 
@@ -110,15 +110,15 @@ def _check_terms(terms: dict[str, str] | None) -> dict[str, str] | None:
             if not 0 < len(text.strip()) <= MAX_TERM_CHARACTERS or not text.strip().isprintable():
                 raise PydanticCustomError(
                     INVALID,
-                    "must hold 1 to {limit} printable characters in each entry: see the {what} {index}",
+                    "must have 1 to {limit} printable characters in each term and translation: see the {what} {index}",
                     {"limit": MAX_TERM_CHARACTERS, "what": what, "index": index},
                 )
     return terms
 
 
-def _check_named(source: str) -> str:
+def _check_not_auto(source: str) -> str:
     if source == AUTO:
-        raise PydanticCustomError(INVALID, "must be a language code: it is not detected here")
+        raise PydanticCustomError(INVALID, "must be a language code: this route does not detect languages")
     return source
 
 
@@ -128,7 +128,7 @@ def _doc(description: str, **options: Any) -> Any:
 
 Texts = Annotated[str | list[str], OneOrMore("max_items", "max_item_characters")]
 Language = Annotated[str, Field(min_length=1, max_length=MAX_LANGUAGE_CHARACTERS)]
-# Accepts the value of an enumeration, although the types of a body are strict.
+# Accepts a string as the value of an enumeration, although the types of a body are strict.
 _CHOICE = Field(strict=False)
 Tags = Annotated[
     list[Annotated[str, MaxCharacters(MAX_TAG_CHARACTERS)]],
@@ -173,11 +173,11 @@ AlphaOrFormula = Annotated[
 
 
 class GlossaryChoice(RequestBody):
-    """A stored glossary, by its id, or terms of this request: exactly one of the two."""
+    """The glossary of a request: the id of a stored one, or terms. Exactly one of the two is set."""
 
     id: Annotated[
         str | None,
-        _doc("of a stored glossary; needs a named source", min_length=1, max_length=MAX_ID_CHARACTERS),
+        _doc("of a stored glossary; source must not be auto", min_length=1, max_length=MAX_ID_CHARACTERS),
     ] = None
     terms: Annotated[
         dict[str, str] | None,
@@ -227,27 +227,27 @@ class _ModelBody(DetectBody):
     ] = None
     length_penalty: Annotated[
         AlphaOrFormula | None,
-        _doc("exponent of the model's own formula, or a formula by name; absent: the model's"),
+        _doc("exponent of the model's formula, or a formula with its exponent; absent: the model's"),
     ] = None
     coverage_penalty: Annotated[
-        float, _doc("weight of the parts of the source without attention; 0: off", ge=0, le=MAX_PENALTY)
+        float, _doc("weight of the coverage term of the score; 0: off", ge=0, le=MAX_PENALTY)
     ] = 0.0
     num_alternatives: Annotated[
         int,
         _doc(
-            "tokens in the answer, each with this many of the most probable subwords in its place",
+            "adds tokens to the response, each with this many of the most probable subwords at its position",
             ge=0,
             le=MAX_ALTERNATIVES,
         ),
     ] = 0
-    alignment: Annotated[bool, _doc("tokens in the answer, each with its part of the source")] = False
+    alignment: Annotated[bool, _doc("adds tokens to the response, each with its part of the source")] = False
     attention: Annotated[
         bool, _doc("with alignment: each token's weight for every subword of the source")
     ] = False
-    token_scores: Annotated[bool, _doc("tokens in the answer, each with its log-probability")] = False
+    token_scores: Annotated[bool, _doc("adds tokens to the response, each with its log-probability")] = False
     timeout_ms: Annotated[
         int | None,
-        _doc("milliseconds until the answer is 504; absent: the server's", ge=1),
+        _doc("milliseconds until the response is 504; absent: the server's", ge=1),
         AtMost("max_timeout_ms"),
     ] = None
 
@@ -255,7 +255,7 @@ class _ModelBody(DetectBody):
 class ScoreBody(_ModelBody):
     """The body of POST /v1/score."""
 
-    source: Annotated[Language, AfterValidator(_check_named), _doc("language code of the texts")]
+    source: Annotated[Language, AfterValidator(_check_not_auto), _doc("language code of the texts")]
     translation: Annotated[Texts, _doc("one translation for each text")]
 
     @property
@@ -264,7 +264,7 @@ class ScoreBody(_ModelBody):
         return as_texts(self.translation)
 
     def text_groups(self) -> dict[str, Sequence[str]]:
-        """As of `DetectBody`."""
+        """See `DetectBody.text_groups`."""
         return {"text": self.texts, "translation": self.translations}
 
     @model_validator(mode="after")
@@ -280,7 +280,10 @@ class TranslateBody(_ModelBody):
     splitting: Annotated[
         Splitting,
         _CHOICE,
-        _doc("sentences end also at line breaks, not at line breaks, or only at line breaks"),
+        _doc(
+            "sentences: a line break also ends a sentence; no_newlines: a line break does not end one; "
+            "lines: only a line break ends one"
+        ),
     ] = Splitting.SENTENCES
     ignore_tags: Annotated[Tags | None, _doc("html and xml: elements whose content is not translated")] = None
     splitting_tags: Annotated[Tags | None, _doc("xml: elements at which a sentence always ends")] = None
@@ -298,15 +301,20 @@ class TranslateBody(_ModelBody):
         AtMost("max_beam_size"),
     ] = None
     num_hypotheses: Annotated[
-        int, _doc("translations in the answer; with sampling: draws", ge=1), AtMost("max_num_hypotheses")
+        int,
+        _doc("number of translations in the response; with sampling: number of samples", ge=1),
+        AtMost("max_num_hypotheses"),
     ] = 1
     patience: Annotated[
-        float, _doc("beam_size times this many complete hypotheses end the search", ge=0.01, le=10)
+        float, _doc("beam_size × patience complete hypotheses end the search", ge=0.01, le=10)
     ] = 1.0
     early_stop: Annotated[
         EarlyStop,
         _CHOICE,
-        _doc("the search ends at the first complete hypotheses, or when no better one can follow"),
+        _doc(
+            "first: the search ends as soon as enough hypotheses are complete; "
+            "bound: it ends when no better hypothesis can follow"
+        ),
     ] = EarlyStop.FIRST
     sampling: Annotated[Sampling | None, _doc("draw each subword; needs beam_size 1")] = None
     min_target_length: Annotated[Length, _doc("fewest subwords of a sentence's translation")] = 0
@@ -327,11 +335,13 @@ class TranslateBody(_ModelBody):
     repetition_penalty: Annotated[
         float, _doc("factor of the log-probability of a repeated subword; 1: off", ge=0.1, le=MAX_PENALTY)
     ] = 1.0
-    loop_guard: Annotated[bool, _doc("decode a translation that repeats itself once more, without that")] = (
-        False
-    )
+    loop_guard: Annotated[
+        bool, _doc("stop a translation that repeats itself, and decode it again without repetitions")
+    ] = False
     suppress: Annotated[Phrases | None, _doc("words or phrases that no translation contains")] = None
-    target_prefix: Annotated[Texts | None, _doc('the beginning of each text\'s translation; "": none')] = None
+    target_prefix: Annotated[
+        Texts | None, _doc('the beginning of each text\'s translation; "" sets none')
+    ] = None
 
     @property
     def prefixes(self) -> tuple[str, ...]:
@@ -344,7 +354,7 @@ class TranslateBody(_ModelBody):
         return as_texts(self.suppress)
 
     def text_groups(self) -> dict[str, Sequence[str]]:
-        """As of `DetectBody`."""
+        """See `DetectBody.text_groups`."""
         return {"text": self.texts, "suppress": self.phrases, "target_prefix": self.prefixes}
 
     @model_validator(mode="after")
@@ -352,7 +362,7 @@ class TranslateBody(_ModelBody):
         if self.target_prefix is not None:
             _check_one_each("target_prefix", self.prefixes, self.texts)
         if self.glossary is not None and self.glossary.id is not None and self.source == AUTO:
-            raise _refusal("source", "glossary.id needs a source that is named, not auto")
+            raise _refusal("source", "glossary.id needs a language code as the source, not auto")
         if not self.model_fields_set.isdisjoint(TAG_FIELDS):
             self._check_tag_fields()
         return self
@@ -368,7 +378,9 @@ class TranslateBody(_ModelBody):
 
 def _check_one_each(name: str, values: Sequence[str], texts: Sequence[str]) -> None:
     if len(values) != len(texts):
-        raise _refusal(name, f"{name} has {len(values)} items, and text has {len(texts)}: one each is needed")
+        raise _refusal(
+            name, f"{name} has {len(values)} items, and text has {len(texts)}: the numbers must be equal"
+        )
 
 
 def _refusal(field: str, message: str) -> PydanticCustomError:

@@ -1,4 +1,4 @@
-"""Turns the native API's bodies into requests to the translator.
+"""Converts the native API's bodies to requests to the translator.
 
 A field that a body leaves out takes the default of the model or of the server.
 """
@@ -161,7 +161,7 @@ class NativeParser:
         return _decoding_options(self._defaults, tuple(options.items()), self._bounds)
 
     def _languages(self, source: str, target: str) -> tuple[str | None, str]:
-        """The served languages that the codes match, or the codes themselves; None for a source to be detected."""
+        """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
         if source == AUTO:
             return None, served_target(target, {each for _, each in self._pairs})
         return served_pair(source, target, self._pairs)
@@ -176,14 +176,14 @@ class NativeParser:
 def _decoding_options(
     defaults: DecodingOptions, options: tuple[tuple[str, Any], ...], bounds: Bounds
 ) -> DecodingOptions:
-    """The defaults, overridden by these options and checked. Cached, since most requests of a caller have the same."""
+    """The defaults, overridden by these options and checked. Cached, because most requests have the same options."""
     merged = replace(defaults, **dict(options))
     check_options(merged, bounds)
     return merged
 
 
 def _set_options(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
-    """The options that the body sets, as fields of `DecodingOptions`."""
+    """The options that the body sets, by the names of the fields of `DecodingOptions`."""
     options = {name: getattr(fields, name) for name in fields.model_fields_set & SEARCH_FIELDS}
     penalty = options.pop("length_penalty", None)
     if isinstance(penalty, LengthPenaltyFormula):

@@ -163,7 +163,7 @@ def _pair_score(score: PairScore, request: ScoreRequest) -> PairScoreAnswer:
 
 
 def _tokens(tokens: Sequence[Token], *, start: int = 0) -> list[TokenAnswer]:
-    """The tokens of a response. start: the offset of their spans in the response's text."""
+    """The tokens of a response. start: the offset in code points that is added to their spans."""
     return [_token(token, start) for token in tokens]
 
 

@@ -83,13 +83,13 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parsers of each set of models. A parser depends on the pairs of all models, so a new set gets new parsers.
+# The parsers of each set of models. A parser depends on the pairs of all models. So new models get new parsers.
 _PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
 MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
 
 def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:
-    """Add the routes, which answer through `service`, within `limits`."""
+    """Add the routes. limits: those of each request."""
 
     @router.post("/v1/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
@@ -174,7 +174,7 @@ def server_timing(timings: Timings) -> str:
 async def build_answer(
     models: Models, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
-    """Return the result of `build`. A long one is built, serialised and freed on another thread."""
+    """Return the result of `build`. A large result is built, serialised and freed on another thread."""
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     if not is_long:
         return build()
@@ -182,7 +182,10 @@ async def build_answer(
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
-    """The parser of the model that an unchecked body needs; the default model's if the body names no served pair."""
+    """The parser with the limits of the model that a body needs. body: parsed, but not validated yet.
+
+    It is the default model's parser if the body names no served pair.
+    """
     translator = models.default
     if len(models) > 1 and isinstance(body, dict):
         codes = [body.get(field) for field in ("source", "target", "model")]

@@ -68,7 +68,7 @@ class StreamLimits:
 def add_stream_route(
     router: APIRouter, service: Service, limits: RequestLimits, stream_limits: StreamLimits
 ) -> None:
-    """Add the route, which answers through `service`, within the limits."""
+    """Add the route. limits: those of each request. stream_limits: those of each stream."""
 
     @router.post("/v1/translate/stream", **STREAM)
     async def stream(request: Request) -> Response:
@@ -172,14 +172,14 @@ class _EventWriter:
     def __init__(self, scope: Scope, send: Send, spending: Spending) -> None:
         self._send = send
         self._spending = spending
-        # Another ASGI server than ours cuts off a stalled client by rules of its own.
+        # Only `BoundedProtocol` adds this extension. Another ASGI server has its own rules for stalled clients.
         connection = scope.get("extensions", {}).get(CONNECTION)
         self._has_stalled: Callable[[], bool] = (
             connection["has_stalled"] if connection is not None else lambda: False
         )
 
     async def start(self) -> None:
-        """Status and headers. From now on the caller has parts of the translation."""
+        """Send the status and the headers. The request then counts as delivered (`Spending.is_delivered`)."""
         self._spending.is_delivered = True
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
@@ -190,10 +190,10 @@ class _EventWriter:
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):
-            ends = is_last and not chunk
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": not ends})
+            is_end = is_last and not chunk
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_end})
             if self._has_stalled():
-                raise RequestCancelled("the caller reads nothing of its answer")
+                raise RequestCancelled("the client reads nothing of the response")
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

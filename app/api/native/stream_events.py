@@ -2,8 +2,8 @@
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-Unsent text is kept by segment, and new text is appended to it. A slow client therefore gets fewer, longer events. For
-a client that reads nothing the server holds each text only once.
+Unsent text is kept by segment, and new text is appended to it. So a slow client gets fewer, longer events, and the
+server holds each text only once for a client that reads nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def event(name: str, data: bytes) -> bytes:
 class _Unsent:
     """One segment's unsent changes.
 
-    replacement: the segment's new text. delta: the text to append to the replacement, or else to the sent text.
+    replacement: the segment's new text; None if the sent text is still valid.
+    delta: the text to append to the replacement, or to the sent text if there is no replacement.
+    finished: the final text and the finish reason; None while the segment is decoded.
     """
 
     replacement: str | None = None
@@ -40,7 +42,7 @@ class _Unsent:
 
 
 class EventBuffer:
-    """An `Observer` that keeps events until they are sent. It is used on the event loop only.
+    """An `Observer` that keeps events until they are sent. Its methods are called on the event loop only.
 
     changed: set at each change. The task that waits for it clears it.
     """
@@ -64,33 +66,33 @@ class EventBuffer:
         return bool(self._unsent)
 
     def on_segments(self, texts: Sequence[Sequence[TextSpan]]) -> None:
-        """As `Observer`."""
+        """See `Observer.on_segments`."""
         self._texts = texts
         self._num_segments = sum(map(len, texts))
         self.changed.set()
 
     def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
-        """As `Observer`."""
+        """See `Observer.on_delta`."""
         self._unsent_of(text_index, segment_index).delta += text
 
     def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
-        """As `Observer`."""
+        """See `Observer.on_replacement`."""
         unsent = self._unsent_of(text_index, segment_index)
         unsent.replacement, unsent.delta = text, ""
 
     def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
-        """As `Observer`."""
+        """See `Observer.on_final`."""
         self._unsent_of(text_index, segment_index).finished = (text, finish_reason)
 
     def start(self, models: Sequence[ModelName]) -> bytes:
-        """The first event. models: several with a pivot; the last one writes the translation."""
+        """The first event. models: in the order of their work; several only with a pivot."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
         all_models = {"models": models} if len(models) > 1 else {}
         fields = {"model": models[-1], **all_models, "num_segments": self._num_segments, "texts": texts}
         return self._counted("start", fields)
 
     def take(self) -> bytes:
-        """The unsent events, in the order in which their segments changed. They then count as sent."""
+        """Remove and return the unsent events, in the order in which their segments changed first."""
         unsent, self._unsent = self._unsent, {}
         return b"".join(self._events(*position, each) for position, each in unsent.items())
 
@@ -105,7 +107,7 @@ class EventBuffer:
         return event("error", body)
 
     def _unsent_of(self, text_index: int, segment_index: int) -> _Unsent:
-        """Return a segment's unsent changes, to which the caller adds one."""
+        """Return a segment's unsent changes, and set `changed`, because the caller adds a change."""
         self.changed.set()
         return self._unsent.setdefault((text_index, segment_index), _Unsent())
 

@@ -15,7 +15,7 @@ from app.api.limits import RequestLimits
 
 
 def _to_number(value: object) -> object:
-    """The number of a string of digits, as a form sends it. Nine characters are read, more than any limit has."""
+    """Convert a string of digits, as a form sends it, to a number. Only nine characters are read, so it stays small."""
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdecimal():
@@ -124,7 +124,7 @@ class SimpleLanguageName(TypedDict):
 
 
 class SimpleLanguageChoice(TypedDict):
-    """The languages that a client's page selects at first."""
+    """The languages that a client's page preselects."""
 
     source: SimpleLanguageName
     target: SimpleLanguageName

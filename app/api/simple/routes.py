@@ -85,7 +85,7 @@ DETECT = operation(
     errors=ERRORS,
     example={"q": "Where is the station?"},
 )
-SUGGEST = operation(TAG, "Refused: no suggestions are taken", None, status=403)
+SUGGEST = operation(TAG, "Always refused: the server accepts no suggestions", None, status=403)
 LANGUAGES = operation(TAG, "The languages, each with its target languages", list[SimpleLanguage])
 HEALTH = operation(TAG, "200 while the server takes requests", SimpleHealth)
 SETTINGS = operation(TAG, "The server's settings for a client's page", SimpleSettings)
@@ -111,7 +111,7 @@ DIALECT = Dialect(
     paths=(*PATHS, *FILE_PATHS),
     body=lambda _status, message: {"error": message},
     map_error=_map_error,
-    # The key of an upload is in its form.
+    # The key of /translate_file may be in its form.
     open_paths=frozenset((*PATHS, "/translate_file")),
     any_site_paths=frozenset(PATHS),
     headers=HEADERS,
@@ -130,11 +130,11 @@ def add_simple_routes(
         source = None if body.source == "auto" else require_served(body.source, plain)
         # Clients expect no alternatives of HTML.
         num_alternatives = body.alternatives if body.format == "text" else 0
-        wanted = PlainRequest(
+        plain_request = PlainRequest(
             source, require_served(body.target, plain), num_alternatives, text_format=TextFormat(body.format)
         )
         try:
-            translations = await plain.translate(request, body.texts, wanted)
+            translations = await plain.translate(request, body.texts, plain_request)
         except NoSuchPair as error:
             raise unavailable(error) from error
         return _response(_translate_answer(body, translations))
@@ -206,7 +206,7 @@ def _add_descriptions(
 
 
 async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fields:
-    """The request's fields, once its key is checked. Raises Unauthorized, and as `read_fields`."""
+    """Read the request's fields and check its key. Raises Unauthorized, and the errors of `read_fields`."""
     fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
     key = fields.get("api_key")
     request.state.caller = keys.caller_of(key if isinstance(key, str) else "")
@@ -214,7 +214,7 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
 
 
 def require_served(code: str, plain: PlainTranslator) -> str:
-    """The served language that a code matches. Raises DialectError, whose message repeats only a short code."""
+    """The served language that a code matches. Raises DialectError. Its message repeats only a short code."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()
@@ -223,7 +223,7 @@ def require_served(code: str, plain: PlainTranslator) -> str:
 
 
 def unavailable(error: NoSuchPair) -> DialectError:
-    """The error for a pair that is not translated, in the wording that clients of this API expect."""
+    """The error for a pair that is not translated. Clients of this API expect this wording."""
     source, target = (f"{language_name(code)} ({code})" for code in (error.source, error.target))
     return DialectError(400, f"{target} is not available as a target language from {source}")
 
@@ -244,7 +244,7 @@ def _translate_answer(
 
 
 def _detected(language: str, confidence: float) -> SimpleDetection:
-    """confidence: from 0 to 1. The response has it from 0 to 100."""
+    """A detected language for the response. confidence: from 0 to 1. In the response it is from 0 to 100."""
     return {"confidence": round(confidence * 100, 1), "language": language}
 
 

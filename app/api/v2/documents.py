@@ -1,4 +1,4 @@
-"""Documents at /v2: POST /v2/document translates one; other routes return its status and result. See docs/files.md."""
+"""Documents at /v2. POST /v2/document translates one. Other routes return its status and result. See docs/files.md."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
         name = body.filename or form.name
         file_format = known_format(name)
         if (body.output_format or file_format).lower() != file_format:
-            raise InvalidRequest("output_format must be the format of the file", field="output_format")
+            raise InvalidRequest(
+                "output_format must be the format of the uploaded file", field="output_format"
+            )
         document = jobs.store.add(caller, name, len(form.content))
         texts = await while_connected(request, jobs.read(document, form.content, file_format))
         spending = await jobs.begin_spending(request.scope, document, texts)

@@ -38,8 +38,8 @@ from app.stores.glossaries import (
 
 T = TypeVar("T")
 TSV = "text/tab-separated-values"
-# Seconds after which a caller may retry, when another process may have unlocked the file. If longer, callers wait
-# longer than necessary.
+# Seconds after which a caller may retry, because another process may have unlocked the file by then. If longer, callers
+# wait longer than necessary. If shorter, they retry while the file is still locked.
 RETRY_AFTER_S = 5.0
 PAIRS = operation(TAG, "The pairs of languages that a glossary can have", V2GlossaryPairs, errors=ERRORS)
 CREATE = operation(
@@ -140,7 +140,7 @@ async def _call_store(work: Callable[[], T]) -> T:
 
 
 def _describe(glossary: StoredGlossary) -> V2Glossary:
-    """One glossary in the dialect's format. Clients need the milliseconds in creation_time."""
+    """One glossary in the format of this API. creation_time has milliseconds, because clients need them."""
     created_at = glossary.created_at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     return {
         "glossary_id": glossary.glossary_id,

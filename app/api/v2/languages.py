@@ -22,13 +22,13 @@ def base_of(code: str) -> str:
 
 
 def source_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
-    """The source languages of pairs, by code."""
+    """The source languages of pairs, sorted by code."""
     codes = sorted({base_of(source) for source, _ in pairs})
     return [{"language": code, "name": language_name(code)} for code in codes]
 
 
 def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
-    """The target languages of pairs, by code."""
+    """The target languages of pairs, sorted by code. English and Portuguese are listed as their regional varieties."""
     named: dict[str, str] = {}
     for code in {target for _, target in pairs}:
         named |= _VARIETIES.get(code.lower(), {code.upper(): language_name(code)})
@@ -38,12 +38,12 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
-    """The served languages that match a body's codes; None for an empty source. Raises InvalidRequest."""
+    """The served languages that match a body's codes; None for an empty source code. Raises InvalidRequest."""
     targets = {each for _, each in pairs}
     target_language = _require_served("target_lang", target, targets)
-    return (
-        _require_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None
-    ), target_language
+    if not source:
+        return None, target_language
+    return _require_served("source_lang", source, targets | {each for each, _ in pairs}), target_language
 
 
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
@@ -58,5 +58,5 @@ def _require_served(name: str, code: str, served: Collection[str]) -> str:
     language = served_language(code, served)
     if language is None:
         listed = ", ".join(sorted(known.upper() for known in served))
-        raise InvalidRequest(f"this value of {name} is not supported; there are {listed}", field=name)
+        raise InvalidRequest(f"this value of {name} is not supported; supported: {listed}", field=name)
     return language

@@ -1,7 +1,7 @@
 """The bodies that the /v2 routes read, and the types of their answers.
 
-A body is JSON or a form. A form is urlencoded; that of POST /v2/document is multipart. Every field of a form is a
-string, also where JSON has a number, a boolean or an array.
+A body is JSON or a form. A form is urlencoded, but the form of POST /v2/document is multipart. Every field of a form is
+a string, also where JSON has a number, a boolean or an array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _to_bool(value: object) -> object:
     return _SWITCHES.get(word.lower(), value) if isinstance(word, str) else value
 
 
-def _to_text(value: object) -> object:
+def _to_string(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
@@ -70,7 +70,7 @@ UploadedFile = Annotated[
 class V2Body(TolerantBody):
     """Base of the bodies."""
 
-    missing_message: ClassVar[str] = "{field} must be given"
+    missing_message: ClassVar[str] = "{field} is required"
 
 
 class V2TranslateBody(V2Body):
@@ -85,12 +85,10 @@ class V2TranslateBody(V2Body):
     target_lang: RequiredLanguage
     split_sentences: Annotated[
         Literal["0", "1", "nonewlines"] | None,
-        BeforeValidator(_to_text),
+        BeforeValidator(_to_string),
         Field(
-            description="0: only line breaks end a sentence; 1: the server splits sentences, and line breaks end them, "
-            "too; "
-            "nonewlines: the server splits sentences, and line breaks end none; "
-            "absent: 1, or nonewlines with tag_handling html"
+            description="0: only a line break ends a sentence; 1: a line break also ends a sentence; "
+            "nonewlines: a line break does not end one; absent: 1, or nonewlines with tag_handling html"
         ),
     ] = None
     preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
@@ -99,7 +97,7 @@ class V2TranslateBody(V2Body):
         BeforeValidator(_to_none),
         BeforeValidator(_to_lower),
         Field(
-            description="more and less are refused, because no language has a choice; the others change nothing"
+            description="more and less are refused, because no model supports them; the others change nothing"
         ),
     ] = None
     glossary_id: Annotated[str | None, Field(description="a stored glossary's id; needs source_lang")] = None
@@ -189,7 +187,7 @@ class V2DocumentBody(V2Body):
         Field(description="changes nothing; other values are refused"),
     ] = ""
     glossary_id: Annotated[str, Field(description="a stored glossary's id; needs source_lang")] = ""
-    output_format: Annotated[str, Field(description="the file's own format: no other is offered")] = ""
+    output_format: Annotated[str, Field(description="the file's own format; others are refused")] = ""
 
 
 class V2DocumentKeyBody(V2Body):
@@ -231,9 +229,9 @@ class V2Language(TypedDict):
 
 
 class V2Usage(TypedDict):
-    """The code points translated for the caller's key this month, or today if only the day has a limit.
+    """The code points translated for the caller's key in this month, or in this day if only the day has a limit.
 
-    character_limit: the key's limit for that time.
+    character_limit: the key's limit for that month or day.
     """
 
     character_count: int

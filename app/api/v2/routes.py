@@ -55,7 +55,7 @@ PATHS = (
     "/v3/",
 )
 QUOTA_EXCEEDED = 456
-# The limit that /v2/usage shows for a key without one: clients need a number.
+# The limit that /v2/usage returns for a key without a limit, because clients need a number.
 UNLIMITED_CHARACTERS = 1_000_000_000_000
 TAG = "v2"
 JSON_OR_FORM = (JSON, FORM)
@@ -119,9 +119,9 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
         plain.service.check_open()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
         body = validate(V2TranslateBody, fields, plain.limits)
-        wanted = await _plain_request(plain, request.state.caller, body)
+        plain_request = await _plain_request(plain, request.state.caller, body)
         try:
-            translations = await plain.translate(request, body.texts, wanted)
+            translations = await plain.translate(request, body.texts, plain_request)
         except NoSuchPair as error:
             target, source = (
                 f"{code.upper()} ({language_name(code)})" for code in (error.target, error.source)
@@ -143,11 +143,11 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
     async def used(request: Request) -> Response:
         usage, caller = plain.service.usage, request.state.caller
         await usage.refresh()
-        of_characters = [each for each in usage.standings(caller) if each.kind.unit is Unit.CHARACTERS]
-        # The longest period that has a limit, as DeepL's is a month.
+        standings = [each for each in usage.standings(caller) if each.kind.unit is Unit.CHARACTERS]
+        # The last standing has the longest period. DeepL's period is a month.
         used, limit = (
-            (of_characters[-1].used, of_characters[-1].limit)
-            if of_characters
+            (standings[-1].used, standings[-1].limit)
+            if standings
             else (usage.used(caller, KINDS["characters_per_month"]), UNLIMITED_CHARACTERS)
         )
         answer: V2Usage = {"character_count": used, "character_limit": limit}
@@ -155,11 +155,11 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
 
 
 async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
-    """Convert a body to the translator's request. Raises InvalidRequest, DialectError."""
+    """Convert a body to a plain request. Raises InvalidRequest, DialectError, NotReady."""
     source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
     if body.formality in {"more", "less"}:
         raise InvalidRequest(
-            f"Target language {target.upper()} has no formality to choose; prefer_{body.formality} is accepted",
+            f"formality is not supported for target language {target.upper()}; prefer_{body.formality} is accepted",
             field="formality",
         )
     text_format = TextFormat.PLAIN if body.tag_handling is None else TextFormat(body.tag_handling)

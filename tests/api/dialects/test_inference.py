@@ -188,8 +188,8 @@ def test_what_is_refused(http: httpx.Client, body: dict[str, Any], status: int, 
 
 BINARY: list[tuple[bytes, int, str]] = [
     (packed("a")[:-1], 0, "binary_data_size is 5, and 4 bytes follow"),
-    (packed("a") + b"x", 1, "more than its shape says"),
-    (struct.pack("<I", 9) + b"a", 0, "element 0 reaches beyond"),
+    (packed("a") + b"x", 1, "bytes remain after the 1 elements"),
+    (struct.pack("<I", 9) + b"a", 0, "element 0 is longer than the rest"),
     (b"\x01\x00", 0, "0 elements, its shape says 1"),
     (struct.pack("<I", 1) + b"\xff", 0, "element 0 is not UTF-8"),
 ]
@@ -217,10 +217,10 @@ def test_lengths_that_are_wrong(http: httpx.Client, length: str) -> None:
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
 
 
-def test_bytes_that_no_input_claims(http: httpx.Client) -> None:
+def test_bytes_after_the_json_need_a_binary_data_size(http: httpx.Client) -> None:
     header = orjson.dumps({"inputs": [tensor(["a"])]})
     answer = http.post(INFER, content=header + b"abc", headers={LENGTH: str(len(header))})
-    assert answer.json() == {"error": "bytes follow the JSON that no input claims"}
+    assert answer.json() == {"error": "3 bytes follow the JSON, and no input has binary_data_size"}
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"entries": ""}, "the glossary cannot be used: entries: there are none"),
     ({"entries": "a\tb\na\tc\nx"}, "line 2: it repeats the term of line 1; line 3: 1 columns, not 2"),
     ({"entries_format": "xls"}, "entries_format must be one of tsv, csv"),
-    ({"entries_format": None}, "entries_format must be given"),
+    ({"entries_format": None}, "entries_format is required"),
     ({"entries": ["a\tb"]}, "entries must be a string"),
-    ({"name": None}, "name must be given"),
+    ({"name": None}, "name is required"),
     ({"name": " "}, "name: 0 characters, not 1 to 256"),
     ({"name": "x" * 257}, "name: 257 characters, not 1 to 256"),
-    ({"source_lang": None}, "source_lang must be given"),
+    ({"source_lang": None}, "source_lang is required"),
     ({"entries": "\n".join(f"{n}\tx" for n in range(10_001))}, "entries: more than 10000"),
 ]
 
