@@ -73,7 +73,8 @@ SummedLogProbability = Annotated[float, Field(description="summed over the token
 SourceTokens = Annotated[
     list[SpanAnswer],
     Field(
-        description="with attention: the text's subwords; a span is empty for end tokens and parts of characters"
+        description="with attention: spans of the text's subwords; empty for language tags, end tokens and parts of "
+        "characters"
     ),
 ]
 
@@ -151,7 +152,7 @@ class TranslationAnswer(TypedDict):
 
 
 class ModelName(TypedDict):
-    """The model that answered."""
+    """A model by its name and version."""
 
     name: str
     version: str
