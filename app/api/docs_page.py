@@ -99,7 +99,7 @@ def _fields(schema: Json, schemas: Json) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _form(method: str, path: str, operation: Json) -> str:
-    """The form that sends a request; the script shows the answer in it."""
+    """The form that sends a request. The script shows the response in it."""
     query = {
         each["name"]: each["example"] for each in operation.get("parameters", []) if each["in"] == "query"
     }

@@ -98,7 +98,7 @@ class PlainTranslator:
             raise NoSuchPair(error.source, target) from error
 
     async def translate(
-        self, request: Request, texts: Sequence[str], wanted: PlainRequest
+        self, request: Request, texts: Sequence[str], plain_request: PlainRequest
     ) -> list[PlainTranslation]:
         """One translation for each text, in order.
 
@@ -107,41 +107,43 @@ class PlainTranslator:
         """
         self.service.check_open()
         with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):
-            if wanted.source == wanted.target:
-                return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
-            return await self._translate_connected(request, texts, wanted)
+            if plain_request.source == plain_request.target:
+                return [PlainTranslation(text, plain_request.target, 1.0) for text in texts]
+            return await self._translate_connected(request, texts, plain_request)
 
     async def _translate_connected(
-        self, request: Request, texts: Sequence[str], wanted: PlainRequest
+        self, request: Request, texts: Sequence[str], plain_request: PlainRequest
     ) -> list[PlainTranslation]:
         with self.service.work() as models:
-            result = await while_connected(request, self._translate(request, models, texts, wanted))
+            result = await while_connected(request, self._translate(request, models, texts, plain_request))
             record_usage(self.service, result)
         return [to_plain(each) for each in result.translations]
 
     async def _translate(
-        self, request: Request, models: Models, texts: Sequence[str], wanted: PlainRequest
+        self, request: Request, models: Models, texts: Sequence[str], plain_request: PlainRequest
     ) -> TranslationResult:
         request_id, caller, received_at, share = requester_of(request)
         translation_request = TranslationRequest(
             texts=tuple(texts),
-            source=wanted.source,
-            target=wanted.target,
+            source=plain_request.source,
+            target=plain_request.target,
             request_id=request_id,
             caller=caller,
             share=share,
-            deadline=received_at + min(self._timeout_s, wanted.timeout_s or self._timeout_s),
-            text_format=wanted.text_format,
-            splitting=wanted.splitting,
-            xml=wanted.xml,
-            glossary=wanted.glossary,
-            options=_options(models.likely(wanted.source, wanted.target, wanted.model), wanted),
-            model=wanted.model,
+            deadline=received_at + min(self._timeout_s, plain_request.timeout_s or self._timeout_s),
+            text_format=plain_request.text_format,
+            splitting=plain_request.splitting,
+            xml=plain_request.xml,
+            glossary=plain_request.glossary,
+            options=_options(
+                models.likely(plain_request.source, plain_request.target, plain_request.model), plain_request
+            ),
+            model=plain_request.model,
         )
         try:
             return await models.translate(translation_request)
         except UnsupportedLanguages as error:
-            raise NoSuchPair(error.source, wanted.target) from error
+            raise NoSuchPair(error.source, plain_request.target) from error
 
 
 def to_plain(translation: Translation) -> PlainTranslation:
@@ -150,10 +152,10 @@ def to_plain(translation: Translation) -> PlainTranslation:
     return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
-def _options(translator: ModelTranslator, wanted: PlainRequest) -> DecodingOptions | None:
+def _options(translator: ModelTranslator, plain_request: PlainRequest) -> DecodingOptions | None:
     """The decoding options of a request; None for the model's defaults."""
-    if not wanted.num_alternatives and wanted.beam_size is None:
+    if not plain_request.num_alternatives and plain_request.beam_size is None:
         return None
-    options, num_hypotheses = translator.default_options, wanted.num_alternatives + 1
-    beam_size = max(wanted.beam_size or options.beam_size, num_hypotheses)
+    options, num_hypotheses = translator.default_options, plain_request.num_alternatives + 1
+    beam_size = max(plain_request.beam_size or options.beam_size, num_hypotheses)
     return replace(options, beam_size=beam_size, num_hypotheses=num_hypotheses)

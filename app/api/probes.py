@@ -44,7 +44,8 @@ def add_probes(router: APIRouter, service: Service) -> None:
         return _probe(service.why_not_live())
 
     @router.get(
-        "/readyz", **operation(TAG, "503 while no traffic should come here", ProbeAnswer, errors=_NOT_OK)
+        "/readyz",
+        **operation(TAG, "503 while this server should get no traffic", ProbeAnswer, errors=_NOT_OK),
     )
     async def readyz() -> Response:
         return _probe(service.why_not_ready())

@@ -6,11 +6,12 @@ import { answerOf, unitsOf, wordsOf } from "./spans.js";
 const NUM_ALTERNATIVES = 9;
 
 /**
- * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}: the segment's
- * translation with the alternative, the span of the changed word in it, and the word's probability, 0 to 1.
+ * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}.
  *
+ * part: the segment's translation with the alternative, from `answerOf`. start, end: the span of the changed word in it.
+ * probability: of the alternative's first subword, 0 to 1.
  * segment: {sourceText, text}. params: {source, target, pivot, options}, the languages and options of the translation.
- * Throws as `post` does.
+ * Throws the errors of `post`.
  */
 export async function alternativesTo(segment, start, params, signal) {
   const { sourceText, text } = segment;
@@ -42,8 +43,8 @@ export async function alternativesTo(segment, start, params, signal) {
 }
 
 /**
- * The tokens of a segment's own translation, each with alternatives. The server has no scores for a pivoted pair, so it
- * translates the segment again, with the whole translation as the prefix.
+ * The tokens of a segment's translation, each with alternatives. The server does not score a pivoted pair. So for such a
+ * pair it translates the segment again, with the whole translation as the prefix.
  */
 async function tokensOf({ sourceText, text }, fields, pivot, signal) {
   if (!pivot) {
@@ -55,8 +56,8 @@ async function tokensOf({ sourceText, text }, fields, pivot, signal) {
 }
 
 /**
- * The results that differ from `text` and from each other, with the span of the first changed word. The most probable
- * sentence comes first.
+ * The results that differ from `text` and from each other, with the span of the first changed word. The sentence with
+ * the best score comes first.
  */
 function distinct(found, text, language) {
   const seen = new Set([text]);
@@ -92,23 +93,23 @@ export class Choices {
    * Open below a word with a message until there are alternatives.
    * Returns a signal that is aborted when the list closes.
    */
-  open(anchor, words) {
+  open(anchor, message) {
     this.close();
     this.anchor = anchor;
     this.controller = new AbortController();
     anchor.setAttribute("aria-expanded", "true");
     this.box.showPopover();
-    this.say(words);
+    this.say(message);
     return this.controller.signal;
   }
 
   /** Show a message instead of alternatives. */
-  say(words) {
+  say(message) {
     this.choices = [];
     const line = document.createElement("p");
     line.className = "hint";
     line.setAttribute("role", "status");
-    line.textContent = words;
+    line.textContent = message;
     this.box.replaceChildren(line);
     this.#place();
   }
@@ -125,11 +126,12 @@ export class Choices {
     list.firstElementChild.focus();
   }
 
+  /** Hide the list, if it is open. */
   close() {
     if (this.box.matches(":popover-open")) this.box.hidePopover();
   }
 
-  /** Return the focus to the word, before the list is hidden. */
+  /** Abort the search for alternatives, and return the focus to the word before the list is hidden. */
   #closing() {
     const hadFocus = this.box.contains(document.activeElement);
     this.controller.abort();

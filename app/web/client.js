@@ -1,7 +1,7 @@
 // The HTTP client of the page: JSON requests, event streams, and errors with messages for the user.
 
 export class ServerError extends Error {
-  /** retryAfterS: seconds until a retry; null if a retry does not help. code: the server's, or "network". */
+  /** status: of HTTP; 0 without one. code: the server's, or "network". retryAfterS: seconds until a retry; null: none. */
   constructor(message, { status = 0, code = "network", retryAfterS = null } = {}) {
     super(message);
     this.status = status;
@@ -44,11 +44,11 @@ export async function get(path) {
 
 /** Send a POST request and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */
 export async function post(path, body, signal) {
-  const answer = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
-  return read(answer);
+  const response = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
+  return read(response);
 }
 
-/** Translate a file in its own format; returns a Blob. Throws as `post` does. */
+/** Translate a file in its own format; returns a Blob. Throws the errors of `post`. */
 export async function translateFile(file, { source, target }, signal) {
   const form = new FormData();
   form.append("source", source);
@@ -62,9 +62,9 @@ export async function translateFile(file, { source, target }, signal) {
 }
 
 /** Parse the JSON of a response. A proxy may have sent another page instead. */
-async function read(answer) {
+async function read(response) {
   try {
-    return await answer.json();
+    return await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError("The response is not from a Transduce server.");
@@ -76,8 +76,8 @@ async function read(answer) {
  * Throws ServerError, also for an `error` event, and AbortError.
  */
 export async function* stream(path, body, signal) {
-  const answer = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
-  for await (const { event, data, comment } of eventsOf(answer.body)) {
+  const response = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
+  for await (const { event, data, comment } of eventsOf(response.body)) {
     const value = JSON.parse(data);
     if (event === "error") throw errorOf(0, value, null);
     yield { event, data: value, phases: phasesOf(comment.replace(/^server-timing /, "")) };
@@ -85,16 +85,16 @@ export async function* stream(path, body, signal) {
 }
 
 async function send(path, options) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin" });
+    response = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError("The server cannot be reached.", { retryAfterS: NETWORK_RETRY_S });
   }
-  if (answer.ok) return answer;
-  const body = await answer.json().catch(() => ({}));
-  throw errorOf(answer.status, body, answer.headers.get("Retry-After"));
+  if (response.ok) return response;
+  const body = await response.json().catch(() => ({}));
+  throw errorOf(response.status, body, response.headers.get("Retry-After"));
 }
 
 // The page's message for each error code.

@@ -3,7 +3,7 @@
 // Time that the button shows "Copied".
 const SHOWN_MS = 1500;
 
-/** Copy the content of a box, which is `text`, and confirm it on the button. */
+/** Copy `text`, and confirm it on the button. box: the element that shows the text. */
 export async function copyText(text, { box, button }) {
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else {

@@ -4,7 +4,7 @@ import { languageName } from "./languages.js";
 
 // The most bytes of a character in UTF-8.
 const MAX_BYTES_PER_CHARACTER = 4;
-// Formats that POST /v1/translate accepts. Other formats would lose their structure if they were sent as plain text.
+// Suffixes of the formats that POST /v1/translate accepts. Other formats would lose their structure if they were sent as plain text.
 const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
 const number = new Intl.NumberFormat("en");
 const listed = new Intl.ListFormat("en", { type: "disjunction" });
@@ -12,7 +12,7 @@ const listed = new Intl.ListFormat("en", { type: "disjunction" });
 /** A file is not accepted. The message gives the reason, and what the user can do. */
 export class FileRefused extends Error {}
 
-/** Set the formats that the file dialogue offers. facts: the server's. */
+/** Set the formats that the file dialogue offers. facts: of assets/server.json. */
 export function offerFormats(input, facts) {
   input.accept = suffixesOf(facts).join(",");
 }
@@ -31,7 +31,7 @@ export function sizeOf(numBytes) {
 
 /**
  * Read a file. Returns {text, isMarkup} for a text to show and translate, null for a file that the server translates.
- * facts: the server's. Throws FileRefused.
+ * facts: of assets/server.json. Throws FileRefused.
  */
 export async function readFile(file, facts) {
   const suffix = suffixOf(file.name);
@@ -100,7 +100,11 @@ async function utf8(file) {
   }
 }
 
-/** Accept dropped and opened files. parts: {veil, input, button}. onFile(file): called with the first file. */
+/**
+ * Accept dropped and opened files. onFile(file): called with the first file.
+ *
+ * veil: the element that covers the page while a file is dragged over it. input: the file input. button: opens its dialogue.
+ */
 export function takeFiles({ veil, input, button }, onFile) {
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   const cover = (isCovered) => veil.classList.toggle("shown", isCovered);

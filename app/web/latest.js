@@ -8,7 +8,7 @@ const PAUSE_MS = 250;
 
 export class LatestRequest {
   /**
-   * on: {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
+   * on: the functions {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
    * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}, in milliseconds since the request.
    */
   constructor(on) {
@@ -18,7 +18,7 @@ export class LatestRequest {
     this.timer = 0;
   }
 
-  /** Cancel the current and the scheduled request. Returns the number of the next one. */
+  /** Cancel the current and the scheduled request. Returns the number of the next request. */
   supersede() {
     clearTimeout(this.timer);
     this.controller.abort();
@@ -54,7 +54,7 @@ export class LatestRequest {
 
   /**
    * Translate with all attention weights. If the response would be too large, translate with the alignment only, and if
-   * that is too large as well, without.
+   * that is too large as well, without it.
    */
   async #translate(request, context) {
     try {
@@ -72,7 +72,7 @@ export class LatestRequest {
     let done = null;
     for await (const { event, data, phases } of stream("v1/translate/stream", body, signal)) {
       if (!isCurrent()) throw new DOMException("superseded", "AbortError");
-      if (event === "done") done = { body: data, phases }; // read to the end: closing early would look like a cancellation
+      if (event === "done") done = { body: data, phases }; // read to the end: the server would log an early close as a cancellation
       if (done) continue;
       if (event === "start") {
         draft = new Draft(sourceText, data.texts[0]?.segments ?? []);

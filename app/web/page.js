@@ -19,46 +19,48 @@ import { drawTiming } from "./timing.js";
 // Delay until a screen reader announces a translation, so that it does not announce each change while typing.
 const SPEAK_AFTER_MS = 700;
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
-const the = (id) => document.getElementById(id);
-const source = the("source");
+const byId = (id) => document.getElementById(id);
+const source = byId("source");
 const count = new Intl.NumberFormat("en");
 
 let facts = null;
 let models = new Models();
-let shown = null; // the shown translation: {answer, request, language, alignments, sentence}
+// The shown translation: {answer, request, language, alignments, sentence}. alignments: one for each segment, or empty.
+// sentence: the segment whose attention is shown. null: no translation is shown.
+let shown = null;
 let speaking = 0;
 
-const problem = new Problem({ box: the("problem"), text: the("problem-text"), button: the("retry") });
+const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
 const languages = new Languages(
-  { from: the("source-language"), to: the("target-language"), swap: the("swap"), reason: the("swap-reason") },
+  { from: byId("source-language"), to: byId("target-language"), swap: byId("swap"), reason: byId("swap-reason") },
   () => translate({ atOnce: true }),
 );
 const options = new Options(
   {
-    beam: the("beam"),
-    format: the("format"),
-    hint: the("options-hint"),
-    terms: the("terms"),
-    termsCount: the("terms-count"),
-    termsHint: the("terms-hint"),
+    beam: byId("beam"),
+    format: byId("format"),
+    hint: byId("options-hint"),
+    terms: byId("terms"),
+    termsCount: byId("terms-count"),
+    termsHint: byId("terms-hint"),
   },
   (when) => translate(when),
 );
 const card = new DocumentCard(
   {
-    box: the("document"),
-    state: the("document-state"),
-    hint: the("document-hint"),
-    link: the("download"),
-    close: the("document-close"),
+    box: byId("document"),
+    state: byId("document-state"),
+    hint: byId("document-hint"),
+    link: byId("download"),
+    close: byId("document-close"),
   },
   () => {
     setText("");
     source.focus();
   },
 );
-const target = new Target(the("target"), { onPoint: pointAtWord, onChoose: offerAlternatives });
-const choices = new Choices(the("choices"), takeAlternative);
+const target = new Target(byId("target"), { onPoint: pointAtWord, onChoose: offerAlternatives });
+const choices = new Choices(byId("choices"), takeAlternative);
 const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
 // ---- requests
@@ -89,10 +91,10 @@ function translate({ atOnce = false } = {}) {
       ...(models.alignAll(languages) && !options.isMarkup ? { alignment: true, attention: true } : {}),
     },
   };
-  the("nothing").hidden = true;
+  byId("nothing").hidden = true;
   card.hide();
-  the("target").classList.add("stale");
-  the("target").setAttribute("aria-busy", "true");
+  byId("target").classList.add("stale");
+  byId("target").setAttribute("aria-busy", "true");
   clearTimeout(speaking);
   if (atOnce) latest.now(request);
   else latest.soon(request);
@@ -102,8 +104,8 @@ function translate({ atOnce = false } = {}) {
 
 function showSourceLength(text) {
   markSource([]);
-  the("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
-  the("clear").hidden = text === "";
+  byId("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
+  byId("clear").hidden = text === "";
 }
 
 function clearTarget() {
@@ -111,29 +113,29 @@ function clearTarget() {
   clearTimeout(speaking);
   target.showDraft("");
   languages.showDetected(null);
-  for (const id of ["alignment", "timing", "copy", "progress", "nothing"]) the(id).hidden = true;
+  for (const id of ["alignment", "timing", "copy", "progress", "nothing"]) byId(id).hidden = true;
   card.hide();
-  the("empty").hidden = false;
-  the("spoken").textContent = "";
+  byId("empty").hidden = false;
+  byId("spoken").textContent = "";
   endProgress();
 }
 
 function endProgress() {
-  the("target").classList.remove("stale");
-  the("target").setAttribute("aria-busy", "false");
-  the("progress").hidden = true;
+  byId("target").classList.remove("stale");
+  byId("target").setAttribute("aria-busy", "false");
+  byId("progress").hidden = true;
 }
 
 function showDraft(text) {
-  the("empty").hidden = true;
-  the("target").classList.remove("stale");
-  the("target").lang = languages.target;
+  byId("empty").hidden = true;
+  byId("target").classList.remove("stale");
+  byId("target").lang = languages.target;
   target.showDraft(text);
 }
 
 function showProgress(numDone, numSegments) {
-  the("progress").hidden = numSegments < 2;
-  the("progress").textContent = `${count.format(numDone)} of ${count.format(numSegments)} sentences`;
+  byId("progress").hidden = numSegments < 2;
+  byId("progress").textContent = `${count.format(numDone)} of ${count.format(numSegments)} sentences`;
 }
 
 function showDone(request, result) {
@@ -141,8 +143,8 @@ function showDone(request, result) {
   const answer = answerOf(result.body.translations[0], request.sourceText);
   if (request.body.source === "auto") languages.showDetected(answer.source);
   showAnswer(answer, request);
-  the("timing").hidden = false;
-  drawTiming({ bar: the("phases"), figures: the("figures"), total: the("total") }, result);
+  byId("timing").hidden = false;
+  drawTiming({ bar: byId("phases"), figures: byId("figures"), total: byId("total") }, result);
 }
 
 function showAnswer(answer, request) {
@@ -158,33 +160,33 @@ function showAnswer(answer, request) {
   };
   endProgress();
   const isEmpty = answer.text.trim() === "";
-  the("empty").hidden = true;
-  the("nothing").hidden = !isEmpty;
-  the("copy").hidden = isEmpty;
+  byId("empty").hidden = true;
+  byId("nothing").hidden = !isEmpty;
+  byId("copy").hidden = isEmpty;
   source.lang = answer.source;
-  the("target").lang = language;
-  the("target").classList.toggle("markup", isPlain);
+  byId("target").lang = language;
+  byId("target").classList.toggle("markup", isPlain);
   target.show(answer, language, { isPlain });
-  the("alignment").hidden = !hasMap || isEmpty;
+  byId("alignment").hidden = !hasMap || isEmpty;
   showSentence(0);
-  if (isEmpty) speak(the("nothing").textContent, "en");
+  if (isEmpty) speak(byId("nothing").textContent, "en");
   else speak(answer.text, language);
 }
 
 function speak(text, language) {
   clearTimeout(speaking);
   speaking = setTimeout(() => {
-    the("spoken").lang = language;
-    the("spoken").textContent = text;
+    byId("spoken").lang = language;
+    byId("spoken").textContent = text;
   }, SPEAK_AFTER_MS);
 }
 
 function showProblem(error, again = () => (models.areKnown ? translate({ atOnce: true }) : begin())) {
   const needsKey = error.status === 401 || error.status === 403;
-  the("key-form").hidden = !(needsKey || facts?.needs_key);
+  byId("key-form").hidden = !(needsKey || facts?.needs_key);
   clearTarget();
-  the("empty").hidden = true;
-  if (needsKey) the("key").focus();
+  byId("empty").hidden = true;
+  if (needsKey) byId("key").focus();
   problem.show(error.message, error.retryAfterS, again);
 }
 
@@ -194,16 +196,16 @@ function showSentence(index) {
   if (!shown?.alignments[index] || shown.sentence === index) return;
   shown.sentence = index;
   const { answer, alignments, language } = shown;
-  drawHeatmap(the("map"), {
+  drawHeatmap(byId("map"), {
     answer,
     alignment: alignments[index],
     languages: { source: answer.source, target: language },
     onPoint: (row) => pointAtRow(row === null ? null : { segment: index, row }),
   });
-  the("pager").hidden = alignments.length < 2;
-  the("which").textContent = `${count.format(index + 1)} of ${count.format(alignments.length)}`;
-  the("previous").disabled = index === 0;
-  the("next").disabled = index === alignments.length - 1;
+  byId("pager").hidden = alignments.length < 2;
+  byId("which").textContent = `${count.format(index + 1)} of ${count.format(alignments.length)}`;
+  byId("previous").disabled = index === 0;
+  byId("next").disabled = index === alignments.length - 1;
 }
 
 /** Point at the word at an offset of the translation; null for none. */
@@ -215,7 +217,7 @@ function pointAtWord(start) {
 
 /** Highlight a row of the attention map and its words. place: {segment, row}; null for none. */
 function pointAtRow(place) {
-  highlightRow(the("map"), place?.row ?? null);
+  highlightRow(byId("map"), place?.row ?? null);
   if (!place) {
     markSource([]);
     target.mark([]);
@@ -239,7 +241,7 @@ function markSource(words) {
   }
   // A final line break takes up a line only if something follows it.
   pieces.append(`${text.slice(at)}\n`);
-  the("mirror").replaceChildren(pieces);
+  byId("mirror").replaceChildren(pieces);
 }
 
 /** Mark the translation of the word at the caret. */
@@ -297,11 +299,11 @@ function takeAlternative({ index, part, start }) {
 async function begin() {
   try {
     facts ??= await get("assets/server.json");
-    the("key-form").hidden = !facts.needs_key;
-    offerFormats(the("file"), facts);
-    the("docs").hidden = !facts.has_docs || facts.needs_key;
+    byId("key-form").hidden = !facts.needs_key;
+    offerFormats(byId("file"), facts);
+    byId("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
-      the("key").focus();
+      byId("key").focus();
       return;
     }
     const served = await get("v1/models");
@@ -312,10 +314,10 @@ async function begin() {
     return;
   }
   problem.reset();
-  the("model").textContent = models.label;
+  byId("model").textContent = models.label;
   languages.serve(models.pairs);
   options.serve(models.list[0], facts.max_beam_size);
-  the("example").hidden = !models.pairs.some((pair) => pair.source === "en");
+  byId("example").hidden = !models.pairs.some((pair) => pair.source === "en");
   translate({ atOnce: true });
 }
 
@@ -339,25 +341,25 @@ async function takeFile(file) {
   }
 }
 
-/** Show why a file is not translated. The text is cleared, because it would look like the file's. */
+/** Show why a file is not translated. The old text is cleared, because it would look like the file's. */
 function refuseFile(message) {
   setText("");
   problem.show(message);
 }
 
-/** Send a file to the server to translate it. New input cancels that. */
+/** Send a file to the server to translate it. New input cancels the request. */
 async function takeDocument(file) {
   const languagesNow = { source: languages.source, target: languages.target };
   setText("");
   const { signal } = latest.controller;
-  the("empty").hidden = true;
+  byId("empty").hidden = true;
   card.showWork(file, languagesNow.target);
   try {
     const blob = await translateFile(file, languagesNow, signal);
     if (signal.aborted) return;
     problem.reset();
-    the("spoken").lang = "en";
-    the("spoken").textContent = card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms });
+    byId("spoken").lang = "en";
+    byId("spoken").textContent = card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms });
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
@@ -382,26 +384,26 @@ function listen() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate({ atOnce: true });
   });
   document.addEventListener("selectionchange", pointAtCaret);
-  the("swap").addEventListener("click", swap);
-  the("clear").addEventListener("click", () => {
+  byId("swap").addEventListener("click", swap);
+  byId("clear").addEventListener("click", () => {
     setText("");
     source.focus();
   });
-  the("example").addEventListener("click", () => {
+  byId("example").addEventListener("click", () => {
     setText(EXAMPLE);
     source.focus();
   });
-  the("copy").addEventListener("click", () => copyText(shown.answer.text, { box: the("target"), button: the("copy") }));
-  the("previous").addEventListener("click", () => showSentence(shown.sentence - 1));
-  the("next").addEventListener("click", () => showSentence(shown.sentence + 1));
-  the("key-form").addEventListener("submit", (event) => {
+  byId("copy").addEventListener("click", () => copyText(shown.answer.text, { box: byId("target"), button: byId("copy") }));
+  byId("previous").addEventListener("click", () => showSentence(shown.sentence - 1));
+  byId("next").addEventListener("click", () => showSentence(shown.sentence + 1));
+  byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    keepKey(the("key").value.trim());
+    keepKey(byId("key").value.trim());
     problem.hide();
     begin();
   });
-  takeFiles({ veil: the("veil"), input: the("file"), button: the("open-file") }, takeFile);
-  chooseTheme(the("theme"));
+  takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile);
+  chooseTheme(byId("theme"));
 }
 
 listen();

@@ -4,6 +4,7 @@
 const MAX_WAIT_S = 60;
 
 export class Problem {
+  /** Three elements. button: retries at once. */
   constructor({ box, text, button }) {
     this.box = box;
     this.text = text;

@@ -5,8 +5,8 @@
  * Convert a translation of the server to {sourceText, text, source, pivot, segments}, with offsets in code units.
  *
  * A segment is {source, target, tokens}; it has tokens if the request set `alignment`. A token is {target, source,
- * sources, weights}. source: the subword of the text with the most attention. sources: the subwords of the weights.
- * With `attention` these are all subwords of the segment, else only `source`.
+ * sources, weights}. source: the source subword with the most attention. weights: the attention to each of `sources`.
+ * With `attention` these are all source subwords of the segment, else only `source`.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
@@ -76,10 +76,11 @@ function segmenterOf(language) {
 /**
  * The words of one sentence, and the attention between them.
  *
+ * rows, columns: the target words and the source words, from `wordsOf`.
  * weights: for each target word a list with a weight of 0 to 1 for each source word. A weight is summed over the source
- * word's subwords and averaged over the target word's subwords. Subwords of white space do not count. The remainder to
- * 1 is the attention to the end of the sentence.
- * links: for each target word, the indices in `columns` of the words with the most attention of its subwords.
+ * word's subwords and averaged over the target word's subwords. Target subwords of white space do not count. The
+ * remainder to 1 is the attention to subwords that belong to no word, such as the end token.
+ * links: for each target word, the set of the indices in `columns` of the words to which its subwords attend most.
  */
 export function alignmentOf(answer, index, targetLanguage) {
   const segment = answer.segments[index];
@@ -89,12 +90,12 @@ export function alignmentOf(answer, index, targetLanguage) {
   const counts = rows.map(() => 0);
   const links = rows.map(() => new Set());
   const columnOf = (span) => overlapping(columns, wordSpan(answer.sourceText, span));
-  const known = new Map(); // list of sources -> their columns, because the tokens of a segment share the list
+  const columnsOf = new Map(); // list of sources -> their columns; the tokens of a segment share the list
   for (const { source, target, sources, weights } of segment.tokens) {
     const row = overlapping(rows, withoutLeadingSpace(answer.text, target));
     if (source === null || row < 0) continue;
-    if (!known.has(sources)) known.set(sources, sources.map(columnOf));
-    known.get(sources).forEach((column, index) => {
+    if (!columnsOf.has(sources)) columnsOf.set(sources, sources.map(columnOf));
+    columnsOf.get(sources).forEach((column, index) => {
       if (column >= 0) sums[row][column] += weights[index];
     });
     counts[row] += 1;
@@ -104,7 +105,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
 }
 
-/** The part of a subword that lies in its word. A subword of white space counts to the following word. */
+/** The part of a source subword that is in a word. A subword of white space counts as a part of the following word. */
 function wordSpan(text, span) {
   const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };
@@ -125,7 +126,7 @@ export function segmentAt(answer, at) {
   return answer.segments.findIndex(({ target }) => target.start <= at && at < target.end);
 }
 
-/** Replace the translation of one segment. part: the translation of that segment's source alone, from `answerOf`. */
+/** An answer with another translation of one segment. part: the translation of its source alone, from `answerOf`. */
 export function replaceSegment(answer, index, part) {
   const old = answer.segments[index];
   const growth = part.text.length - (old.target.end - old.target.start);
@@ -155,7 +156,7 @@ function moved({ start, end }, by) {
   return { start: start + by, end: end + by };
 }
 
-/** An incomplete translation: the text received for each segment, and the source text between the segments. */
+/** An incomplete translation: the text received for each segment, with the source's text between the segments. */
 export class Draft {
   /** spans: the segments in the source, in code points. */
   constructor(sourceText, spans) {

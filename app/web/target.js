@@ -4,18 +4,18 @@ import { segmentAt, wordsOf } from "./spans.js";
 
 export class Target {
   /**
-   * onPoint(start | null): the offset of the word that is pointed at or focused. onChoose(start, element): a word
-   * was clicked, or activated by keyboard.
+   * onPoint(start | null): called with the offset of the word under the pointer or with the focus; null for none.
+   * onChoose(start, element): called when a word is clicked, or activated by keyboard.
    */
   constructor(box, { onPoint, onChoose }) {
     this.box = box;
     this.words = new Map(); // offset -> element
-    box.addEventListener("pointerover", (event) => onPoint(placeOf(event.target)));
-    box.addEventListener("pointerleave", () => onPoint(placeOf(document.activeElement)));
-    box.addEventListener("focusin", (event) => onPoint(placeOf(event.target)));
+    box.addEventListener("pointerover", (event) => onPoint(startOf(event.target)));
+    box.addEventListener("pointerleave", () => onPoint(startOf(document.activeElement)));
+    box.addEventListener("focusin", (event) => onPoint(startOf(event.target)));
     box.addEventListener("focusout", () => onPoint(null));
     box.addEventListener("click", (event) => {
-      const start = placeOf(event.target);
+      const start = startOf(event.target);
       if (start !== null && document.getSelection().isCollapsed) onChoose(start, event.target);
     });
     box.addEventListener("keydown", (event) => this.#key(event, onChoose));
@@ -69,7 +69,7 @@ export class Target {
   }
 
   #key(event, onChoose) {
-    const start = placeOf(event.target);
+    const start = startOf(event.target);
     if (start === null || event.ctrlKey || event.altKey || event.metaKey) return;
     if (event.key === "Enter" || event.key === " ") onChoose(start, event.target);
     else if (!this.#move(event.target, event.key)) return;
@@ -96,7 +96,8 @@ export class Target {
   }
 }
 
-function placeOf(element) {
+/** The offset of a word's element in the translation; null for another element. */
+function startOf(element) {
   const start = element?.dataset?.start;
   return element?.classList?.contains("word") && start !== undefined ? Number(start) : null;
 }

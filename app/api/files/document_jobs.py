@@ -75,7 +75,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. If the file cannot be read, removes the document. Raises errors of `FileWorkers.read`."""
+        """The file's texts. Removes the document if the reading fails. Raises the errors of `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:

@@ -41,7 +41,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     if media != MULTIPART:
         raise UnsupportedMedia(f"the content type must be {MULTIPART}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMedia("compressed bodies are not read here")
+        raise UnsupportedMedia("compressed bodies are not accepted")
     parser = MultiPartParser(
         request.headers,
         _bounded(request, max_bytes),

@@ -32,4 +32,4 @@ def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Col
     host = headers.get(b"host", b"").decode("latin-1").lower()
     if site is None and sent.partition("://")[2] == host != "":
         return
-    raise CrossSite("a page of another site may not send this here without an API key")
+    raise CrossSite("a page of another site sent this request to a server without API keys")

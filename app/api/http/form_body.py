@@ -22,13 +22,13 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     """The fields of the query string and of the body. If both have a field, the body's value counts.
 
     A body without a content type is JSON if it begins with a brace, else a form. Raises UnsupportedMedia,
-    MalformedRequest, RequestCancelled. Raises PayloadTooLarge as soon as one byte too many has arrived.
+    MalformedRequest, RequestCancelled. Raises PayloadTooLarge as soon as more bytes have arrived.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMedia("compressed bodies are not read here")
+        raise UnsupportedMedia("compressed bodies are not accepted")
     if not body.strip():
         if media == JSON and request.method != "GET":
             raise MalformedRequest("the body is empty")
@@ -74,7 +74,7 @@ def parse_form(body: bytes) -> Fields:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The body's bytes. Raises RequestCancelled, and PayloadTooLarge as soon as one byte too many has arrived."""
+    """The body. max_bytes: its most bytes. Raises PayloadTooLarge as soon as more have arrived, RequestCancelled."""
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -13,7 +13,7 @@ from app.loop_turns import take_turn
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
 # A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. If smaller, parsing a body of brackets
-# blocks the event loop for more than some milliseconds. If larger, bodies of many short arrays are refused.
+# blocks the event loop for more than a few milliseconds. If larger, bodies of many short arrays are refused.
 BYTES_PER_CONTAINER = 8
 # Larger bodies are parsed and validated in turns. That takes up to 10 ms for 50,000 bytes. If larger, many such bodies
 # delay other requests. If smaller, requests with short texts wait for turns.
@@ -21,10 +21,10 @@ LARGE_BODY_BYTES = 8_192
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
-    """The parsed body.
+    """The parsed body. max_bytes: the most bytes of the body.
 
-    Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as one byte
-    too many has arrived, and for too many arrays and objects. Raises MalformedRequest for invalid JSON, NaN, numbers
+    Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as more
+    bytes have arrived, and for too many arrays and objects. Raises MalformedRequest for invalid JSON, NaN, numbers
     beyond a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises RequestCancelled.
     """
     _check_media(request.scope["headers"])
@@ -68,7 +68,7 @@ def _check_media(headers: Iterable[tuple[bytes, bytes]]) -> None:
     first = dict(reversed([*headers]))  # the first header of each name
     encoding = first.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding != "identity":
-        raise UnsupportedMedia("compressed bodies are not read here")
+        raise UnsupportedMedia("compressed bodies are not accepted")
     content_type = first.get(b"content-type", b"")
     if content_type == JSON_BYTES:
         return

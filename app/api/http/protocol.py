@@ -274,12 +274,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The write buffer is full: start to watch whether the client reads."""
+        """Start to watch whether the client reads, because the write buffer is full."""
         super().pause_writing()
         self._start_stall_timer()
 
     def resume_writing(self) -> None:
-        """The client has read some of the buffer: stop watching."""
+        """Stop watching, because the client has read a part of the buffer."""
         self._stop_stall_timer()
         super().resume_writing()
 
@@ -292,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """The connection was idle for too long: close it. If its last response is unread, cut it off."""
+        """Close the connection, because it was idle for too long. Abort it if its last response is unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:

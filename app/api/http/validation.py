@@ -126,7 +126,7 @@ class TolerantBody(RequestBody):
 
 @dataclass(frozen=True)
 class AtMost:
-    """A number's upper limit: the context's attribute of this name."""
+    """The upper limit of a number. name: the attribute of the validation context that has the limit."""
 
     name: str
 
@@ -147,7 +147,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class MaxItems:
-    """The most items of an array or object, checked before its items. limit: a number or the context's attribute."""
+    """The most items of an array or object, checked before its items. limit: as of `MaxCharacters`."""
 
     limit: int | str
     unit: str = "items"
@@ -173,7 +173,7 @@ class MaxItems:
 
 @dataclass(frozen=True)
 class MaxCharacters:
-    """The most code points of a string. limit: a number, or an attribute of the context."""
+    """The most code points of a string. limit: a number, or the name of an attribute of the validation context."""
 
     limit: int | str
 
@@ -230,7 +230,10 @@ def as_texts(value: str | list[str] | None) -> tuple[str, ...]:
 
 
 def validate(kind: type[M], value: object, context: object = None) -> M:
-    """The model of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
+    """The model of a parsed body. Raises InvalidRequest, PayloadTooLarge.
+
+    kind: the model's class. context: the validation context, with the limits that the model's annotations name.
+    """
     try:
         return kind.model_validate(value, context=context)
     except ValidationError as error:

@@ -42,7 +42,7 @@ ERRORS = Errors(
         400: "the body is not of the protocol, or a value is outside its limits",
         401: "the request has no API key",
         403: "the API key is unknown",
-        404: "another model or version",
+        404: "the model or the version is not served",
         413: "too many bytes, texts or characters",
         429: "the queue is full, or a limit of the API key is reached; see Retry-After",
         503: "the server loads, drains or has failed; see Retry-After",
@@ -51,7 +51,7 @@ ERRORS = Errors(
 )
 SERVER = operation(TAG, "The server and its extensions of the protocol", InferServer, errors=ERRORS)
 LIVE = operation(TAG, "503 once this process should be replaced", InferLive)
-READY = operation(TAG, "503 while no traffic should come here", InferReady)
+READY = operation(TAG, "503 while this server should get no traffic", InferReady)
 MODEL = operation(TAG, "The model: its inputs and outputs", InferModel, errors=ERRORS)
 MODEL_READY = operation(TAG, "503 while the model takes no requests", InferModelReady, errors=ERRORS)
 INFER = operation(
@@ -134,7 +134,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
         translator = _model(plain, request)
         limits = plain.limits
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise UnsupportedMedia("compressed bodies are not read here")
+            raise UnsupportedMedia("compressed bodies are not accepted")
         body = await read_body(request, max_bytes=limits.max_body_bytes)
         parsed = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
         texts = validate(DetectBody, {INPUT: list(parsed.texts)}, limits).texts

@@ -35,9 +35,7 @@ FinishReasonName = Annotated[
     ),
 ]
 Subword = Annotated[str | None, Field(description="null: the end of the sentence")]
-Score = Annotated[
-    float, Field(description="log_probability divided by the length penalty, plus the coverage penalty")
-]
+Score = Annotated[float, Field(description="log_probability / length_penalty + coverage_penalty × coverage")]
 
 
 class AlternativeAnswer(TypedDict):
@@ -75,7 +73,8 @@ SummedLogProbability = Annotated[float, Field(description="summed over the token
 SourceTokens = Annotated[
     list[SpanAnswer],
     Field(
-        description="with attention: the text's subwords; a span is empty for end tokens and parts of characters"
+        description="with attention: spans of the text's subwords; empty for language tags, end tokens and parts of "
+        "characters"
     ),
 ]
 
@@ -153,7 +152,7 @@ class TranslationAnswer(TypedDict):
 
 
 class ModelName(TypedDict):
-    """The model that answered."""
+    """A model by its name and version."""
 
     name: str
     version: str

@@ -187,7 +187,7 @@ def test_usage(client: Client) -> None:
         ),
         (
             lambda c: c.translate_text("Test", target_lang="DE", formality="more"),
-            "Target language.*formality",
+            "formality is not supported for target language",
         ),
         (lambda c: c.translate_text("Test", target_lang="DE", formality="invalid"), "formality"),
         (lambda c: c.translate_text("Test", target_lang="DE", split_sentences="invalid"), "split_sentences"),
