@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ class Caller:
         self, server: ServerProcess, *, key: str = "", address: str = "127.0.0.1", forwarded: str = ""
     ) -> None:
         """forwarded: the value of X-Forwarded-For from a proxy at `address`."""
+        self._sockets: list[socket.socket] = []
         self._client = httpx.Client(
             base_url=server.url,
             headers={"authorization": f"Bearer {key}"} if key else {"x-forwarded-for": forwarded},
@@ -61,7 +63,7 @@ class Caller:
 
     def translate(self, text: str | list[str], **options: Any) -> httpx.Response:
         body = {"text": text, "source": "en", "target": "de", "timeout_ms": 60_000, **options}
-        return self._client.post("/v1/translate", json=body)
+        return self._client.post("/v1/translate", json=body, extensions={"trace": self._keep_socket})
 
     def finished(self) -> float:
         """The number of sentences that the engine has finished."""
@@ -90,9 +92,20 @@ class Caller:
             yield
         finally:
             is_over.set()
-            self._client.close()  # a disconnect frees the rows
+            self._disconnect()  # frees the rows
             for thread in threads:
                 thread.join(HANG_TIMEOUT_S)
+            self._client.close()
+
+    def _keep_socket(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+
+    def _disconnect(self) -> None:
+        """Shut all connections down. The client's `close` would not end a request that waits in another thread."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):  # closed already
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def wait_until_full(caller: Caller, num_sentences: int) -> None:
