@@ -100,7 +100,7 @@ def test_too_few_answered_requests_are_a_failure(
 def test_a_sweep_without_a_response_is_a_failure() -> None:
     with SteadyServer(answers="422") as refusing:
         done = loadtest(
-            refusing.url, *PATIENT, "--sweep", "--rate", "20", "--slo", "p90=100ms", "--duration", "1",
+            refusing.url, *PATIENT, "--sweep", "--rate", "100", "--slo", "p90=100ms", "--duration", "0.2",
             "--warm-up", "0", "--workload", "short", "--precision", "0.9",
         )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr

@@ -49,11 +49,16 @@ KINDS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimated_size_is_close_to_the_real_one(kind: str) -> None:
     """The real size is at most a quarter above the estimate, and at least two thirds of it."""
-    count = 400
+
+    def result_of_kind() -> SequenceResult:
+        return SequenceResult(KINDS[kind](), 0.0, 0.0, 0.0, 0, is_cached=True)
+
+    # Two megabytes, so that the process's other memory makes no difference.
+    count = 2_000_000 // size_of(result_of_kind())
 
     def entries() -> Iterator[tuple[bytes, SequenceResult]]:
         for number in range(count):
-            yield b"%032d" % number, SequenceResult(KINDS[kind](), 0.0, 0.0, 0.0, 0, is_cached=True)
+            yield b"%032d" % number, result_of_kind()
 
     cache: SentenceCache[SequenceResult] = SentenceCache(10**9)
     for thread in threading.enumerate():

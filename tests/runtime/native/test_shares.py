@@ -15,7 +15,7 @@ from app.runtime import native
 from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
-NUM_RUNS = 300
+NUM_RUNS = 50
 # Microseconds for which an active worker polls for the next operator. They are longer than a test.
 SPIN_US = 60_000_000
 # Seconds within which a worker without work falls asleep, even on a busy machine.
