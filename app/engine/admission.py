@@ -3,13 +3,14 @@
 While several callers have accepted work, each has an equal share of the bounds, so one caller's queue causes no refusal
 of another caller's requests. A single caller has the whole bounds.
 
-The expected wait of a request of n sentences is the time of this work, as if no accepted work had begun yet:
+The expected wait of a request is a sum of two times. The first is the time of the work before the request's end, as if
+no accepted work had begun yet. For a request of n sentences this work is
 
 - the request's own work;
-- of each other request of its caller, at most n sentences, since requests take turns;
-- of each other caller, at most as much work as of its own caller, since callers take turns.
+- at most n sentences of each other request of its caller, because requests take turns;
+- at most as much work of each other caller as of the request's caller, because callers take turns.
 
-To this time it adds the decoding time of the longest sentence, twice if a second decoding is likely.
+The second is the decoding time of the request's longest sentence, twice if that is likely to be decoded twice.
 
 The number of sentences and subwords is known only after segmentation and tokenisation. So a request is checked twice:
 on arrival with estimates (from its length, beam size and minimum length), and again with the true numbers.
@@ -28,24 +29,26 @@ from app.errors import Overloaded
 # Bounds of Retry-After, in seconds.
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# Source subwords that most English and German sentences do not exceed. The assumed length of a request's longest
-# sentence until the text is segmented.
+# Source subwords that most English and German sentences do not exceed. A request's longest sentence is assumed to have
+# at most this length until the text is segmented. Larger: long requests are refused that would have been in time.
+# Smaller: requests are accepted that expire.
 USUAL_SENTENCE_TOKENS = 30
 # A request is refused if this many times its expected wait exceeds the time to its deadline. Smaller: more accepted
 # requests expire. Larger: requests are refused that would have been in time.
 DEADLINE_MARGIN = 1.5
-# A caller without accepted work is admitted while the total stays within this many times the bounds. With fewer callers
-# than this, it is their number that counts.
+# A request of a caller without accepted work is accepted while all work stays within this many times the bounds, or
+# within as many times the bounds as there are callers, if these are fewer. Larger: more work waits. Smaller: the work
+# of other callers refuses such a request.
 NEWCOMERS_BOUND = 2
 
 
 class Admission:
-    """Counts accepted and unanswered work by caller."""
+    """Accepts or refuses requests, and counts the accepted work of each caller that is not answered yet."""
 
     def __init__(
         self, settings: EngineLimits, *, num_workers: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """clock: seconds, the clock of the deadlines. num_workers: of the engine."""
+        """clock: returns seconds, of the same clock as deadlines. num_workers: workers of the engine."""
         self._settings = settings
         self._clock = clock
         self._held: dict[str, dict[Reservation, None]] = {}
@@ -60,14 +63,14 @@ class Admission:
 
     @property
     def num_tokens(self) -> int:
-        """Their source subwords, end tokens included."""
+        """Source subwords of these sentences, end tokens included."""
         return self._total.num_tokens
 
-    def admit(self, reservation: Reservation) -> None:
+    def accept(self, reservation: Reservation) -> None:
         """Count a reservation's work as accepted.
 
-        Raises Overloaded when it would exceed its caller's share of the bounds, or when its expected wait passes its
-        deadline. An engine without work accepts any request.
+        Raises Overloaded when the work would exceed its caller's share of the bounds, or when the expected wait passes
+        the reservation's deadline. An engine without work accepts any request.
         """
         if self.num_sentences > 0:
             self._check_bounds(reservation)
@@ -104,7 +107,7 @@ class Admission:
         return None if speed is None else self.speed.row_steps(self._total) / speed
 
     def _time_in_turns_s(self, caller: str, row_steps: float) -> float | None:
-        """Return the seconds that row-steps of a caller take if callers take turns; None while the speed is unknown."""
+        """Return the seconds of a caller's row-steps if callers take turns; None while the speed is unknown."""
         speed = self.speed.row_steps_per_s
         if speed is None:
             return None
@@ -155,8 +158,8 @@ class Reservation:
     """A context manager that counts a request's work as accepted from entry to exit.
 
     deadline: seconds of time.monotonic; None: no deadline.
-    longest: source subwords of its longest sentence, twice as many if that sentence is likely to be decoded twice. At
-        most USUAL_SENTENCE_TOKENS until `resize`.
+    longest: source subwords of the longest sentence. They count twice if that sentence is likely to be decoded twice.
+        At most USUAL_SENTENCE_TOKENS until `resize`.
     """
 
     def __init__(
@@ -169,8 +172,8 @@ class Reservation:
         self.deadline = deadline
 
     def __enter__(self) -> Reservation:
-        """Count the work as accepted. Raises Overloaded, as `Admission.admit`."""
-        self._admission.admit(self)
+        """Count the work as accepted. Raises Overloaded, as `Admission.accept`."""
+        self._admission.accept(self)
         return self
 
     def __exit__(

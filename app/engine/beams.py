@@ -1,10 +1,11 @@
 """Decides when a beam is offloaded to the runner and reclaimed. `app/decoding/beam.py` defines the rules of the search.
 
 A plain beam can take several steps inside one call of the runner, as long as a step only ranks continuations.
-The beam is offloaded with all its rows, usually before its first step. It is reclaimed when it is done, and before each
-step that the search itself must take: the last one, one followed by a check for loops, one with too few continuations,
-or one without scores. `app/runtime/beams.py` is the memory that both sides share. `native/beams.cpp` on a CPU
-and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and tests compare their answers.
+The beam is offloaded with all its rows, usually before its first step. It is reclaimed when it is done. It is also
+reclaimed before each step that the search itself must take: the last step, a step before a check for loops, a step with
+too few continuations, and a step without scores. `app/runtime/beams.py` is the memory that both sides share.
+`native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and tests compare
+their answers.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Iterable
 from app.decoding.beam import BeamHistory, BeamSearch
 from app.decoding.greedy import GreedySearch
 from app.decoding.guided import GuidedSearch
+from app.engine.row_allocator import RowAllocator, RowCopies
 from app.engine.sequence import Sequence
-from app.engine.slots import RowCopies, Slots
 from app.runtime.beams import BeamOutcome, SharedBeam
 
-CONTINUES = int(BeamOutcome.CONTINUES)  # an int is compared faster, once for each beam and call
+# An int, because it is compared for each beam and call, and an enum compares more slowly.
+CONTINUES = int(BeamOutcome.CONTINUES)
 
 
 def can_offload(sequence: Sequence) -> bool:
@@ -30,7 +32,7 @@ def can_offload(sequence: Sequence) -> bool:
 def offload(sequence: Sequence) -> None:
     """Copy the state of a sequence's search to a beam for the runner. Requires `can_offload`.
 
-    Each of its rows holds the cache of its hypothesis.
+    Each row of the sequence must hold the cache of its hypothesis.
     """
     search = sequence.search
     assert not isinstance(search, GreedySearch)
@@ -44,17 +46,17 @@ def offload(sequence: Sequence) -> None:
     )
 
 
-def offload_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
+def offload_new(sequences: Iterable[Sequence], allocator: RowAllocator) -> RowCopies:
     """Offload the beams of new sequences where possible. Returns the copies that give each row its source's cache."""
     copies = RowCopies()
     for sequence in sequences:
         if sequence.rows and can_offload(sequence):
-            slots.occupy_all(sequence, copies)
+            allocator.occupy_all(sequence, copies)
             offload(sequence)
     return copies
 
 
-def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
+def reclaim(sequence: Sequence, allocator: RowAllocator, *, is_done: bool) -> None:
     """Copy an offloaded beam's state to its search, and order the sequence's rows like the hypotheses.
 
     is_done: whether the beam has enough complete hypotheses.
@@ -71,16 +73,16 @@ def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
     sequence.rows, sequence.beam = beam.rows, None
     sequence.ancestry = [tuple(parents[start : start + size]) for start in range(0, len(parents), size)]
     if not parents:
-        slots.keep_first(sequence)
+        allocator.keep_first(sequence)
 
 
 def apply_outcomes(
-    sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
+    sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], allocator: RowAllocator
 ) -> list[tuple[Sequence, int]]:
     """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, each with its steps.
 
-    sequences: those whose beams the forward advanced; some may have ended meanwhile. A beam that is UNDECIDED is
-    reclaimed, and its search must still take the forward's last step.
+    sequences: those whose beams the forward advanced; some may have ended meanwhile. outcomes: one for each sequence. A
+    beam that is UNDECIDED is reclaimed, and its search must still take the forward's last step.
     """
     done = []
     for sequence, outcome in zip(sequences, outcomes, strict=True):
@@ -94,7 +96,7 @@ def apply_outcomes(
         own_steps = sequence.beam.length - sequence.length + is_done
         sequence.num_steps += own_steps
         sequence.length += own_steps
-        reclaim(sequence, slots, is_done=is_done)
+        reclaim(sequence, allocator, is_done=is_done)
         if is_done:
             done.append((sequence, own_steps))
     return done

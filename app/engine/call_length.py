@@ -1,7 +1,7 @@
 """Decides how many decoder steps one call of the runner takes, and what ends it earlier.
 
-More steps in a call mean less work around calls. But new sequences are admitted, and ended ones answered, only between
-calls.
+With more steps in a call, less time is spent between calls. But only between calls are new sequences admitted and ended
+ones answered.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
 # A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. Smaller:
-# calls become so short that the work around them counts. Larger: new and ended sequences wait longer.
+# calls become so short that the work between them costs speed. Larger: new and ended sequences wait longer.
 MIN_CALL_S = 0.003
 # A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. After the first
 # sequence has ended, a call continues for at most a short call. If no row is free or sequences wait, the whole call is
-# short. With MIN_CALL_S alone, the work around calls of many rows takes a tenth of the time instead of a thirtieth.
+# short. With MIN_CALL_S alone, the work between calls of many rows takes a tenth of the time instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
 # The most seconds of a call. Cancelled and expired sequences stop it early too. Larger: reports come later.
 MAX_CALL_S = 0.2
@@ -25,7 +25,7 @@ MAX_STEPS_STREAMED = 2
 
 
 class CallLength:
-    """Chooses the length of each call of one runner by the time of its last steps. Belongs to the engine thread."""
+    """Chooses the length of each call of one runner by the time of the last call. Belongs to the engine thread."""
 
     def __init__(self, max_steps: int, wake_flag: WakeFlag) -> None:
         """max_steps: of the runner. wake_flag: set when a message arrives."""
@@ -35,7 +35,7 @@ class CallLength:
         self._last_step_s, self._last_num_rows = math.inf, 1
 
     def record(self, time_s: float, num_steps: int, num_rows: int) -> None:
-        """Record the time of a call."""
+        """Record a call: its time in seconds, its steps, and the rows that it decoded."""
         self._last_step_s, self._last_num_rows = time_s / num_steps, num_rows
 
     def choose(

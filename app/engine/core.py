@@ -1,7 +1,7 @@
 """The engine's loop: step(), again and again. Read this file first.
 
 One thread owns the scheduler, the sequences and the runner, so there are no locks. Messages arrive in the inbox. The
-thread reads them before it schedules, and again between a forward and the use of its results. With nothing to do, it
+thread reads them before it schedules, and again between a forward and the use of its results. Without work the thread
 blocks on the empty inbox; it never polls.
 """
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineCore:
-    """The engine's loop. Everything but `inbox` and `step_started_at` belongs to the thread that calls run().
+    """The engine's loop. The thread that calls run() owns all of it except `inbox` and `step_started_at`.
 
     report: called on that thread with each report. clock: seconds, as time.monotonic.
     incoming: the inbox to read; None: `inbox`, which threads of this process write to.
@@ -61,7 +61,7 @@ class EngineCore:
         self._is_stopped = False
         self._has_failed = False  # whether a forward or a sequence has failed since the rows were compacted
         self._num_failures = 0  # consecutive forwards without a result for any sequence
-        self._batch = DecodingBatch(runner, self.scheduler.slots)
+        self._batch = DecodingBatch(runner, self.scheduler.row_allocator)
         self._call_length = CallLength(limits.max_steps, self._incoming.wake_flag)
         self._tokens = TokenStreams(self._batch.greedy)
 
@@ -82,7 +82,7 @@ class EngineCore:
         self._drain_inbox()
         stats = StepStats()
         self._schedule(started_at, stats)
-        rows = rows_by_caller(self._batch.present, self.scheduler)
+        rows = rows_by_caller(self._batch.selected, self.scheduler)
         output = self._forward(stats) if rows else None
         self._drain_inbox()
         if output is not None:
@@ -142,16 +142,16 @@ class EngineCore:
         stats.encode_time_s = time_s
 
     def _forward(self, stats: StepStats) -> StepOutput | None:
-        """Run one forward. Returns None if it failed; then all running sequences restart, or a single one fails."""
+        """Run one forward. Returns None if it failed: then all running sequences restart, or the only one fails."""
         running, batch = self.scheduler.running, self._batch
         batch.count_rows(stats)
         max_steps, stop = self._call_length.choose(
             stats.num_rows,
             admits_next=self.scheduler.stopped_at_budget,
             has_waiting=bool(self.scheduler.num_waiting),
-            is_full=self.scheduler.slots.is_full,
+            is_full=self.scheduler.row_allocator.is_full,
             is_streaming=self._tokens.is_streaming,
-            pause_s=self._fairness.alone_s if stats.num_paused else None,
+            pause_s=self._fairness.remaining_pause_s if stats.num_paused else None,
         )
         started_at = self._clock()
         output = None
@@ -161,7 +161,7 @@ class EngineCore:
             self._has_failed = True
             if len(running) > 1:
                 logger.error(
-                    "%d sentences failed together and are tried in halves: %s", len(running), error.message
+                    "%d sentences failed together and are retried in halves: %s", len(running), error.message
                 )
                 for sequence in running:
                     batch.remove(sequence)
@@ -177,7 +177,7 @@ class EngineCore:
         stats.num_wasted_rows = stats.num_rows - self._batch.num_held_rows
         invalid = self._batch.without_scores(output)
         for sequence in invalid:
-            self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
+            self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
         if self.scheduler.running:
             self._num_failures = 0
         elif invalid:
@@ -210,7 +210,7 @@ class EngineCore:
     def _close_step(self, started_at: float, rows: Mapping[str, int], stats: StepStats) -> None:
         """Report the step, and count its time for the callers whose rows were decoded."""
         stats.num_waiting = self.scheduler.num_waiting
-        stats.num_rows_in_use = self.scheduler.slots.num_reserved
+        stats.num_rows_in_use = self.scheduler.row_allocator.num_reserved
         now = self._clock()
         stats.step_time_s = now - started_at
         self._reporter.add_step(stats, self._tokens.take_deltas(), is_last=not self.scheduler.has_work)

@@ -1,7 +1,7 @@
 """The sequences that hold rows: their searches, their rows, and the calls of the runner that advance them.
 
 `EngineCore` decides which sequences are decoded, for how long, and what follows a failure. It does not handle rows. A
-sequence is decoded in one of three ways, and all share each call of the runner:
+sequence is decoded in one of three ways. The sequences of all three share each call of the runner:
 
 - plain greedy searches run as rows of arrays (`GreedyRows`);
 - plain beams are offloaded to the runner if it can advance them (`app.engine.beams`);
@@ -20,8 +20,8 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
 from app.decoding.search import SteppedSearch, advance
 from app.engine.beams import apply_outcomes, can_offload, offload, offload_new
+from app.engine.row_allocator import RowAllocator, RowCopies
 from app.engine.sequence import Sequence, Status
-from app.engine.slots import RowCopies, Slots
 from app.engine.stats import StepStats
 from app.errors import EngineFailure
 from app.runtime.interface import FREE_ROW_ID, Floats, RestrictingRunner, Runner, StepInput, StepOutput
@@ -33,20 +33,20 @@ logger = logging.getLogger(__name__)
 class DecodingBatch:
     """The running sequences of one runner. Belongs to the engine thread.
 
-    present: the sequences of the next forward, or of the last one after it.
+    selected: the sequences that `select` has chosen, which are those of the next forward, or of the last one.
     greedy: the plain greedy searches.
     """
 
-    def __init__(self, runner: Runner, slots: Slots) -> None:
-        """slots: the runner's rows. The scheduler reserves them for sequences and frees them."""
+    def __init__(self, runner: Runner, allocator: RowAllocator) -> None:
+        """allocator: the runner's rows. The scheduler reserves them for sequences and frees them."""
         limits = self._limits = runner.limits
-        self._runner, self._slots = runner, slots
+        self._runner, self._allocator = runner, allocator
         free_id = FREE_ROW_ID if limits.skips_free_rows else 0
         self.greedy = GreedyRows(
             limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, free_id=free_id
         )
-        self.present: Collection[Sequence] = ()
-        # Of `present`: those whose beams the forward advances, and those whose searches the host advances.
+        self.selected: Collection[Sequence] = ()
+        # Of `selected`: those whose beams the runner advances, and those whose searches the host advances.
         self._on_runner: list[Sequence] = []
         self._on_host: list[Sequence] = []
         self._paused: dict[Sequence, None] = {}
@@ -89,12 +89,12 @@ class DecodingBatch:
             runner.restrict(rows, sources, [one.shortlist for one in sequences])
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """Begin the searches of sequences that were encoded. One whose encoding failed holds no rows."""
+        """Begin the searches of new sequences. A sequence whose encoding failed holds no rows, and is left out."""
         for sequence in sequences:
             if sequence.rows and isinstance(sequence.search, GreedySearch):
                 self.greedy.add(sequence.rows[0], sequence.search)
         if self._limits.advances_beams:
-            copies = offload_new(sequences, self._slots)
+            copies = offload_new(sequences, self._allocator)
             if copies:
                 self._runner.copy_rows(*copies.arrays())
 
@@ -111,13 +111,13 @@ class DecodingBatch:
         them once costs less than copying rows.
         """
         if self._limits.skips_free_rows:
-            self._slots.compact(self._slots.num_rows)  # copies nothing, but lowers the slots' end
+            self._allocator.compact(self._allocator.num_rows)  # copies nothing, but lowers `end`
             return
         num_soon_used = sum(one.num_reserved_rows - len(one.rows) for one in admitted if one.rows)
         for sequence in running:
             if isinstance(sequence.search, GreedySearch):
                 sequence.length = int(self.greedy.lengths[sequence.rows[0]])
-        moves = self._slots.compact(0 if all_holes else num_soon_used)
+        moves = self._allocator.compact(0 if all_holes else num_soon_used)
         if moves:
             sources, targets, _ = moves.arrays()
             self.greedy.move(sources, targets)
@@ -129,10 +129,10 @@ class DecodingBatch:
         callers: those whose sequences are taken; None: all. All sequences are taken if none of these callers has a
         running one, or if the runner cannot skip rows.
         """
-        present: Collection[Sequence] = running
+        selected: Collection[Sequence] = running
         if callers is not None and self._limits.skips_free_rows:
-            present = [one for one in running if one.caller in callers] or running
-        self.present, self._num_paused = present, len(running) - len(present)
+            selected = [one for one in running if one.caller in callers] or running
+        self.selected, self._num_paused = selected, len(running) - len(selected)
         if not self._num_paused:
             for sequence in self._paused:
                 self._resume(sequence)
@@ -155,26 +155,27 @@ class DecodingBatch:
 
     def count_rows(self, stats: StepStats) -> None:
         """Record how many rows the next forward decodes, and how many reserved rows beams do not use yet."""
-        slots = self._slots
-        num_reserved = slots.num_reserved
-        stats.num_rows = slots.num_occupied if self._limits.skips_free_rows else slots.end
+        allocator = self._allocator
+        num_reserved = allocator.num_reserved
+        stats.num_rows = allocator.num_occupied if self._limits.skips_free_rows else allocator.end
         stats.num_paused = self._num_paused
         if self._num_paused:
             stats.num_rows = self.num_held_rows
-            num_reserved = sum(one.num_reserved_rows for one in self.present)
+            num_reserved = sum(one.num_reserved_rows for one in self.selected)
         stats.num_idle_rows = num_reserved - stats.num_rows
 
     @property
     def num_held_rows(self) -> int:
         """Rows that the forward's sequences still hold. Cancelled sequences hold none."""
         if self._num_paused:
-            return sum(len(one.rows) for one in self.present)
-        return self._slots.num_occupied
+            return sum(len(one.rows) for one in self.selected)
+        return self._allocator.num_occupied
 
     def forward(self, max_steps: int, stop: StopCondition, stats: StepStats) -> StepOutput:
-        """Decode the present sequences. Raises EngineFailure.
+        """Decode the selected sequences in one call of the runner. Raises EngineFailure.
 
-        max_steps: steps at most. stop: ends the call earlier. stats: gets its steps.
+        max_steps: the most steps of the call. stop: the condition that ends it earlier. stats: its counts of steps are
+        set.
         """
         step = self._next_input(max_steps, stop)
         stats.num_steps = step.num_steps
@@ -192,11 +193,11 @@ class DecodingBatch:
         broken = find_broken(output.log_probabilities)
         if output.distributions is not None:
             broken |= self._rows_without_distributions(output.distributions)
-        return [one for one in self.present if not broken.isdisjoint(one.rows)] if broken else []
+        return [one for one in self.selected if not broken.isdisjoint(one.rows)] if broken else []
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
         """Return the rows that have a NaN and whose search reads distributions."""
-        rows = [row for one in self.present if one.search.wants_distributions for row in one.rows]
+        rows = [row for one in self.selected if one.search.wants_distributions for row in one.rows]
         is_broken = np.isnan(distributions[rows]).any(axis=1)
         return frozenset(np.array(rows)[is_broken].tolist())
 
@@ -204,7 +205,7 @@ class DecodingBatch:
         """Advance every search by a forward's output, and yield each sequence whose search is done.
 
         The caller must end each sequence before it takes the next one, because other beams spread into the freed rows.
-        A search that has looped is restarted and not yielded. So is one whose result among its shortlist is bad.
+        A search that has looped is restarted and not yielded. So is a search whose result among its shortlist is bad.
         """
         stats.num_steps = output.num_steps
         if self._on_runner:
@@ -222,7 +223,7 @@ class DecodingBatch:
     def _apply_beam_outcomes(self, output: StepOutput, stats: StepStats) -> Iterator[Sequence]:
         """Yield sequences whose beams are done. Reclaimed beams that are not done take the last step on the host."""
         for sequence, own_steps in apply_outcomes(
-            self._on_runner, output.num_steps, output.outcomes, self._slots
+            self._on_runner, output.num_steps, output.outcomes, self._allocator
         ):
             stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
             if not self._restart_if_bad(sequence, stats):
@@ -238,7 +239,7 @@ class DecodingBatch:
             stats.num_steps = max(one.num_last_steps for one in done)
         for one in done:
             stats.num_spared_row_steps += stats.num_steps - one.num_last_steps
-            sequence = self._slots.owner(one.row)
+            sequence = self._allocator.owner(one.row)
             sequence.num_steps += one.num_steps
             if not self._restart_if_bad(sequence, stats):
                 yield sequence
@@ -263,7 +264,7 @@ class DecodingBatch:
                 if not self._restart_if_bad(sequence, stats):
                     yield sequence
                 elif not sequence.has_looped:
-                    continue  # it has its rows already
+                    continue  # `_restart_if_bad` has set its rows
             search = sequence.search
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
                 branching.append(sequence)
@@ -285,7 +286,7 @@ class DecodingBatch:
         if least is None or sequence.shortlist is None or sequence.mean_log_probability() >= least:
             return False
         self.remove(sequence)
-        self._slots.keep_first(sequence)
+        self._allocator.keep_first(sequence)
         sequence.restart_widened()
         self._restrict([sequence])
         self.add([sequence])
@@ -299,7 +300,7 @@ class DecodingBatch:
         """
         reorders, spreads = RowCopies(), RowCopies()
         for sequence in branching:
-            self._slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
+            self._allocator.follow_parents(sequence, reorders=reorders, spreads=spreads)
         if reorders:
             self._runner.reorder(*reorders.columns())
         if spreads:
@@ -309,14 +310,14 @@ class DecodingBatch:
                 offload(sequence)
 
     def _next_input(self, max_steps: int, stop: StopCondition) -> StepInput:
-        """Return the input of the next forward: several steps if no search on the host must see each one.
+        """Return the input of the next forward. It has several steps only if no search is advanced on the host.
 
-        `greedy` holds the searches of no other sequences than `present`. Rows 0..end-1 are decoded.
+        `greedy` holds only searches of selected sequences. Rows 0..end-1 are decoded.
         """
         self._on_runner, self._on_host = [], []
-        num_rows = self._slots.end
-        if len(self.greedy) < len(self.present):
-            for sequence in self.present:
+        num_rows = self._allocator.end
+        if len(self.greedy) < len(self.selected):
+            for sequence in self.selected:
                 if sequence.beam is not None:
                     self._on_runner.append(sequence)
                 elif not isinstance(sequence.search, GreedySearch):

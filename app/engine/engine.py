@@ -34,10 +34,11 @@ from app.observability.logging import log_event
 from app.runtime.interface import Limits
 
 logger = logging.getLogger(__name__)
-# Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed.
+# Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed. Larger: a
+# server stops later if a step hangs. Smaller: steps are abandoned that would end.
 LAST_STEP_TIMEOUT_S = 1.0
-# Workers that may die while they decode a sentence. With fewer, a death costs an answer. With more, a sentence that is
-# the cause of the deaths ends more workers.
+# A sentence fails when this many workers have died while they decoded it. Smaller: one death of another cause fails the
+# sentence. Larger: a sentence that causes the deaths ends more workers.
 MAX_DEATHS = 2
 
 
@@ -45,10 +46,11 @@ MAX_DEATHS = 2
 class _Pending:
     """The event loop's state of a sequence that is not answered yet.
 
-    deadline: seconds of time.monotonic. tokens: those that were passed on, if they are streamed.
-    worker: None while there is none. placed_at: when the worker got it, in seconds of time.monotonic.
-    joins: the joins so far, which another worker gets if this one dies. num_deaths: workers that died while they
-    decoded the sequence.
+    deadline: seconds of time.monotonic. tokens: the tokens that its stream has sent; None if it is not streamed.
+    worker: the worker that has the sequence; None while the engine has no worker.
+    placed_at: when the worker got the sequence, in seconds of time.monotonic.
+    joins: the joins so far. They are sent again if another worker gets the sequence.
+    num_deaths: workers that died while they decoded the sequence.
     """
 
     future: asyncio.Future[SequenceResult]
@@ -67,11 +69,11 @@ class Engine:
 
     workers: at least one, all with the same model.
     on_steps: called on the event loop with the statistics of some steps.
-    on_death: called once, on the event loop, when a worker has died and is not replaced. The engine then takes no more
-        work.
-    restarts: how dead workers are replaced; None if they cannot be. They are replaced from `end_warm_up` on.
-    first_worker: number of its first worker in the statistics; several engines number their workers one after another.
-    recorder: gets the sentences that have ended, while it is on; None for none.
+    on_death: called once, on the event loop, when the engine dies. It dies when a worker has died and no replacement is
+        allowed, or when no worker is left. It then takes no more work.
+    restarts: how dead workers are replaced, from `end_warm_up` on; None if they cannot be replaced.
+    first_worker: the first worker's number in the statistics. No other engine of the server uses the same numbers.
+    recorder: records the sentences that have ended, while it is on; None: no recorder.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Engine:
 
     @property
     def limits(self) -> Limits:
-        """What the model can hold."""
+        """The limits of one worker's model and cache."""
         return self._limits
 
     def start(self) -> None:
@@ -133,21 +135,22 @@ class Engine:
         caller: str = "",
         deadline: float | None = None,
     ) -> Reservation:
-        """Return a context manager to hold around all of a request's work.
+        """Return a context manager that reserves a request's work. Do all of the work inside it.
 
-        num_tokens: source subwords, end tokens included; an estimate that `Reservation.resize` replaces if they are
-        not known yet. options: of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
+        num_sentences, num_tokens: sentences and source subwords, end tokens included. Before tokenisation they are
+        estimates, and `Reservation.resize` replaces them later. options: those of all sentences; None: one row each.
+        deadline: seconds of time.monotonic. Raises NotReady.
 
-        Entering it raises Overloaded when the accepted work would exceed the caller's share of the bounds. Entering
-        it and `resize` raise Overloaded when the answer is expected after the deadline. An engine without work admits
-        every request.
+        Entering the context raises Overloaded when the accepted work would exceed the caller's share of the bounds.
+        Entering it and `resize` raise Overloaded when the answer is expected after the deadline. An engine without
+        work accepts every request.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)
         return Reservation(self._admission, cost, caller=caller, deadline=deadline)
 
     def end_warm_up(self) -> None:
-        """Use the steps so far as the engine's speed until its rows have been full. Begin to replace dead workers."""
+        """Estimate the speed from the steps so far, until the rows have been full. Begin to replace dead workers."""
         self._admission.speed.end_warm_up()
         self._pool.start_replacing()
 
@@ -201,7 +204,7 @@ class Engine:
     ) -> None:
         """Make another request wait for a submitted sentence. Does nothing when it is answered.
 
-        The sentence is served in the turn of whichever request comes first, and expires at the later deadline.
+        The sentence is admitted in the first turn of any of its requests, and expires at the latest of their deadlines.
         on_tokens: replaces the sentence's callback, and is called with all tokens from the first on.
         """
         sequence = self._sequences.get(future)
@@ -295,7 +298,7 @@ class Engine:
             pending.worker = None
             if pending.future.done():
                 continue
-            # A worker that was idle, or whose last step had begun before, did not die of this sentence.
+            # The sentence can be the cause only if the worker's last step began after the worker got the sentence.
             pending.num_deaths += step_started_at is not None and pending.placed_at <= step_started_at
             if pending.num_deaths >= MAX_DEATHS:
                 num_failed += 1
@@ -303,7 +306,7 @@ class Engine:
                     logger, logging.ERROR, "sentence_failed", fields={"request_id": sequence.request_id}
                 )
                 pending.future.set_exception(
-                    EngineFailure(f"{MAX_DEATHS} workers died while they decoded it")
+                    EngineFailure(f"{MAX_DEATHS} workers died while they decoded this sentence")
                 )
             else:
                 num_again += 1
@@ -320,7 +323,7 @@ class Engine:
             self._on_death()
 
     def _place(self, sequence: Sequence, pending: _Pending) -> None:
-        """Put a sentence into a worker. It waits while there is none."""
+        """Send a sentence to a worker. Without a worker the sentence waits for `on_added`."""
         worker = self._pool.placement.choose()
         if worker is None:
             return
@@ -335,7 +338,7 @@ class Engine:
             worker.put(Prioritize(sequence))
 
     def _count_workers(self) -> None:
-        """Keep the measured speed of each worker when their number changes."""
+        """Adjust the speed of the engine to the number of its workers. The measured speed of one worker stays."""
         self._admission.speed.num_workers = max(1, self._pool.placement.num_workers)
 
     # ---- futures
@@ -351,9 +354,10 @@ class Engine:
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Clean up, and cancel the sequence if its future is done for another reason than the worker's report."""
+        """Forget a sequence whose future is done. Cancel it in its worker if the worker has not reported its end."""
         if not future.cancelled():
-            future.exception()  # marks it as retrieved, so that asyncio does not log it when the caller is gone
+            # Marks the exception as retrieved. Otherwise asyncio logs it if no task awaits the future any more.
+            future.exception()
         pending = self._pending.pop(sequence)
         pending.timer.cancel()
         del self._sequences[future]

@@ -15,9 +15,9 @@ Caller = OrderedDict[str, Request]
 class FairQueue:
     """Callers take turns, each caller's requests take turns, and a request's sequences are taken in order.
 
-    So a request of 128 sentences never blocks one of a single line, of any caller. A sequence that waits as the i-th
-    of its request, with at most c callers waiting and at most r requests of its own caller, is taken after at most
-    i * r * c - 1 others: after a turn, a caller or request goes to the end of its queue, as a new one does.
+    So a request of 128 sentences never blocks a request of one sentence, of any caller. After its turn, a caller or
+    request goes to the end of its queue, and a new one begins at the end. Let at most c callers wait, with at most r
+    requests of one of them. Then the i-th sequence of such a request is taken after at most i * r * c - 1 others.
 
     A sequence that several requests wait for is in the queue of each, and is taken once. A request that decodes
     sentences a second time is moved to the front until one of them is taken; each such move adds one to the bound.

@@ -18,7 +18,7 @@ class EngineLimits:
     """Limits of the engine, each a setting; none is unlimited.
 
     max_pending_sentences, max_pending_tokens: sentences and source subwords (end tokens included)
-        accepted and not yet answered. The encoder never pads, so the subwords counted are those computed.
+        accepted and not yet answered. Padding, which only a GPU's encoder computes, does not count.
     max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
         Larger: running rows wait longer for the encoder.
     stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
@@ -82,7 +82,7 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
 
 
 def _check_start(options: DecodingOptions, limits: Limits) -> None:
-    """Raise InvalidRequest unless the sentence has a start token exactly if the model has none of its own."""
+    """Raise InvalidRequest if both the sentence and the model have a start token, or neither has one."""
     if options.start_id is not None:
         check_range("start_id", options.start_id, (0, limits.vocab_size - 1), unit=" as an id")
     if (options.start_id is None) != (limits.prefill_id is None):

@@ -1,4 +1,4 @@
-"""Which worker gets a sentence, by the rows that each worker's sentences reserve."""
+"""Chooses the worker of each sentence, by the rows of the sentences that each worker has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW_ROWS = 32
 
 
 class Placement:
-    """The workers that take sentences, and the rows that their sentences reserve, now or later."""
+    """The workers that take sentences. For each one it counts the rows of all its sentences, running or waiting."""
 
     def __init__(self) -> None:
         self._num_rows: dict[Worker, int] = {}
@@ -24,19 +24,19 @@ class Placement:
         return len(self._num_rows)
 
     def add_worker(self, worker: Worker) -> None:
-        """Start to give sentences to a worker that has none."""
+        """Add a worker without sentences."""
         self._num_rows[worker] = 0
 
     def remove_worker(self, worker: Worker) -> None:
-        """Give no more sentences to a worker, and forget those that it has."""
+        """Remove a worker and the counts of its sentences."""
         del self._num_rows[worker]
         for owner in [owner for owner in self._rows_of_callers if owner[0] is worker]:
             del self._rows_of_callers[owner]
 
     def choose(self) -> Worker | None:
-        """Return the first worker with few rows, since a batch reads the weights once, else the one with the fewest.
+        """Return the first worker with fewer than FEW_ROWS rows, else the one with the fewest; None without workers.
 
-        None without workers.
+        A batch reads the weights once for all of its rows, so few rows are not split between workers.
         """
         for worker, num_rows in self._num_rows.items():
             if num_rows < FEW_ROWS:

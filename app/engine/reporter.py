@@ -12,7 +12,7 @@ from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenDelta
 
-# Steps whose statistics are held back at most. Larger: the metrics are later. Smaller: the event loop wakes more often.
+# The most steps whose statistics are held back. Larger: metrics are later. Smaller: the event loop wakes more often.
 MAX_UNREPORTED_STEPS = 32
 
 

@@ -1,4 +1,4 @@
-"""Records which sentences held rows, and when. It costs nothing without a recording."""
+"""Records which sentences held rows, and when. Without a recording, ended sentences are not looked at."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MAX_SPANS = 100_000
 class RowSpan(NamedTuple):
     """A sentence that was decoded. Times are seconds of time.monotonic.
 
-    worker: its number in the statistics. began_at: when it got its rows. num_rows: how many, from then until ended_at.
-    queue_s, encode_s: its wait for rows, and its time in the encoder.
+    worker: the worker's number in the statistics. began_at: when the sentence got its rows. num_rows: the rows that it
+    held until ended_at. num_steps: decoder steps. queue_s, encode_s: its wait for rows, and its time in the encoder.
     """
 
     worker: int
@@ -33,7 +33,7 @@ class RowSpan(NamedTuple):
 class RowRecorder:
     """Records the sentences of all engines of a server. Every method is called on the event loop.
 
-    is_on: whether there is a recording now.
+    is_on: whether a recording is under way.
     """
 
     def __init__(self) -> None:

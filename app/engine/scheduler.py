@@ -4,7 +4,7 @@ No preemption: a sequence reserves its beam's rows and its target length at admi
 sequences that a step admits have at most max_encode_tokens source subwords together. This limits how long the running
 rows wait for the encoder.
 
-Rows for later callers. Of R rows, K are reserved for callers that come later. A caller that holds rows gets more only
+Rows for later callers. Of R rows, K are kept for callers that come later. A caller that holds rows gets more only
 if it then holds at most (R - K) / K times as many rows as stay free. So a single caller holds up to R - K rows. If K is
 a fifth of R, two callers hold up to about 4 R / 9 each, and a few rows stay free for the next caller. A caller that
 holds no rows may take any free ones. A caller at its limit is skipped. If the first sequence of a caller without rows
@@ -13,8 +13,8 @@ rows for at most as many steps as its target is long, and not past its deadline.
 
 Bound on waiting, if no forward fails. With R rows, beams of at most B rows and targets of at most T subwords, at
 least floor(R / B) sequences are admitted in every T + 1 steps (or all that wait), or one a step if the encoding budget
-allows no more. A sequence that the loop guard restarts counts its steps twice. `FairQueue` bounds the number W of
-sequences admitted before a given one, which is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+allows no more. A sequence that the loop guard restarts counts its steps twice. If at most W sequences are admitted
+before a sequence (`FairQueue` bounds W), then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
 from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and
@@ -28,22 +28,22 @@ from collections import deque
 from collections.abc import Collection
 
 from app.engine.fair_queue import FairQueue
+from app.engine.row_allocator import RowAllocator
 from app.engine.sequence import Sequence, Status
-from app.engine.slots import Slots
 
 
 class Scheduler:
-    """Owns the queue, the slots and the running sequences. Never calls the runner.
+    """Owns the queue, the allocator of rows and the running sequences. Never calls the runner.
 
     running: sequences that hold rows, in order of admission (a dict's keys, for removal in constant time).
-    num_held_rows: reserved rows by caller, of callers that hold any.
+    num_held_rows: the number of reserved rows of each caller that holds any.
     stopped_at_budget: a larger encoding budget would have admitted more sequences in the last step; True also while
         sequences are retried.
     """
 
     def __init__(self, num_rows: int, max_encode_tokens: int, *, num_kept_rows: int = 0) -> None:
-        """num_kept_rows: how many of num_rows are reserved for callers that come later."""
-        self.slots = Slots(num_rows)
+        """num_kept_rows: how many of num_rows are kept for callers that come later."""
+        self.row_allocator = RowAllocator(num_rows)
         self.num_held_rows: dict[str, int] = {}
         self.stopped_at_budget = False
         self._num_kept_rows = num_kept_rows
@@ -72,7 +72,7 @@ class Scheduler:
         self._queue.push(sequence)
 
     def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
-        """Queue a sequence for another request as well. Its deadline becomes the later one of both."""
+        """Queue a sequence for another request as well. The sequence's deadline becomes the later one of both."""
         sequence.deadline = max(sequence.deadline, deadline)
         self._queue.add_request(sequence, caller, request_id)
         if sequence.status is Status.RUNNING:
@@ -91,9 +91,9 @@ class Scheduler:
         if sequence.status is Status.RUNNING:
             del self.running[sequence]
             self._count_rows(sequence, -1)
-            self.slots.release(sequence)
+            self.row_allocator.release(sequence)
         elif sequence.status is Status.WAITING:
-            # Has no effect on a retried sequence. `_next_half` drops that by its status.
+            # A retried sequence is not in the queue. `_next_half` drops it by its status.
             self._queue.remove(sequence)
         sequence.status = Status.ENDED
 
@@ -138,7 +138,7 @@ class Scheduler:
                 expired.append(sequence)
             elif not self._is_within_share(caller, sequence.num_reserved_rows):
                 skipped.add(caller)
-            elif not self.slots.can_admit(sequence):
+            elif not self.row_allocator.can_admit(sequence):
                 break
             elif len(sequence.source_ids) > budget:
                 self.stopped_at_budget = True
@@ -156,8 +156,8 @@ class Scheduler:
         held = self.num_held_rows.get(caller, 0)
         if not held or not self._num_kept_rows:
             return True
-        num_all, num_kept = self.slots.num_rows, self._num_kept_rows
-        num_free = num_all - self.slots.num_reserved - num_rows
+        num_all, num_kept = self.row_allocator.num_rows, self._num_kept_rows
+        num_free = num_all - self.row_allocator.num_reserved - num_rows
         return (held + num_rows) * num_kept <= (num_all - num_kept) * num_free
 
     def split_running(self) -> list[Sequence]:
@@ -165,7 +165,7 @@ class Scheduler:
         sequences = list(self.running)
         for sequence in sequences:
             self._count_rows(sequence, -1)
-            self.slots.release(sequence)
+            self.row_allocator.release(sequence)
             sequence.restart()
         self.running.clear()
         middle = len(sequences) // 2
@@ -183,7 +183,7 @@ class Scheduler:
         return half
 
     def _admit(self, sequence: Sequence) -> None:
-        self.slots.admit(sequence)
+        self.row_allocator.admit(sequence)
         sequence.status = Status.RUNNING
         self.running[sequence] = None
         self._count_rows(sequence, 1)

@@ -17,9 +17,12 @@ class SequenceResult:
     """The result of a sequence.
 
     hypotheses: best first, num_hypotheses of them (fewer only if the search found fewer).
-    queue_time_s: from submission to the first encoding. encode_time_s: of the encoder's runs that it was in.
-    decode_time_s: from the first encoding to its end, without encode_time_s. num_steps: decoder steps that it was in.
-    has_looped: whether the loop guard ended a first attempt, so this is the second (`DecodingOptions.loop_guard`).
+    queue_time_s: seconds from submission to the first encoding.
+    encode_time_s: seconds of the encoder's runs that the sequence was in.
+    decode_time_s: seconds from the first encoding to the sequence's end, without encode_time_s.
+    num_steps: decoder steps that the sequence was in.
+    has_looped: whether the loop guard ended a first attempt. The result is then that of the second attempt
+        (`DecodingOptions.loop_guard`).
     is_cached: whether it was decoded for an earlier request; its times and steps are then 0.
     """
 
@@ -52,7 +55,8 @@ class Sequence:
         advanced and `rows` are in no order.
     length: columns that the self-attention cache of each of its rows holds.
     ancestry: for each step since its beam has spread, the parent of each hypothesis.
-    admitted_at: when it first got rows, in seconds. encode_time_s: of the encoder's runs that it was in.
+    num_steps: decoder steps so far.
+    admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.
     has_looped: whether the loop guard ended its first attempt.
     is_retry: whether it decodes a sentence again because of a bad first result. Belongs to the event loop.
     outcome: its result or error once it has ENDED; None when it was cancelled.

@@ -6,8 +6,8 @@ measured:
 - decoder steps for each source subword: from every sequence that ends;
 - row-steps a second: from steps after which sequences still wait, since only then are the rows full.
 
-A sequence that is decoded a second time adds steps but no subwords: these were counted with its request.
-Until the rows have been full once, the speed is that of the golden sentences and the warm-up.
+A sequence that is decoded a second time adds steps but no subwords, because the first decoding has counted them. Until
+the rows have been full once, the speed is that of the golden sentences and the warm-up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from app.engine.stats import StepStats
 # second. Larger: the estimate follows too late and too much is admitted. Smaller: the estimate is noisier.
 DECAY_S = 2.0
 DECAY_ROW_STEPS = 50_000
-# Steps with full rows before their speed is used.
+# Steps with full rows before their speed is used. Smaller: chance decides. Larger: the warm-up's speed is used longer.
 MIN_FULL_STEPS = 16
-# Seconds after the last such step at which their speed is dropped. Otherwise a low speed could refuse all requests, and
-# the rows would never fill again for a new measurement.
+# The speed with full rows is dropped this many seconds after the last step with full rows. Larger: a low speed can
+# refuse all requests for longer, and without requests the rows do not fill for a new measurement. Smaller: a short gap
+# in the load drops the speed.
 MAX_FULL_AGE_S = 3.0
 # Fewest rows of a step that counts for the first estimate. A step of fewer rows takes more time for each row.
 MIN_WARM_UP_ROWS = 8
@@ -68,7 +69,7 @@ class Speed:
     """The measured speed of the engine with all rows busy."""
 
     def __init__(self, clock: Callable[[], float], *, num_workers: int = 1) -> None:
-        """clock: seconds. num_workers: workers that share the work. A step measures one of them while all work."""
+        """clock: returns seconds. num_workers: workers that share the work. Each measured step is of one worker."""
         self._clock = clock
         self.num_workers = num_workers
         self._last_full_at = -math.inf

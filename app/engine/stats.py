@@ -10,14 +10,15 @@ from dataclasses import dataclass
 class StepStats:
     """Statistics of one iteration. The engine thread fills it in; it is not changed after it is reported.
 
-    num_rows: rows decoded; 0 when nothing ran. num_steps: decoder steps of the call.
+    num_rows: rows decoded; 0 if no row was decoded. num_steps: decoder steps of the call.
     num_spared_row_steps: how many of num_rows * num_steps were not decoded: those after a row's end, and those of a
         beam's further rows in its first step.
     num_idle_rows: rows reserved for beams that have not spread yet, so not decoded.
-    num_wasted_rows: rows decoded without use: holes kept for a new beam, and rows of sequences cancelled meanwhile.
+    num_wasted_rows: rows decoded without use: holes left open for a new beam, and rows of sequences that were cancelled
+        during the call.
     num_waiting: sequences that wait after the step. num_rows_in_use: rows reserved by running sequences after it.
     num_paused: sequences that hold rows and were not decoded, because another caller's were decoded alone.
-    num_admitted: sequences encoded, of num_encode_tokens subwords; no padding is computed.
+    num_admitted: sequences encoded. num_encode_tokens: their subwords, without padding.
     num_finished, num_failed, num_expired: sequences that ended in this step.
     num_retried: sequences that restart because a forward that they were in has failed.
     num_looped: sequences that restart because their search repeats itself.
@@ -69,12 +70,12 @@ class WorkerHealth:
 class Health:
     """Whether the engine can take work.
 
-    is_alive: the engine runs, also while a dead worker is being replaced.
+    is_alive: whether the engine runs, also while a dead worker is being replaced.
     is_stalled: whether a worker's current step has taken longer than the limit. An idle engine is never stalled.
     step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
-    drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
-    has_worker: a worker of the engine runs. Otherwise sentences wait for one that is being started.
+    drain_time_s: seconds until these are answered if no more are accepted; None while the speed is unknown.
+    has_worker: whether a worker of the engine runs. Otherwise sentences wait for one that is being started.
     num_workers: workers of the engine. workers: those that run.
     max_pending_sentences, max_pending_tokens: the limits of what is accepted and not yet answered.
     stall_limit_s: seconds after which a step counts as stalled.

@@ -1,7 +1,7 @@
 """Starts a new worker for each one that has died, within a budget.
 
-A dead worker is never repaired: a new one takes its number. The supervisor decides whether and when one is started. The
-engine decodes the dead worker's sentences again, since it alone knows which they are.
+The new worker takes the dead worker's number. The supervisor decides whether and when it is started. The engine, which
+holds the sentences, sends those of the dead worker to other workers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RestartBudget:
 
 @dataclass(frozen=True)
 class WorkerRestarts:
-    """How an engine gets new workers.
+    """How an engine replaces dead workers. budget: limits the starts.
 
     start: returns the future of a loaded worker in place of a dead one. The future may be cancelled. It fails with
         BundleError or SettingsError if no later start can succeed, and with OSError or RuntimeError if one may.
@@ -61,11 +61,11 @@ class WorkerRestarts:
     on_restart: Callable[[int], None] = lambda _number: None
 
 
-class Replacing(Protocol):
-    """The pool of workers, as the supervisor sees it."""
+class SupervisedPool(Protocol):
+    """What the supervisor needs of a pool of workers."""
 
     def add_worker(self, number: int, worker: Worker) -> None:
-        """Use a new worker."""
+        """Use a new worker. number: that of the dead worker."""
 
     def abandon_worker(self, *, ends_engine: bool) -> None:
         """Continue without a worker, or end if `ends_engine` or if no worker is left."""
@@ -74,11 +74,11 @@ class Replacing(Protocol):
 class Supervisor:
     """Replaces the dead workers of one engine. Every method is called on the event loop.
 
-    is_active: whether it replaces any. It is set once the engine has warmed up: until then a worker's death says that
+    is_active: whether dead workers are replaced. It is set after the warm-up: before that, a worker's death shows that
     the model cannot be served.
     """
 
-    def __init__(self, pool: Replacing, restarts: WorkerRestarts | None, *, first_worker: int) -> None:
+    def __init__(self, pool: SupervisedPool, restarts: WorkerRestarts | None, *, first_worker: int) -> None:
         """restarts: None if workers cannot be replaced. first_worker: number of the first one in the statistics."""
         self._pool = pool
         self._restarts = restarts
@@ -93,7 +93,7 @@ class Supervisor:
         return bool(self._starting)
 
     def replace(self, number: int, dead: Worker) -> bool:
-        """Begin to replace a dead worker. Returns False if it is not to be replaced."""
+        """Begin to replace a dead worker. Returns False if no replacement is allowed."""
         restarts = self._restarts
         if restarts is None or not self.is_active or not restarts.budget.take():
             return False
@@ -136,7 +136,7 @@ class Supervisor:
 
 
 async def _loaded(starting: asyncio.Future[Worker]) -> Worker:
-    """Return the worker. If this call is cancelled, no worker is left."""
+    """Wait for a start and return its worker. If the wait is cancelled, a worker that has started is closed."""
     try:
         return await starting
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""New tokens of the sequences that are streamed. Other sequences cost nothing here."""
+"""New tokens of the sequences that are streamed, for the engine thread and for the event loop."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class TokenStreams:
 class SentTokens:
     """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
 
-    Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that the caller
-    has, and the stream continues after them. If it finds others, they replace all tokens sent.
+    Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that were sent,
+    and the stream continues after them. If it finds others, they replace all tokens sent.
     """
 
     def __init__(self, on_tokens: OnTokens) -> None:

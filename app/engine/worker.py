@@ -1,4 +1,4 @@
-"""What an engine needs of a worker; `app.workers` holds the two kinds, a thread and a process.
+"""The interface of a worker. `app.workers` has its two implementations, a thread and a process.
 
 An engine has one worker or several, all with the same model. A sequence stays in the worker that it was submitted to,
 unless that worker dies. The setting TRANSDUCE_NUM_LANES is the number of workers.
@@ -45,7 +45,7 @@ class Worker(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What the model can hold."""
+        """The limits of the worker's model and cache."""
 
     @property
     def step_started_at(self) -> float | None:
@@ -53,13 +53,13 @@ class Worker(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs steps or waits for work."""
+        """Whether the worker runs steps or waits for work."""
 
     def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
-        """Begin. Called once, inside the running event loop, before all else but `limits` and `close`."""
+        """Start the loop. Called once, inside the running event loop. Only `limits` and `close` may be used before."""
 
     def put(self, message: Message) -> None:
         """Send a message; they arrive in order. Has no effect after the worker's end."""
 
     def close(self) -> None:
-        """Release it, after it has ended or after a Stop that it did not obey in time. Never waits for a step."""
+        """Release a worker that has ended, or that has not ended in time after a Stop. Never waits for a step."""

@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class PoolOwner(Protocol):
-    """What the engine does when something happens to its workers. Every method is called on the event loop."""
+    """The engine's callbacks for events of its workers. Every method is called on the event loop."""
 
     def on_report(self, number: int, report: Report) -> None:
-        """A worker reports. number: its number in the statistics."""
+        """A worker has sent a report. number: the worker's number in the statistics."""
 
     def on_added(self) -> None:
         """A worker without sentences was added."""
@@ -38,13 +38,13 @@ class PoolOwner(Protocol):
         """
 
     def on_end(self, *, has_died: bool) -> None:
-        """No worker runs any more, or one has died and is not replaced. Called once."""
+        """The engine ends: no worker is left, or one has died and no replacement is allowed. Called at most once."""
 
 
 class WorkerPool:
     """The workers of one engine. Every method is called on the event loop.
 
-    placement: of sentences in the workers that run. is_running: from `start` on until `PoolOwner.on_end`.
+    placement: chooses the worker of each sentence. is_running: from `start` until `PoolOwner.on_end` or `close`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WorkerPool:
         restarts: WorkerRestarts | None,
         first_worker: int,
     ) -> None:
-        """restarts, first_worker: as of `Engine`."""
+        """restarts, first_worker: as in `Engine`."""
         self._workers = dict(enumerate(workers))  # by number, without those that are being replaced
         self._owner = owner
         self._settings = settings
@@ -92,7 +92,7 @@ class WorkerPool:
         self._supervisor.is_active = True
 
     async def close(self, timeout_s: float) -> None:
-        """End all workers. timeout_s: how long a step may still take; after that its worker is abandoned or killed."""
+        """End all workers. timeout_s: seconds that a step may still take. Then its worker is abandoned or killed."""
         await self._supervisor.close()
         if self.has_worker:
             for worker in self._workers.values():
@@ -104,7 +104,7 @@ class WorkerPool:
             worker.close()
 
     def add_worker(self, number: int, worker: Worker) -> None:
-        """As `Replacing.add_worker`."""
+        """As `SupervisedPool.add_worker`."""
         self._workers[number] = worker
         self.placement.add_worker(worker)
         on_report = partial(self._owner.on_report, self._first_worker + number)
@@ -112,7 +112,7 @@ class WorkerPool:
         self._owner.on_added()
 
     def abandon_worker(self, *, ends_engine: bool) -> None:
-        """As `Replacing.abandon_worker`."""
+        """As `SupervisedPool.abandon_worker`."""
         if ends_engine or not (self._workers or self._supervisor.is_starting):
             self._end(has_died=True)
 

@@ -53,13 +53,13 @@ class CoreDriver:
     def step(self) -> None:
         """Run a step and check the invariants of the rows."""
         self.core.step()
-        scheduler, slots = self.core.scheduler, self.core.scheduler.slots
+        scheduler, allocator = self.core.scheduler, self.core.scheduler.row_allocator
         held = [row for sequence in scheduler.running for row in sequence.rows]
         assert len(held) == len(set(held))
-        assert all(row < slots.end for row in held)
-        assert slots.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
-        assert slots.num_reserved <= slots.num_rows
-        self.rows_in_use.append(slots.num_reserved)
+        assert all(row < allocator.end for row in held)
+        assert allocator.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
+        assert allocator.num_reserved <= allocator.num_rows
+        self.rows_in_use.append(allocator.num_reserved)
 
     def run(self) -> int:
         """Step until there is no work left. Returns the number of steps."""

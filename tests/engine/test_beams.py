@@ -51,7 +51,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
     run_in_batch(driver, rng, [random_job(rng) for _ in range(30)])
-    assert driver.core.scheduler.slots.num_occupied == 0
+    assert driver.core.scheduler.row_allocator.num_occupied == 0
     assert set(runner.outcomes) >= {BeamOutcome.CONTINUES, BeamOutcome.DONE}
     assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
 
@@ -156,7 +156,7 @@ def test_a_beam_whose_first_step_fails_frees_all_its_rows() -> None:
     broken, sound = driver.submit([9, EOS], BEAM), driver.submit([8, EOS], BEAM)
     driver.step()
     assert isinstance(broken.outcome, EngineFailure)
-    assert driver.core.scheduler.slots.num_occupied == len(sound.rows) == 4
+    assert driver.core.scheduler.row_allocator.num_occupied == len(sound.rows) == 4
     driver.run()
     assert_same(hypotheses_of(sound), expected([8, EOS], BEAM, runner))
 

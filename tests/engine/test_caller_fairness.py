@@ -91,7 +91,7 @@ def test_rows_that_become_free_go_to_the_new_caller() -> None:
     for _ in range(300):
         driver.step()
     assert driver.rows_of("loud") == pytest.approx(driver.rows_of("quiet"), abs=2)
-    assert driver.core.scheduler.slots.num_reserved < 20
+    assert driver.core.scheduler.row_allocator.num_reserved < 20
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, GUIDED], ids=["greedy", "beam", "guided"])

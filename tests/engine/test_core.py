@@ -56,7 +56,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
         if sequence not in cancelled:
             assert_same(hypotheses_of(sequence), expected(source, options, runner))
     assert set(driver.ended) == {sequence for sequence, _, _ in jobs} - cancelled
-    assert driver.core.scheduler.slots.num_reserved == 0
+    assert driver.core.scheduler.row_allocator.num_reserved == 0
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_finished for step in steps) == len(driver.ended)
     assert [step.num_rows_in_use for step in steps] == driver.rows_in_use

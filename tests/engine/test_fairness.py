@@ -15,7 +15,7 @@ from app.engine.sequence import Sequence, Status
 from app.runtime.interface import Limits
 from tests.engine.core_driver import CoreDriver
 from tests.engine.fake_runner import BOS, EOS, FakeRunner
-from tests.engine.test_slots import make_sequence
+from tests.engine.test_row_allocator import make_sequence
 
 NARROW = DecodingOptions(beam_size=1, max_target_length=6)
 

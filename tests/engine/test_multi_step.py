@@ -86,7 +86,7 @@ def test_rows_are_not_compacted_if_the_runner_skips_free_rows() -> None:
         for sequence in driver.ended
         if isinstance(sequence.outcome, SequenceResult)
     )
-    assert driver.core.scheduler.slots.end <= 5
+    assert driver.core.scheduler.row_allocator.end <= 5
 
 
 def test_row_steps_are_counted_up_to_a_rows_end() -> None:

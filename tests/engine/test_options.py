@@ -127,7 +127,7 @@ def test_a_sentence_that_loops_is_decoded_again_with_the_guard(options: Decoding
     assert isinstance(quiet.outcome, SequenceResult)
     assert (looping.outcome.has_looped, quiet.outcome.has_looped) == (True, False)
     # The sentence is not encoded again, and its first attempt ends early.
-    assert driver.core.scheduler.slots.num_reserved == 0
+    assert driver.core.scheduler.row_allocator.num_reserved == 0
     assert isinstance(driver.runner, LoopingRunner)
     assert driver.runner.calls["encode"] == 1
     assert looping in driver.ended
@@ -192,6 +192,6 @@ def test_a_guarded_beam_frees_its_other_rows() -> None:
     while not looping.has_looped:
         driver.step()
     assert (len(looping.rows), looping.length, looping.status) == (1, 0, Status.RUNNING)
-    assert driver.core.scheduler.slots.num_occupied == 1
+    assert driver.core.scheduler.row_allocator.num_occupied == 1
     driver.run()
     assert hypotheses_of(looping)

@@ -88,7 +88,7 @@ def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_failed for step in steps) == num_poisons
         assert sum(step.num_finished for step in steps) == 20
-        assert driver.core.scheduler.slots.num_reserved == 0
+        assert driver.core.scheduler.row_allocator.num_reserved == 0
         after = driver.submit([5, EOS], BEAM)
         driver.run()
         assert hypotheses_of(after)
@@ -132,7 +132,7 @@ def test_a_forward_that_fails_once_costs_no_answer() -> None:
     ("runner", "message"),
     [
         (PoisonedRunner(in_encoder=True), "are encoded one by one: the encoder failed"),
-        (PoisonedRunner(), "are tried in halves: the decoder failed"),
+        (PoisonedRunner(), "are retried in halves: the decoder failed"),
     ],
 )
 def test_the_message_of_the_first_failure_is_logged(

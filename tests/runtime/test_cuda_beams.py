@@ -159,7 +159,7 @@ def take_both(
         assert beam.rows == own.sequence.rows
         return outcome
     last = without_first_end(script[num_taken], is_first=not own.sequence.length)
-    reclaim(offloaded.sequence, offloaded.slots, is_done=outcome == BeamOutcome.DONE)
+    reclaim(offloaded.sequence, offloaded.allocator, is_done=outcome == BeamOutcome.DONE)
     copies = own.step(last)
     if outcome == BeamOutcome.UNDECIDED:
         assert offloaded.step(last) == copies

@@ -95,7 +95,7 @@ class SimulatedWorker:
             num_rows,
             admits_next=scheduler.stopped_at_budget,
             has_waiting=bool(scheduler.num_waiting),
-            is_full=scheduler.slots.is_full,
+            is_full=scheduler.row_allocator.is_full,
             is_streaming=False,
             pause_s=None,
         )

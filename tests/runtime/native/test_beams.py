@@ -18,8 +18,8 @@ from app.decoding.beam import BeamSearch
 from app.decoding.options import DecodingOptions
 from app.decoding.search import advance
 from app.engine.beams import can_offload, offload, reclaim
+from app.engine.row_allocator import RowAllocator, RowCopies
 from app.engine.sequence import Sequence
-from app.engine.slots import RowCopies, Slots
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime import native
@@ -57,8 +57,8 @@ class SearchWithRows:
         self.search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
         source = np.array([EOS], np.int32)
         self.sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, self.search)
-        self.slots = Slots(NUM_TABLE_ROWS)
-        self.slots.admit(self.sequence)
+        self.allocator = RowAllocator(NUM_TABLE_ROWS)
+        self.allocator.admit(self.sequence)
 
     def step(self, candidates: Candidates) -> list[tuple[int, ...]]:
         """Assign rows as the engine does. Returns copies: source row, target row, first column, end column."""
@@ -66,13 +66,13 @@ class SearchWithRows:
         self.sequence.length += 1
         reorders, spreads = RowCopies(), RowCopies()
         if not self.search.is_done:
-            self.slots.follow_parents(self.sequence, reorders=reorders, spreads=spreads)
+            self.allocator.follow_parents(self.sequence, reorders=reorders, spreads=spreads)
         moves = [*reorders.columns().T.tolist(), *spreads.columns().T.tolist()]
         return [(source, target, first, end) for source, target, end, first in moves]
 
     def offload(self) -> None:
         """Offload the beam with all its rows before the first step."""
-        self.slots.occupy_all(self.sequence, RowCopies())
+        self.allocator.occupy_all(self.sequence, RowCopies())
         offload(self.sequence)
 
 
@@ -108,14 +108,14 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
             outcome, copies = native.advance_beam(offloaded.sequence.beam.address, *candidates)
             seen.add(BeamOutcome(outcome))
             if outcome == BeamOutcome.UNDECIDED:
-                reclaim(offloaded.sequence, offloaded.slots, is_done=False)
+                reclaim(offloaded.sequence, offloaded.allocator, is_done=False)
                 assert offloaded.step(candidates) == own.step(candidates)
                 break
             assert list(map(tuple, copies)) == own.step(candidates)
             offloaded.sequence.length += 1
             assert own.search.is_done == (outcome == BeamOutcome.DONE)
             if outcome == BeamOutcome.DONE:
-                reclaim(offloaded.sequence, offloaded.slots, is_done=True)
+                reclaim(offloaded.sequence, offloaded.allocator, is_done=True)
             else:
                 assert offloaded.sequence.beam.rows == own.sequence.rows
         assert offloaded.search.hypotheses() == own.search.hypotheses()

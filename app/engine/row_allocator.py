@@ -1,9 +1,10 @@
-"""Which sequence holds which cache row, and which rows to copy. The runner owns the arrays.
+"""Decides which sequence holds which cache row, and which rows to copy. The runner owns the arrays.
 
-A sequence reserves the rows of its whole beam when it is admitted, and occupies one of them until its first step has
-spread the beam. Occupied rows are 0..end-1 except for holes, which ended sequences leave. New sequences and spreading
-beams take the lowest holes first. `compact` moves the last rows into the remaining holes, which would otherwise be
-decoded without use.
+A sequence reserves the rows of its whole beam when it is admitted. It occupies one of them until its first step has
+spread the beam. A beam that is offloaded to the runner occupies all of its rows before the first step.
+
+Occupied rows are 0..end-1 except for holes, which ended sequences leave. New sequences and spreading beams take the
+lowest holes first. `compact` moves the last rows into the remaining holes, so that no holes are decoded.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _assign_rows(parents: tuple[int, ...], num_before: int) -> _RowAssignment:
     return _RowAssignment(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
 
 
-class Slots:
-    """Rows of one runner's cache.
+class RowAllocator:
+    """Allocates the rows of one runner's cache.
 
     num_reserved: rows reserved for admitted sequences, at most num_rows.
     end: rows 0..end-1 are occupied or holes; a step decodes them.
@@ -154,8 +155,9 @@ class Slots:
     def follow_parents(self, sequence: Sequence, *, reorders: RowCopies, spreads: RowCopies) -> None:
         """Give each live hypothesis of a search a row that holds its parent's cache after the copies.
 
-        A parent's first child stays in the parent's row. Another child overwrites the row of a dead hypothesis, whose
-        cross-attention cache is the same already (`reorders`), or takes a new row (`spreads`).
+        A parent's first child stays in the parent's row. Another child overwrites the row of a dead hypothesis, which
+        has the same cross-attention cache already, or takes a new row. reorders: gets the copies to rows of dead
+        hypotheses. spreads: gets the copies to new rows.
         """
         before, length = sequence.rows, sequence.length
         assignment = _assign_rows(tuple(sequence.search.parents), len(before))
@@ -174,7 +176,7 @@ class Slots:
     def compact(self, num_left: int = 0) -> RowCopies:
         """Close the holes, so that rows 0..end-1 are all occupied. Returns the copies to make.
 
-        num_left: with at most this many holes, all stay open and nothing is copied.
+        num_left: if there are at most this many holes, all stay open and no row is copied.
         """
         moves = RowCopies()
         self._trim()
