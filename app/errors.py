@@ -13,11 +13,14 @@ ServiceError
     ModelRefused            only an administrator's request; says why the bundle cannot be served
   Unauthorized            the API key is missing or wrong
   CrossSite               sent by a page of another site, without a key
-  Overloaded              retry after retry_after_s
-  NotReady                loading, draining or dead
+  RetryLater              the request may succeed after retry_after_s
+    Overloaded              the queue is full, or the estimated wait passes the deadline
+    QuotaExceeded           a limit of the API key is reached
+    NotReady                loading, draining or dead
+    UsageUnavailable        the counts of the API keys cannot be read or written
   DeadlineExceeded        the request's deadline passed
   RequestCancelled        the client disconnected
-  EngineFailure           a bug in the server: details only in the log
+  EngineFailure           a forward pass failed, or workers died: details only in the log
 BundleError             while a model is loaded: lists every problem of a bundle
 SettingsError           at start, and when bundles are read again: an unknown or unusable setting, or a contradiction
 """

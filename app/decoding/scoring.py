@@ -1,4 +1,4 @@
-"""Scores of hypotheses, and checks that the model's scores are numbers."""
+"""Scores of hypotheses, and checks of the model's scores for NaN and infinity."""
 
 from __future__ import annotations
 

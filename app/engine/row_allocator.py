@@ -4,8 +4,7 @@ A sequence reserves the rows of its whole beam when it is admitted. It occupies 
 spread the beam. A beam that is offloaded to the runner occupies all of its rows before the first step.
 
 Occupied rows are 0..end-1 except for holes, which ended sequences leave. New sequences and spreading beams take the
-lowest holes first. `compact` moves the last rows into the remaining holes. Without it, these would be decoded for
-nothing.
+lowest holes first. `compact` moves the last rows into the remaining holes, so that no holes are decoded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The memory of one beam, which the engine shares with the runner that advances the beam. Decides nothing.
 
 The rules of beam search are those of `app.decoding.beam`. `native/beams.cpp` applies them to this memory, and
-`app.runtime.cuda_beams` has them applied on a GPU.
-`app.engine.beams` decides which steps the runner takes.
+`cuda/beams.cu`, which `app.runtime.cuda_beams` launches, applies them on a GPU. `app.engine.beams` decides which steps
+the runner takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runner limits of a bundle's model. They are not in `app.runtime.interface`, which knows no bundles."""
+"""The runner limits of a bundle's model. `app.runtime.interface` does not depend on bundles."""
 
 from __future__ import annotations
 

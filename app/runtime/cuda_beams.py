@@ -26,7 +26,7 @@ from app.runtime.interface import Floats, Limits, StepInput
 # Threads of a block; one block advances one beam. A beam of 4 has 20 continuations in a step, one of 16 has 272.
 NUM_THREADS = 128
 MAX_BEAM_SIZE = 16
-ANY_ID = -1
+ANY_ID = -1  # stands for any start token
 CONTINUES, DONE, UNDECIDED = map(int, BeamOutcome)
 # `DeviceBeam` and `BeamEntry` in cuda/beams.cu.
 DEVICE_BEAM = np.dtype([

@@ -1,7 +1,7 @@
 """Chooses at start how ONNX Runtime computes decoder steps on the GPU at hand, by measuring each way.
 
-Which kernels are faster depends on the GPU, on the model's sizes and on the number of rows. A way that is chosen rounds
-differently, so a near tie between two subwords may end otherwise than with another way.
+Which kernels are faster depends on the GPU, on the model's sizes and on the number of rows. Each way rounds
+differently, so a near tie between two subwords may be decided differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes several greedy steps on a GPU in one call: the subwords chosen in a step are the input of the next one there.
 
-After each step of the decoder, the kernel `advance_greedy` (`cuda/greedy.cu`) chooses the next subwords and keeps them.
-The host waits once, for the subwords of all steps. It has not run on a GPU.
+After each step of the decoder, the kernel `advance_greedy` (`cuda/greedy.cu`) chooses the next subwords and stores
+them. The host waits once, for the subwords of all steps. It has not run on a GPU.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from app.runtime.cuda_pacing import Pacing
 from app.runtime.cuda_step import BoundStep, StepInputs
 from app.runtime.interface import Limits, StepInput, StepOutput
 
-# Threads of a block; one takes one row.
+# Threads of a block. One thread advances one row.
 NUM_THREADS = 128
-# The start token of a model whose sentences each have their own.
+# Stands for any start token, for a model whose sentences have start tokens of their own.
 ANY_ID = -1
-# What the kernel keeps of a row's step, `Chosen` in cuda/greedy.cu.
+# The kernel's result of a row's step, `Chosen` in cuda/greedy.cu.
 CHOSEN = np.dtype([("id", np.int32), ("score", np.float32)])
 
 

@@ -1,8 +1,8 @@
 """Decides how many steps of one call are enqueued on a GPU, and when the host waits for an earlier one.
 
 A call without a stop condition enqueues all its steps at once. In any other call the host keeps at most MAX_AHEAD steps
-enqueued: before it enqueues one, it waits for the end of an earlier one. So it learns in time which rows have ended,
-and the GPU always has the next step before it ends the present one. It has not run on a GPU.
+enqueued: before it enqueues one, it waits for the end of an earlier one. So it reads in time which rows have ended,
+and the GPU has the next step before the present one ends. It has not run on a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s
 from app.runtime.stop_condition import StopCondition
 
-# Steps that the GPU may have before it at once. If 1, it idles between two steps. If larger, a call ends later.
+# The most steps that are enqueued at once. If 1, the GPU idles between two steps. If larger, a call ends later.
 MAX_AHEAD = 2
 RUNNING = -1
 
@@ -26,7 +26,7 @@ class Pacing:
     A row may stand for a beam.
 
     ended_at: (num_rows,) host memory in which kernels write the step in which a row ends. RUNNING until then.
-    must_end: (1,) host memory in which kernels write 1 if the call shall end soon, though it may take every step.
+    must_end: (1,) host memory in which kernels write 1 if the call should end. It may still take further steps.
     """
 
     def __init__(self, cuda: Cuda, num_rows: int) -> None:

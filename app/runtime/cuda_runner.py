@@ -224,7 +224,7 @@ class CudaRunner:
         return self._output(step, self._run(step, *_extra(step)))
 
     def _decode_beams(self, step: StepInput) -> StepOutput:
-        """A call with beams. One that is undecided keeps its step, and its rows have the last candidates of it."""
+        """Run a call with beams. An undecided beam's rows have the candidates of the step that it has not taken."""
         assert self._beams is not None
         step = with_beam_inputs(step)
         bound = self._enqueue_inputs(step, *_extra(step))

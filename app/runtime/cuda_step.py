@@ -63,8 +63,8 @@ class StepInputs:
     def enqueue(self, step: StepInput, last_source_positions: Int32s, *, first: int, num_padded: int) -> None:
         """Enqueue the copy of a call's inputs. It must be complete before the next one is enqueued.
 
-        first: the position of a row's first step. num_padded: rows with those of padding, which have ended, are at
-        column 0 and have a source of one column.
+        first: the position of a row's first step. num_padded: the number of rows, those of padding included. A
+        row of padding has ended, is at column 0, and has a source of one column.
         """
         num_rows = len(step.ids)
         ids, positions, last_positions, has_ended = self._values

@@ -27,10 +27,10 @@ FREE_ROW_ID = -1
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits and abilities of a loaded model.
+    """The limits of a loaded model, and what its runner can do.
 
     num_rows: cache rows, which is the most hypotheses that run at once.
-    num_kept_rows: how many of these rows are reserved for callers that come later.
+    num_kept_rows: how many of these rows are kept for callers that come later.
     max_source_length: the most subwords of a source, its end token included.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention from its tokens to the source.
@@ -77,8 +77,8 @@ class StepInput:
     num_steps: the most steps, from 1 to the runner's max_steps. Each row continues with its best candidate, and every
         row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
         requested, or that every row belongs to a beam. With beams the call ends with the first step in which a beam is
-        UNDECIDED or all are done. A runner that begins steps before it knows this leaves such a beam at its step, while
-        the others go on.
+        UNDECIDED or all are done. A runner may have begun further steps by then. They do not change an UNDECIDED beam,
+        and advance the others.
     stop: the condition that ends the call before num_steps.
     beams: beams that the runner advances. The ids and positions of their rows are not read.
     wants_distributions, wants_alignment: whether to compute the optional outputs, which cost nothing otherwise.
@@ -103,8 +103,8 @@ class StepOutput:
         In a row's first step (position 0, start token) the end token is no candidate, so that no translation is empty.
         If the vocabulary has too few other subwords, the end token is last, with negative infinity.
         If several steps were allowed, the shape is (num_steps, num_rows). It then holds the best candidate of each step
-        taken, and 0 after a row's end token. With beams it holds the last step's candidates, and those of its own last
-        step for an UNDECIDED beam.
+        taken, and 0 after a row's end token. With beams it holds the candidates of the last step. For an UNDECIDED beam
+        this is the step that the beam has not taken.
     ids: the candidates' subwords, of the same shape; the end token after a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless requested.
     alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None unless

@@ -73,8 +73,8 @@ def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize)
     """Zeros (planes, rows, ...) whose pages are allocated when first written.
 
     num_sparse: how many leading rows of each plane are in the system's smallest pages. The other rows are in 2 MB
-    pages, which are read faster. That pays off when many rows run. The leading rows have small pages because short
-    sentences write only the beginning of each row: with 2 MB pages, a few sentences would allocate the whole cache.
+    pages, which are read faster when many rows run. The leading rows have small pages because short sentences write
+    only the beginning of each row: with 2 MB pages, a few sentences would allocate the whole cache.
     """
     item = np.dtype(dtype).itemsize
     num_bytes = math.prod(shape) * item

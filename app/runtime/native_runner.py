@@ -29,14 +29,14 @@ from app.runtime.shortlists import RunnerShortlists
 from app.shortlist_file import ShortlistTable
 
 # Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
-# larger, many sentences are slower. If smaller, few sentences take more memory.
+# larger, steps of many rows are slower. If smaller, the caches of few sentences take more memory.
 NUM_SPARSE_ROWS = 16
 # The other rows get 2 MB pages if a cache column has at least this many bytes. The pages save 6 % of the time at the
 # base size, and nothing measurable for a smaller model.
 LEAST_DENSE_BYTES = 1024
 NO_SLOT = -1
 # The most candidates of a row that a step can return, one less than native/candidates.h ranks. It must be at least
-# twice the widest beam.
+# MAX_BEAM_SIZE + 1, which the widest beam needs, and MAX_ALTERNATIVES.
 MAX_CANDIDATES = 63
 # The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the result arrays are larger.
 MAX_STEPS = 64
@@ -165,7 +165,7 @@ class NativeRunner:
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next call overwrites the arrays.
 
-        Scores that are not numbers are returned as they are; the engine fails the sentences of such rows.
+        NaN and infinite scores are returned unchanged. The engine fails the sentences of such rows.
         """
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids

@@ -210,7 +210,7 @@ class OrtRunner:
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step of the same shape overwrites the arrays.
 
-        Scores that are not numbers are returned as they are; the engine fails the sentences of such rows.
+        NaN and infinite scores are returned unchanged. The engine fails the sentences of such rows.
         """
         wanted: tuple[str, ...] = ("log_probabilities",) if step.wants_distributions else ()
         if step.wants_alignment:

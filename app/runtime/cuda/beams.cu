@@ -1,5 +1,6 @@
 // Beam search between two decoder steps on a GPU. app/decoding/beam.py defines the rules. As native/beams.cpp on a CPU,
-// this kernel takes only steps that just rank continuations. app/runtime/cuda_beams.py launches it and has the layouts.
+// this kernel takes only steps that rank continuations and do nothing else. app/runtime/cuda_beams.py launches it, and
+// defines the same layouts.
 
 constexpr int MAX_BEAM_SIZE = 16;
 constexpr int CONTINUES = 0, DONE = 1, UNDECIDED = 2;  // BeamOutcome in app/runtime/beams.py
@@ -7,18 +8,18 @@ constexpr int CONTINUES = 0, DONE = 1, UNDECIDED = 2;  // BeamOutcome in app/run
 // One sentence's beam. Before the first step one hypothesis is live, in rows[0].
 //
 // max_length: the number of steps after which the next one is undecided. max_complete: complete hypotheses that end the
-// search. first_entry: the beam has the entries first_entry..first_entry + beam_size - 1 of each step. rows, tokens, sums:
-// of each live hypothesis, best first: its cache row, last subword and summed log-probability.
+// search. first_entry: the beam has the entries first_entry..first_entry + beam_size - 1 of each step.
+// rows, tokens, sums: the cache row, last subword and summed log-probability of each live hypothesis, best first.
 struct DeviceBeam {
     int beam_size, end_id, max_length, length, max_complete, num_complete, first_entry, outcome;
     int rows[MAX_BEAM_SIZE], tokens[MAX_BEAM_SIZE];
     double sums[MAX_BEAM_SIZE];
 };
 
-// What a step has done to one hypothesis of a beam, the i-th in the i-th entry.
+// The result of a step for one beam. Its i-th entry describes two hypotheses.
 //
-// sum, token, parent, row: of the hypothesis after the step, if `outcome` continues. ended_sum, ended_parent: the i-th
-// hypothesis that has ended in the step; -1 if there is none. outcome: of the beam.
+// sum, token, parent, row: the i-th live hypothesis after the step, if `outcome` is CONTINUES. ended_sum, ended_parent:
+// the i-th hypothesis that has ended in the step; ended_parent is -1 if there is none. outcome: that of the beam.
 struct BeamEntry {
     double sum, ended_sum;
     int token, parent, row, ended_parent, outcome, unused;
@@ -42,7 +43,7 @@ __device__ int place_of(const long long* ids, int j, int num_candidates, bool sk
     return j;
 }
 
-// Sums and tokens of all continuations, each by one thread.
+// Sets the sums and tokens of all continuations. One thread sets one of them.
 __device__ void add_candidates(const DeviceBeam& beam, const long long* top_ids, const float* top_scores,
                                int num_candidates, bool skips_end, Continuations& all) {
     const int k = beam.beam_size + 1, num_live = beam.length ? beam.beam_size : 1;
@@ -52,14 +53,14 @@ __device__ void add_candidates(const DeviceBeam& beam, const long long* top_ids,
         const int place = place_of(top_ids + begin, j, num_candidates, skips_end, beam.end_id);
         const bool is_absent = place >= num_candidates;
         const float score = is_absent ? __int_as_float(0xff800000) : top_scores[begin + place];  // negative infinity
-        // A difference to itself is 0 for a number, and NaN for infinity and NaN.
+        // x - x is 0 for a finite x, and NaN for infinity and NaN.
         if (j == 0 ? !(score - score == 0.0f) : score != score) all.has_scores = 0;
         all.sums[index] = (beam.length ? beam.sums[i] : 0.0) + double(score);
         all.tokens[index] = is_absent ? beam.end_id : int(top_ids[begin + place]);
     }
 }
 
-// The places of the best continuations in `order`, each by one thread, which counts those before it.
+// Sets `order`. One thread counts the continuations that come before one of them.
 __device__ void rank(int num_continuations, int num_ranked, Continuations& all) {
     for (int index = threadIdx.x; index < num_continuations; index += blockDim.x) {
         const double sum = all.sums[index];

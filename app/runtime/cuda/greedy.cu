@@ -26,8 +26,8 @@ __device__ Chosen choose(const long long* ids, const float* scores, int num_cand
 //
 // top_ids, top_scores: (num_rows, num_candidates) the decoder's candidates.
 // ids, positions: (num_rows,) the decoder's inputs. A row that has ended keeps its last ones.
-// has_ended: (num_rows,) 1 for a row that takes no further step. It gets end_id with a score of 0 from then on.
-// ended_at: (num_rows,) on the host: gets the step in which a row ends, by end_id or by a score that is no number.
+// has_ended: (num_rows,) 1 for a row that takes no further step. Its results are end_id with a score of 0.
+// ended_at: (num_rows,) on the host: gets the step in which a row ends, by end_id or by a NaN or infinite score.
 // chosen: (steps, num_rows), of which row `step` is written.
 // In a row's first step end_id is not chosen: at first_position, after start_id, or after any id if start_id is -1.
 extern "C" __global__ void advance_greedy(const long long* top_ids, const float* top_scores, int* ids, int* positions,

@@ -130,8 +130,8 @@ void Beam::record_attention(const StepCandidates& candidates) {
     }
 }
 
-// As app/engine/slots.py: a parent's first child keeps the parent's row. The other children take the rows of parents
-// without a child.
+// As app/engine/row_allocator.py: a parent's first child keeps the parent's row. The other children take the rows of
+// parents without a child.
 void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     int64_t before[MAX_SIZE];
     bool is_alive[MAX_SIZE] = {}, has_row[MAX_SIZE] = {};
