@@ -1,0 +1,60 @@
+"""Write the first weights of a student of the bundled model: its encoder, and a shallower decoder of SSRUs.
+
+    python training/en-de/student.py bundles/en-de/weights runs/student/start --layers 0 2
+
+The student's decoder layers are layers of the teacher. Only their recurrences are new, with random weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from model import checkpoint
+from model.transformer import Transformer
+
+
+def student_of(teacher: Transformer, layers: list[int]) -> Transformer:
+    """A model with the teacher's encoder and embedding, and with `layers` of its decoder, where SSRUs replace the
+    self-attention.
+
+    Raises IndexError for a layer that the teacher does not have.
+    """
+    config = dataclasses.replace(teacher.config, decoder="ssru", num_decoder_layers=len(layers))
+    student = Transformer(config)
+    student.decoder.load_state_dict(
+        {
+            f"{new}.{name}": value
+            for new, old in enumerate(layers)
+            for name, value in teacher.decoder[old].state_dict().items()
+            if not name.startswith("self_attention.")
+        },
+        strict=False,
+    )
+    rest = {name: value for name, value in teacher.state_dict().items() if not name.startswith("decoder.")}
+    student.load_state_dict(rest, strict=False)
+    return student
+
+
+def main() -> None:
+    """Read the teacher's checkpoint and write the student's. Its tokenizer is the bundle's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("teacher", type=Path, help="the folder of the teacher's weights")
+    parser.add_argument("output", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--layers", type=int, nargs="+", default=[0, 2], help="the teacher's decoder layers to keep"
+    )
+    parser.add_argument("--tokenizer", type=Path, default=Path("bundles/en-de/source.spm"))
+    parser.add_argument("--seed", type=int, default=1, help="seed of the new weights")
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    student = student_of(checkpoint.load_model(args.teacher), args.layers)
+    saved = checkpoint.Saved(student.state_dict(), {"model": student.config.to_json()}, {}, {})
+    checkpoint.save(args.output, saved, args.tokenizer)
+
+
+if __name__ == "__main__":
+    main()
