@@ -22,7 +22,10 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Path:
-    """Unpack into `folder`, and return it, or the only folder in it. Raises ArchiveError before a file is written."""
+    """Unpack into `folder`, and return it, or the only folder in it.
+
+    Raises ArchiveError. Limits and names are checked before a file is written. A damaged archive may leave files.
+    """
     try:
         if path.name.lower().endswith((".zip", ".argosmodel")):
             with zipfile.ZipFile(path) as archive:

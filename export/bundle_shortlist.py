@@ -19,7 +19,7 @@ def write_with_shortlist(
     """Write a copy of a bundle with these tables, and replace `output` by it.
 
     tables: by the index of the direction in the manifest's language_pairs. Raises ExportError if `output` is neither
-    a bundle nor new, BundleError if the result is no bundle, and ValidationError for a probability above 0.
+    a bundle nor new, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
     check_output(output)

@@ -60,13 +60,13 @@ class ExportError(ValueError):
 class BundleRequest:
     """The contents of a bundle to write.
 
-    name, version: those for the manifest. source, target: languages, as BCP 47 tags.
+    name, version: as in the manifest. source, target: languages, as BCP 47 tags.
     tag: the subword before each source; None for a model with one direction.
     reverse_tag: the subword for the direction from target to source; None if the model does not have it.
-    more_targets: other languages that the model translates into from `source`, and the tag of each.
-    pairs: the language pairs themselves, instead of source, target and tags, which are then not read.
-    languages: each language's subword, for a model that translates between any two. Source, target and tags are then
-    not read.
+    more_targets: further target languages of `source`, each with its tag.
+    pairs: the language pairs. If set, source, target and the tags are ignored.
+    languages: the subword of each language, for a model that translates between any two. If set, source, target and the
+        tags are ignored.
     decoding: the default decoding options.
     ends_source, tag_follows_source, has_distinct_placeholders: as in the manifest. All models that this project trains
     have the defaults.
@@ -133,7 +133,8 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
-    If the checkpoint has a target.spm, this file decodes targets. Its ids are those of tokenizer.spm.
+    If the checkpoint has a target.spm, this file decodes targets. It has as many subwords as tokenizer.spm and the same
+    special ids.
 
     An existing bundle is replaced after the new one is complete and checked. Any other existing folder is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
@@ -211,7 +212,7 @@ def make_manifest(
 
 
 def file_entries(folder: Path) -> dict[str, FileEntry]:
-    """Size and hash of every file in a bundle's folder except the manifest, by path."""
+    """The size in bytes and the SHA-256 of every file in a bundle's folder except the manifest, by path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
     return {
@@ -261,7 +262,10 @@ class _Converted:
 def _write_model(
     folder: Path, checkpoint: Path, request: BundleRequest, *, on_progress: Callable[[str], None]
 ) -> _Converted:
-    """Write graphs, tokenizers and fp16 weights of a checkpoint to the folder."""
+    """Write graphs, tokenizers and fp16 weights of a checkpoint to the folder.
+
+    Raises CheckpointError, TokenizerError and ExportError.
+    """
     model = load_model(checkpoint)
     precisions = _possible_precisions(model.config, request)
     source_spm, target_spm = tokenizer_of(checkpoint), checkpoint / TARGET_TOKENIZER

@@ -20,8 +20,8 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     Inputs:
     - `ids` (sentences, source_length) int32, the end token last
     - `positions` (source_length,) int32: 0, 1, 2...
-    - `lengths` (sentences,) int64, in fp16 only: the first ids of each sentence, at least 1. The others are padding,
-      which changes no result of these.
+    - `lengths` (sentences,) int64, in fp16 only: the number of ids of each sentence, at least 1. The ids after them are
+      padding, which does not change their results.
 
     Output: `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim): keys of layer 0,
     values of layer 0, keys of layer 1..., laid out as in the decoder's caches.

@@ -54,7 +54,7 @@ GERMAN = (
     "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
     "Vielen Dank für Ihre Hilfe!",
 )
-# The golden sentences by source language. A source language without its own sentences gets the English ones.
+# The golden sentences by source language. The English ones are used for any other source language.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
 # Language pairs with golden sentences. If larger, the start of a server with a model of many languages takes longer.
@@ -65,7 +65,7 @@ NUM_ROWS = 48
 # Bytes of the caches while golden sentences are made. If larger, an import takes more memory. If smaller, it
 # takes more time.
 MAX_CACHE_BYTES = 100_000_000
-# Seconds until the engine gives up a sentence. The deadline is long because no client waits.
+# Seconds until a sentence's deadline. It is long because no client waits.
 DEADLINE_S = 24 * 3600.0
 
 
@@ -110,9 +110,9 @@ def start_id_of(tokenizer: Tokenizer, pair: LanguagePair) -> int | None:
 
 
 def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
-    """The indices of the language pairs that have golden sentences: all, or MAX_PAIRS out of more, evenly spaced.
+    """The indices of the language pairs that have golden sentences: at most MAX_PAIRS, evenly spaced.
 
-    Out of more, pairs whose source language has its own sentences are preferred.
+    If there are more than MAX_PAIRS pairs, those whose source language has its own sentences are preferred.
     """
     indices = list(range(len(pairs)))
     if len(indices) <= MAX_PAIRS:
@@ -125,7 +125,8 @@ def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
 def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
     """The golden sentences of the language pairs in `golden_pairs` that have at most max_source_length ids.
 
-    tokenizer: that of the source. It has the ids of the target's.
+    tokenizer: that of the source. Its ids are also those of target_start, because a model with start tokens has one
+    vocabulary.
     """
     return [
         GoldenSource(text, index, ids, start_id_of(tokenizer, manifest.language_pairs[index]))
@@ -185,7 +186,7 @@ def _ids_of_variant(
 
 
 def num_golden_rows(manifest: Manifest) -> int:
-    """Rows whose caches take at most MAX_CACHE_BYTES in fp32, from one beam to NUM_ROWS."""
+    """As many rows as MAX_CACHE_BYTES holds in fp32, at least those of the widest beam, and at most NUM_ROWS."""
     sizes = manifest.dimensions
     row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length
     return min(NUM_ROWS, max(*BEAM_SIZES, MAX_CACHE_BYTES // row_bytes))

@@ -1,4 +1,4 @@
-"""Builds an ONNX graph operator by operator; `export.blocks` is written with it.
+"""Builds an ONNX graph operator by operator. `export.blocks` uses it for the blocks of the network.
 
 The precision decides how a matrix product is computed and stored:
 
@@ -25,7 +25,7 @@ from export.quantize import CHUNK_ROWS, LARGEST, quantize_columns, quantize_rows
 from export.weight_file import MIN_BYTES, WeightFile
 from export.weights import Floats, Linear, Norm
 
-# The version of the standard operators. fp16 needs an Attention that takes lengths, which 24 brings.
+# The version of the standard operators. Version 24 is the first whose Attention takes lengths, which fp16 needs.
 OPSETS: dict[Precision, int] = {"int8": 21, "fp16": 24, "fp32": 21}
 CONTRIB = "com.microsoft"
 NATIVE = "transduce"
@@ -152,8 +152,9 @@ class GraphBuilder:
         )
 
     def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
-        """Quantise x (..., columns) to uint8 of the same shape and the rows' magnitudes (..., 1), once for all uses.
+        """Returns x (..., columns) in uint8, and the largest magnitude of each row (..., 1).
 
+        Further calls with the same x return the same tensors.
         A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
         and needs no ReLU, because negative values saturate at 0. A row of zeros is divided by 0. The resulting integers
         have no effect, because they are multiplied by the magnitude 0.
@@ -171,7 +172,7 @@ class GraphBuilder:
             self._quantized[x, is_rectified] = quantized, magnitude
         return self._quantized[x, is_rectified]
 
-    # --- the rest of a block ---
+    # --- norms, tables and shapes ---
 
     def layer_norm(self, x: str, norm: Norm) -> str:
         """LayerNorm over the last axis, of the same shape."""
@@ -213,7 +214,7 @@ class GraphBuilder:
         """x in another shape. 0 keeps an axis, and -1 follows from the other axes."""
         return self.op("Reshape", x, self.integers(*shape))
 
-    # --- the whole ---
+    # --- the finished graph ---
 
     def build(self, name: str, *, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
         """The graph as the bytes of an ONNX file.

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from export.archive import is_archive
 
-# The hub allows a name of an owner and one of a model, of at most 96 characters each.
+# OWNER/MODEL, each of at most 96 characters, and what the hub does not allow in either.
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-_NEVER = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
-# The files that `model/` reads of any kind of model, but for PICKLE.
+_FORBIDDEN = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
+# The files that `model/` reads of any kind of model, except PICKLE.
 FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
     "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",
     "model.safetensors", "model.bin", "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml",
 )  # fmt: skip
-# The weights of a model that has none of WEIGHTS.
+# Fetched only if the model has none of WEIGHTS.
 PICKLE = "pytorch_model.bin"
 WEIGHTS = ("model.safetensors", "model.bin", "*.npz")
 
@@ -40,7 +40,7 @@ class FetchedModel:
 
 def is_hub_name(text: str) -> bool:
     """Whether a text has the form of a model's name on the hub, such as Helsinki-NLP/opus-mt-en-de."""
-    is_name = _NAME.fullmatch(text) is not None and _NEVER.search(text) is None
+    is_name = _NAME.fullmatch(text) is not None and _FORBIDDEN.search(text) is None
     return is_name and not is_archive(Path(text))
 
 
@@ -79,7 +79,7 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
 
 
 def _download(name: str, patterns: tuple[str, ...], revision: str | None) -> Path:
-    """Download the files of the top folder that match a pattern. Returns a folder, which is called as the commit."""
+    """Download the files of the top folder that match a pattern. Returns a folder, which has the commit as its name."""
     from huggingface_hub import snapshot_download
 
     found = snapshot_download(

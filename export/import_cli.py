@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from app.bundle import DecodingDefaults
     from model.imported import ImportedModel
 
-# The widest beam that a server searches with.
-MAX_BEAM_SIZE = 16
-
 
 def target_argument(text: str) -> tuple[str, str | None]:
     """Parse `LANGUAGE` or `LANGUAGE=TAG`. Raises ArgumentTypeError."""
@@ -106,20 +103,23 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
     with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
-        return _import(args, _found(args, Path(folder) / "archive"), Path(folder) / "checkpoint")
+        return _import(args, _locate(args, Path(folder) / "archive"), Path(folder) / "checkpoint")
 
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model's folder. title: its name for people. name: the default name of its bundle."""
+    """A model's folder. title: the model's name for the model card. name: the default name of its bundle."""
 
     folder: Path
     title: str
     name: str
 
 
-def _found(args: argparse.Namespace, unpacked: Path) -> FoundModel:
-    """The model's folder: the one named, that of an archive unpacked to `unpacked`, or the hub's. Raises ValueError."""
+def _locate(args: argparse.Namespace, unpacked: Path) -> FoundModel:
+    """The model in the named folder, in the named archive, or on the hub. Raises ValueError.
+
+    unpacked: the folder that an archive is unpacked to.
+    """
     path: Path = args.model
     is_on_hub = is_hub_name(str(path))
     if path.exists() or not is_on_hub:
@@ -130,7 +130,7 @@ def _found(args: argparse.Namespace, unpacked: Path) -> FoundModel:
         if args.revision is not None:
             raise ValueError(f"--revision is for a model on the hub; {path} exists here")
         if is_on_hub:
-            print(f"{path} exists here, so the hub is not asked for that name", file=sys.stderr)
+            print(f"{path} exists here, so the model is not fetched from the hub", file=sys.stderr)
         folder = unpack(path, unpacked) if is_archive(path) else path
         title = path.resolve().name
         return FoundModel(folder, title, _without_suffix(title))
@@ -139,7 +139,7 @@ def _found(args: argparse.Namespace, unpacked: Path) -> FoundModel:
 
 
 def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> int:
-    """Read the model, write it as a checkpoint, and export that. checkpoint: a folder."""
+    """Read the model, write it to the folder `checkpoint`, and export that checkpoint as a bundle."""
     from app.bundle import Training
     from app.runtime.memory import release_memory
     from export.bundle_writer import BundleRequest, write_bundle
@@ -207,7 +207,7 @@ def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
 
 
 def _directions(args: argparse.Namespace, model: ImportedModel) -> dict[str, Any]:
-    """The fields of a BundleRequest that say what the model translates. Raises ValueError."""
+    """The fields of a BundleRequest that name the language pairs. Raises ValueError."""
     if model.language_tokens:
         return _pairs_of_many(args, model.language_tokens)
     if args.languages is not None:
@@ -272,18 +272,18 @@ def _check_tags(targets: list[tuple[str, str | None]], reverse_tag: str | None, 
         if model.tags and tag is None:
             known = ", ".join(model.tags[:20]) + (", ..." if len(model.tags) > 20 else "")
             raise ValueError(
-                f"--target {language} needs a tag: --target '{language}={model.tags[0]}'; there are {known}"
+                f"--target {language} needs a tag: --target '{language}={model.tags[0]}'; the model has {known}"
             )
         if tag is not None and tag not in model.tags:
             raise ValueError(f"--target {language}: the vocabulary has no tag {tag}")
     if not model.tags and len(targets) > 1:
-        raise ValueError("the model has no tags and so only one --target")
+        raise ValueError("the model has no tags, so it has only one target language: name one --target")
 
 
 def _decoding(model: ImportedModel) -> DecodingDefaults:
-    """The model's own decoding defaults."""
+    """The model's own decoding defaults. A beam wider than MAX_BEAM_SIZE becomes MAX_BEAM_SIZE."""
     from app.bundle import DecodingDefaults
-    from app.decoding.options import LengthPenalty
+    from app.decoding.options import MAX_BEAM_SIZE, LengthPenalty
 
     return DecodingDefaults(
         beam_size=min(model.beam_size, MAX_BEAM_SIZE),

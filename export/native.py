@@ -19,13 +19,14 @@ from model.config import EOS_ID, ModelConfig
 
 # The kernels' loops need sizes that are multiples of these.
 HEAD_DIM_MULTIPLE, D_FF_MULTIPLE = 16, 16
+# MAX_HEAD_DIM of app/runtime/native/attention.h.
+MAX_HEAD_DIM = 128
 
 
 def is_native_possible(config: ModelConfig, precision: Precision) -> bool:
     """Whether the kernels support a model of this size in this precision."""
-    return (
-        precision != "fp16" and config.head_dim % HEAD_DIM_MULTIPLE == 0 and config.d_ff % D_FF_MULTIPLE == 0
-    )
+    is_head_possible = config.head_dim % HEAD_DIM_MULTIPLE == 0 and config.head_dim <= MAX_HEAD_DIM
+    return precision != "fp16" and is_head_possible and config.d_ff % D_FF_MULTIPLE == 0
 
 
 def build_native_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
@@ -65,8 +66,8 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     Inputs:
     - `ids`, `positions` (rows,) int32, as in `export.decoder`
     - `slots`, `source_lengths` (rows,) int32: slot of each row's source in the cross-attention cache, and its length
-    - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. In several steps every row continues with its
-      best candidate up to the end token
+    - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. If num_steps is above 1, every row continues
+      with its best candidate up to the end token
     - `self_cache` (2 * num_decoder_layers, num_rows, max_length, d_model), written in place: keys of layer 0, values of
       layer 0, keys of layer 1...
     - `self_state` (num_rows, num_decoder_layers, d_model) float32 instead of `self_cache` in a decoder of SSRUs, as in
@@ -76,7 +77,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     Outputs:
     - `top_log_probabilities`, `top_ids` (steps, rows, candidates)
     - `log_probabilities` (rows, vocab_size), written only if requested
-    - `alignment` (rows, max_length), written only by a single step
+    - `alignment` (rows, max_length), written only if num_steps is 1
     """
     config = weights.config
     b = _Constants(weights, weights.decoder, precision, file)
@@ -187,17 +188,17 @@ class _Constants:
         return self._next_norm() if self._stack.final_norm is not None else ()
 
     def _first(self, block: SelfAttention | Ssru) -> tuple[str, ...]:
-        """The first sub-layer and the following norm."""
+        """The constants of the first sub-layer and of the norm after it."""
         if isinstance(block, Ssru):
             return (*self._linear(block.z_and_f), *self._next_norm())
         return self._attention(block.qkv, block.out)
 
     def _attention(self, before: Linear, after: Linear) -> tuple[str, ...]:
-        """Both projections and the following norm."""
+        """The constants of both projections and of the norm after them."""
         return (*self._linear(before), *self._linear(after), *self._next_norm())
 
     def _feed_forward(self, network: FeedForward) -> tuple[str, ...]:
-        """Equation (2) and the following norm."""
+        """The constants of equation (2) and of the norm after it."""
         return (*self._linear(network.inner), *self._linear(network.outer), *self._next_norm())
 
     def _next_norm(self) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from model.transformer import Transformer
 
 # The first id after the special ones. Random targets use this id and all later ones.
 FIRST_RANDOM_ID = EOS_ID + 1
-# Lower log-probabilities count as this one. The bias of an imported model excludes subwords with -30,000, where fp32 is
-# exact to 0.002 only.
+# Lower log-probabilities are compared as this one. The bias of an imported model excludes subwords with -30,000, where
+# fp32 is exact to 0.002 only.
 LEAST = -1000.0
 
 
@@ -24,7 +24,7 @@ class ParityPair:
     """A source (the end token last), and the target subwords that its row decodes.
 
     first_step: the step in which the row is decoded for the first time.
-    start_id: the start token, of a model with a prefilled BOS_ID.
+    start_id: the start token after BOS_ID, for a model whose targets begin with a language token; else None.
     """
 
     source: Int32s

@@ -84,16 +84,20 @@ def _model(folder: Path) -> Transformer:
     """The model of a checkpoint. Raises CheckpointError, FormatError."""
     model = load_model(folder)
     if model.config.own_source_table or model.config.own_output_table:
-        raise FormatError(f"{folder} has tables of its own for source or output, which cannot be given back")
+        raise FormatError(
+            f"{folder} has separate embeddings of source, target or output; only a model with one shared "
+            "embedding can be exported to another format"
+        )
     if model.config.decoder == "ssru":
         raise FormatError(f"{folder} has a decoder of SSRUs, which the other formats cannot express")
     return model
 
 
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a folder beside `output`, then rename that to `output`. All or nothing.
+    """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
-    Raises FormatError if `output` exists and is not an empty folder, or its parent is missing.
+    After an error nothing is left. Raises FormatError if `output` exists and is not an empty folder, or its parent is
+    missing.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FormatError(f"{output} exists: it is left as it is")

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Int8s = NDArray[np.int8]
 
+# The largest magnitude of a quantised weight.
 LARGEST = 127
-
-
 # Rows that are converted at a time. If larger, temporary arrays take more memory.
 CHUNK_ROWS = 1024
 

@@ -20,16 +20,17 @@ from app.text.tokenizer import SPACE, Tokenizer, TokenizerError
 from model.corpus import Pair
 from model.lexicon import Table, translation_table
 
-# Longest side of a pair, in subwords. Longer pairs tell little about single subwords, and cost the product of both.
+# Longest side of a pair, in subwords. Longer pairs say little about single subwords. Time and memory grow with the
+# product of both lengths.
 MAX_SUBWORDS = 40
-# The id of the empty word in `model.lexicon`. It is that of padding, which no sentence has.
+# The id of the empty word in `model.lexicon`. It is also the id of padding, which no sentence contains.
 EMPTY = 0
 
 Sentences = list[tuple[Sequence[int], Sequence[int]]]
 
 
 class ShortlistSizes(NamedTuple):
-    """num_best: target subwords of each source subword. num_frequent: frequent ones that every shortlist has."""
+    """num_best: likely target subwords of each source subword. num_frequent: frequent ones in every shortlist."""
 
     num_best: int
     num_frequent: int
@@ -102,7 +103,7 @@ def _always(target: Path, sentences: Sentences, num_frequent: int) -> list[int]:
 
 
 def _copies(source: Path, target: Path) -> list[list[int]]:
-    """For each source subword the target subwords with which its text can be copied."""
+    """The target subwords that spell the text of each source subword, by source id."""
     sources, targets = _Pieces(source), _Pieces(target)
     if sources.names == targets.names:
         return [[each] for each in range(sources.vocab_size)]
@@ -128,7 +129,7 @@ class _Pieces:
         return has_no_letter or is_cased_letter or is_special
 
     def spell(self, name: str) -> list[int]:
-        """The subword of this name, or else those of its text."""
+        """The id of the subword `name`, or else the ids of the subwords that spell its text."""
         if name in self._ids:
             return [self._ids[name]]
         return [int(each) for each in self._processor.encode(name.replace(SPACE, " ").strip())]

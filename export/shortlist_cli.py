@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from app.bundle import Manifest
     from model.corpus import Pair
 
-# Defaults. More ids in a list cost time; fewer cost quality.
+# Defaults of --best and --frequent. If larger, a decoder step takes longer. If smaller, translations get worse.
 NUM_BEST, NUM_FREQUENT = 200, 100
-# Pairs that are read. A pair of 15 subwords on each side takes about 10 kB while the probabilities are computed.
+# Pairs of the sample. A pair of 15 subwords on each side takes about 10 kB while the probabilities are computed.
 MAX_PAIRS = 200_000
 # The seed of the sample of pairs.
 SEED = 1
+# Default of --min-log-probability, in nats. If larger, more sentences are decoded twice. If smaller, more bad
+# translations are kept.
 MIN_LOG_PROBABILITY = -1.0
 
 
@@ -35,9 +37,15 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_data_arguments(parser)
     add("--output", type=Path, metavar="DIR", help="write the bundle with its shortlist here")
-    add("--source", metavar="LANGUAGE", help="of the first column (default: that of the bundle's first pair)")
     add(
-        "--target", metavar="LANGUAGE", help="of the second column (default: that of the bundle's first pair)"
+        "--source",
+        metavar="LANGUAGE",
+        help="language of the first column (default: the source of the bundle's first pair)",
+    )
+    add(
+        "--target",
+        metavar="LANGUAGE",
+        help="language of the second column (default: the target of the bundle's first pair)",
     )
     add(
         "--best",
@@ -65,7 +73,7 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=MIN_LOG_PROBABILITY,
         metavar="X",
-        help="a sentence whose mean log-probability a subword is lower is decoded again with the whole vocabulary "
+        help="decode a sentence again with the whole vocabulary if the mean log-probability of its subwords is lower "
         "(default: %(default)s)",
     )
 
@@ -121,7 +129,7 @@ def _directions(args: argparse.Namespace, manifest: Manifest) -> dict[int, bool]
 
 
 def _sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """A random sample of at most `count` pairs, the same in each run."""
+    """A random sample of at most `count` pairs, the same in each run (algorithm R of Vitter 1985)."""
     choose = random.Random(SEED)
     kept: list[Pair] = []
     for number, pair in enumerate(pairs):

@@ -50,6 +50,7 @@ MAX_MEAN_DIFFERENCE = 0.1
 MAX_BLEU_LOSS = 0.3
 # Share of golden sentences that the native kernels may decode differently. The server has the same limit at its start.
 MAX_NATIVE_DIFFERENT = 0.2
+# Random batches, pairs of each, and the most ids of a source or target. If larger, `verify` takes longer.
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 
 
@@ -79,7 +80,7 @@ def verify(path: Path, options: VerifyOptions) -> Report:
     bundle = load_bundle(path)
     model = load_model(options.checkpoint or path / WEIGHTS_FOLDER)
     if dimensions_of(model.config) != bundle.manifest.dimensions:
-        raise CheckpointError("the checkpoint is of another size than the bundle")
+        raise CheckpointError("the checkpoint and the bundle have different dimensions")
     with tempfile.TemporaryDirectory() as folder:
         verification = _Verification(bundle, _reference(bundle, model, options, Path(folder)), model, options)
         checks = list(tqdm(verification.checks(), desc="verify", unit=" checks"))
@@ -91,7 +92,11 @@ def verify(path: Path, options: VerifyOptions) -> Report:
 
 
 def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folder: Path) -> Bundle:
-    """A bundle whose fp32 graphs have exactly the weights of `model`: this one, or one built in `folder`."""
+    """The bundle whose fp32 graphs are compared with `model`.
+
+    With --checkpoint this is `bundle`, if it has an fp32 variant. Otherwise fp32 graphs with the weights of `model` are
+    built in `folder`: the bundle's own weights are rounded to fp16, and its fp32 graphs are not.
+    """
     if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
         return bundle
     variant = write_variant(folder, weights_of(model), "fp32")
@@ -102,7 +107,7 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
 def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
     """The check of int8's loss on a test set. A gain, which chance may cause, passes."""
     loss = fp32 - int8
-    detail = f"{int8:.2f}, and fp32 {fp32:.2f}; it may lose {MAX_BLEU_LOSS}"
+    detail = f"{int8:.2f}, fp32 {fp32:.2f}, largest loss {MAX_BLEU_LOSS}"
     return Check(f"int8 BLEU on {name}", loss <= MAX_BLEU_LOSS, detail, loss, MAX_BLEU_LOSS)
 
 
@@ -225,9 +230,9 @@ class _Verification:
         return Check(_name(f"fp32 ids, beam {beam_size}", kernels), different == 0, detail, different, 0)
 
     def _golden(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare with the ids in golden.jsonl, which are those of standard operators.
+        """Compare with the ids in golden.jsonl, which ONNX Runtime's standard operators decoded.
 
-        Native kernels may differ in near ties.
+        Native kernels may choose another subword where two log-probabilities are nearly equal.
         """
         lines = [line for line in self._bundle.golden if precision in line.ids]
         different = 0
@@ -237,7 +242,9 @@ class _Verification:
             options = golden_options(self._bundle.manifest, beam_size)
             found = translate_ids(runner, [*sources], options, starts=[*starts])
             different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
-        detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
+        detail = (
+            f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has no ids"
+        )
         limit = 0 if kernels == "standard" else int(MAX_NATIVE_DIFFERENT * len(lines))
         name = _name(f"{precision} golden ids", kernels)
         return Check(name, bool(lines) and different <= limit, detail, different, limit)

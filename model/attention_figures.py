@@ -15,7 +15,7 @@ from model.picture import Picture
 
 Part = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[Part, ...] = ("encoder", "decoder", "cross")
-# Name, queries (rows) and keys (columns) of each part.
+# The title of each part's figure.
 _TITLES = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",

@@ -109,7 +109,7 @@ def _stacked(weights: list[Tensor]) -> Floats:
 
 def _encoder_weights(model: Transformer, source: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Memory (1, S, d_model) and each layer's weights (1, num_heads, S, S)."""
-    x, found = model.embedding(source), []
+    x, found = model.embedding(source, is_source=True), []
     for layer in cast(list[EncoderLayer], model.encoder):
         attention, feed_forward = cast(list[Residual], layer.residuals)
         y = attention.before(x)
@@ -122,7 +122,7 @@ def _encoder_weights(model: Transformer, source: Tensor) -> tuple[Tensor, list[T
 def _decoder_weights(model: Transformer, target: Tensor, memory: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Each layer's weights of self-attention (1, num_heads, T, T) and of cross-attention (1, num_heads, T, S).
 
-    A decoder of SSRUs has no self-attention and gives no weights of it.
+    A decoder of SSRUs has no self-attention, and the first list is empty.
     """
     x, own, cross = model.embedding(target), [], []
     mask = causal_mask(target.size(1), target.device)

@@ -42,11 +42,11 @@ class Position:
 
 
 def balanced_weights(counts: Int64s, temperature: float) -> NDArray[np.float64]:
-    """How often an epoch holds each pair of a domain, so that domains have shares in proportion to n^(1/T).
+    """How often an epoch contains each pair of a domain, so that domains have shares in proportion to n^(1/T).
 
     counts: (domains,) pairs n of each domain. temperature: T, at least 1. Each pair of the largest domain occurs once.
-    With 1, so does each other pair. As T grows, all domains approach the size of the largest. Arivazhagan et al. 2019,
-    section 4.2. Returns (domains,).
+    With T = 1, every pair occurs once. As T grows, all domains approach the size of the largest. Arivazhagan et al.
+    2019, section 4.2. Returns (domains,).
     """
     shares: NDArray[np.float64] = np.maximum(counts, 1) / counts.max(initial=1)
     return np.power(shares, 1 / temperature - 1)
@@ -66,7 +66,7 @@ class Batches:
     ) -> None:
         """max_tokens: the most subwords of a batch's longer side, padding included.
 
-        weights: mean number of times that an epoch holds each pair of a domain; 1 for domains that are not named.
+        weights: mean number of times that an epoch contains each pair of a domain; 1 for domains that are not named.
         temperature: T of `balanced_weights`, by which the weights are multiplied.
         Raises ValueError for a domain that the corpus does not have.
         """

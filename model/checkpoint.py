@@ -104,7 +104,7 @@ def load(path: Path) -> Saved:
 def build_model(saved: Saved) -> Transformer:
     """The model of a checkpoint, in fp32 and evaluation mode. Raises CheckpointError if weights and sizes differ.
 
-    The model takes the tensors over. It copies only those that are not in fp32.
+    The model uses the tensors of `saved` themselves. It copies only those that are not in fp32.
     """
     try:
         model = empty_model(ModelConfig.from_json(saved.config["model"]))

@@ -37,7 +37,7 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
         "--character-coverage",
         type=float,
         default=0.99999,
-        help="share of the text's characters that are subwords; bytes spell the rest (default: %(default)s)",
+        help="share of the text's characters that are subwords; placeholders replace the others (default: %(default)s)",
     )
     parser.add_argument(
         "--tag",
@@ -77,11 +77,11 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
     """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn."""
-    owed: dict[str, float] = {}
+    fractions: dict[str, float] = {}
     for pair in pairs:
-        due = owed.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
-        owed[pair.domain] = due - int(due)
-        yield from repeat(pair, int(due))
+        copies = fractions.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
+        fractions[pair.domain] = copies - int(copies)
+        yield from repeat(pair, int(copies))
 
 
 # --- lexicon ---

@@ -30,8 +30,9 @@ class ModelConfig:
     activation: activation of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
     output_bias: whether the logits have a bias (vocab_size,). Marian's have one, the paper's have none.
-    own_source_table, own_output_table: whether the source or the output has a table (vocab_size, d_model) of its own.
-        The paper's shares the target's. An id may then be another subword in a source than in a target.
+    own_source_table, own_output_table: whether the source or the output has its own table (vocab_size, d_model). In the
+        paper, source, target and output share one. With its own table, a source may have other subwords than a target
+        for the same ids.
     max_length: the longest source or target, in subwords with the end token.
     decoder: the first sub-layer of a decoder layer. "attention" is the paper's masked self-attention, "ssru" a
         recurrence (`model.ssru`).

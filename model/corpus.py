@@ -138,7 +138,7 @@ class Corpus:
         return lengths[0::2], lengths[1::2]
 
 
-# Share of the pairs with unknown characters that have them at one end. The others have them in place of words.
+# Of the pairs that get unknown characters, the share that gets them at one end. In the others they replace words.
 ENDS_SHARE = 0.25
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from model.corpus import Corpus
 
-FORMAT = 1  # increased when the encoding changes, so that a corpus of older code is encoded again
+# Increase it when the encoding changes, so that a corpus of older code is encoded again.
+FORMAT = 1
 ARRAYS = ("ids", "starts", "domains")
 
 

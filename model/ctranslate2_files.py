@@ -81,9 +81,9 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
 
 @dataclass(frozen=True)
 class Files:
-    """The content of the files. metadata: that of an Argos package, or empty.
+    """The content of the files. metadata: metadata.json of an Argos package, else empty.
 
-    sentencepieces: the parsed models of sources and of targets, or twice the same one.
+    sentencepieces: the parsed SentencePiece models of sources and of targets. Both are one object if there is one file.
     """
 
     variables: dict[str, NDArray[Any]]
@@ -256,7 +256,7 @@ def _state(
         return torch.from_numpy(values.copy() if is_shared else values)
 
     for name in ("decoder/embeddings/weight", "decoder/projection/weight"):
-        del variables[name]  # they are the encoder's
+        del variables[name]  # equal to the encoder's table
     bias_name = "decoder/projection/bias"
     bias = take(bias_name)[rows] if bias_name in variables else torch.zeros(len(rows))
     state = {

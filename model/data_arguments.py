@@ -31,7 +31,7 @@ def domain_weight(text: str) -> tuple[str, float]:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1. Raises ArgumentTypeError."""
+    """Parse a whole number of at least 1. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)

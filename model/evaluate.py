@@ -1,4 +1,4 @@
-"""Scores: BLEU and chrF by sacreBLEU, with its signatures."""
+"""Translates with the reference search, and scores translations: BLEU and chrF by sacreBLEU, with its signatures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model.corpus import Pair
 from model.search import beam_search, pad
 from model.transformer import Transformer, padding_mask
 
-# "maximum output length during inference to input length + 50" (section 6.1).
+# Subwords. "maximum output length during inference to input length + 50" (section 6.1).
 EXTRA_TARGET_LENGTH = 50
 
 

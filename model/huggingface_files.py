@@ -29,7 +29,7 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
 def missing_weights(folder: Path) -> list[str]:
-    """The problem of a folder without weights."""
+    """One problem if the folder has no weights, else none."""
     if any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
         return []
     return [f"{SAFETENSORS} or {PICKLE} is missing"]
@@ -49,7 +49,7 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
 
 
 def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict[str, int]:
-    """Pieces and their ids. name: of the file. Raises ValueError unless the ids are 0, 1, 2..."""
+    """Pieces and their ids. name: the file's name. Raises ValueError unless the ids are 0, 1, 2..."""
     if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
         raise ValueError(f"the ids of {name} are not 0 to {len(found) - 1}, each once")
     return {piece: int(identity) for piece, identity in found.items()}
@@ -107,7 +107,10 @@ class Tables:
 
     @staticmethod
     def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
-        """The names by config.json, and by the weights if these may have one table under two names."""
+        """The names that config.json implies.
+
+        A table that source and target share has the name SHARED, or the name of each side. `weights` decides which.
+        """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)
         if is_shared and is_tied:
@@ -118,7 +121,7 @@ class Tables:
         return Tables(source, target, target if is_tied else OUTPUT_TABLE)
 
     def own(self, weights: Mapping[str, Tensor]) -> tuple[bool, bool]:
-        """Whether the source's table and the output's differ from the target's."""
+        """Whether the source's table and whether the output's table differ from the target's."""
         target = weights[self.target]
         source, output = (
             name != self.target and not torch.equal(weights[name], target)
@@ -127,7 +130,7 @@ class Tables:
         return source, output
 
     def copies(self) -> dict[str, str]:
-        """The names under which files may have a table a second time, and the table's name."""
+        """The names under which a file may repeat a table, and the table's name."""
         copies = {SOURCE_TABLE: self.source, TARGET_TABLE: self.target, OUTPUT_TABLE: self.output}
         return {copy: table for copy, table in copies.items() if copy != table}
 
@@ -141,7 +144,7 @@ def target_size(facts: Mapping[str, Any]) -> int:
 def weight_problems(
     facts: Mapping[str, Any], weights: Mapping[str, Tensor], *, is_pre_norm: bool, has_bias: bool
 ) -> list[str]:
-    """The weights that are missing or have another shape than config.json says. has_bias: of the logits."""
+    """The weights that are missing or have another shape than config.json says. has_bias: whether logits have one."""
     d, d_ff = facts["d_model"], facts["encoder_ffn_dim"]
     tables = Tables.of(facts, weights)
     expected: dict[str, tuple[int, ...]] = {
@@ -190,7 +193,7 @@ def model_config(
     norm: Literal["post", "pre"],
     own_tables: tuple[bool, bool] = (False, False),
 ) -> ModelConfig:
-    """Our configuration for the sizes of a checked config.json. own_tables: by `Tables.own`. Raises ConfigError."""
+    """Our configuration for the sizes of a checked config.json. own_tables: from `Tables.own`. Raises ConfigError."""
     return ModelConfig(
         vocab_size=vocab_size,
         d_model=facts["d_model"],
@@ -217,7 +220,7 @@ def table_state(
     source_rows: list[int],
     target_rows: list[int],
 ) -> dict[str, Tensor]:
-    """The tables of our Transformer's state. source_rows, target_rows: the foreign row of each of our ids."""
+    """The tables of our Transformer's state. source_rows, target_rows: the foreign row of each id."""
     found = {"embedding.weight": weights[tables.target].float()[target_rows]}
     if config.own_source_table:
         found["embedding.source_weight"] = weights[tables.source].float()[source_rows]

@@ -99,12 +99,12 @@ def is_used(piece: Any) -> bool:
 
 
 def piece_order(vocabulary: Mapping[str, int]) -> list[str]:
-    """The pieces of vocab.json that follow FIRST, in the order of their ids."""
+    """The pieces of a foreign vocabulary that are not in FIRST, in the order of their ids."""
     return sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
 
 
 def filled(order: list[str], length: int) -> list[str]:
-    """The pieces, and as many made-up ones after them that no text has, to `length`."""
+    """`order`, extended to `length` by made-up pieces, which no text contains."""
     return [*order, *(f"<no piece {index}>" for index in range(len(order), length))]
 
 
@@ -150,17 +150,17 @@ class Specials:
 
 
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
-    """The foreign row of each of our ids: FIRST, then `order`. A made-up piece of `filled` has the unknown token's."""
+    """The foreign row of each of our ids: FIRST, then `order`. Made-up pieces have the unknown token's row."""
     first = [specials.pad, specials.start, specials.end, specials.unknown]
     known = (vocabulary.get(piece, specials.unknown) for piece in (*PLACEHOLDER_SYMBOLS, *order))
     return [*first, *known]
 
 
 def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
-    """The output's bias (vocab_size,) by our ids, which prevents pieces that no translation contains.
+    """The output's bias (vocab_size,) by our ids, set to NEVER for the pieces that no translation may contain.
 
-    These are padding, start and unknown, made-up pieces of `filled`, and all placeholder symbols except the first. A
-    vocabulary that has the placeholder symbols keeps their bias.
+    These are padding, start and unknown, made-up pieces of `filled`, and all placeholder symbols except the first. If
+    the vocabulary has the placeholder symbols, they are the made-up pieces alone.
     """
     masked = bias.clone()
     masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER

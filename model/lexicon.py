@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from model.corpus import CorpusError, Pair, read_lines
 
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-# Longest sentence, in words. Longer sentences tell little about single words, and cost the product of both lengths.
+# Longest sentence, in words. Longer sentences say little about single words. Time and memory grow with the product of
+# both lengths.
 MAX_WORDS = 24
 # Words that occur less often are not aligned, because their probabilities are chance.
 MIN_COUNT = 4

@@ -2,11 +2,11 @@
 
 The network is the paper's in pre-norm, with the positions of fairseq. A source begins with the subword of its language,
 or ends with it, after the end token (`legacy_behaviour` of NLLB). A target begins with the end token and the subword of
-its language: the former is our start token, the latter a `target_start` of the manifest. `model.imported` explains the
-conversion of the vocabulary.
+its language. The end token becomes our start token, and the language's subword a `target_start` of the manifest.
+`model.imported` explains the conversion of the vocabulary.
 
-Both have the same configuration fields and weight names. They differ in their vocabularies, which
-`model.m2m_vocabulary` reads.
+M2M-100 and NLLB have the same configuration fields and weight names. Their vocabularies differ, and
+`model.m2m_vocabulary` reads them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ from model.imported import (
 from model.m2m_vocabulary import read_vocabulary
 
 MODEL_TYPE, MIXTURE_OF_EXPERTS = "m2m_100", "nllb-moe"
-# Rows of the table of positions before that of the first token. The first one belongs to no token, the second to
-# padding.
+# Index of the first token's row in the table of positions. Row 0 is unused, and row 1 is that of padding.
 FIRST_POSITION = 2
 
 

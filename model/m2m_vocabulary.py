@@ -153,9 +153,9 @@ def _problems(
 def _made_up_problems(
     ids: Mapping[str, int], settings: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[str]:
-    """The problem of a vocabulary of M2M-100 whose size is not that of config.json.
+    """One problem if a vocabulary of M2M-100 has another size than config.json says, else none.
 
-    It would give the languages other ids.
+    With another number of pieces, the languages have other ids.
     """
     size, more = facts.get("vocab_size"), settings.get("num_madeup_words", NUM_MADE_UP)
     if not isinstance(size, int) or len(ids) + more == size:
@@ -165,7 +165,7 @@ def _made_up_problems(
 
 
 def _filled(ids: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """The ids with a made-up piece for each row without one, as fairseq names them. They take part in the softmax."""
+    """The ids, and fairseq's made-up piece for each row without one. The softmax includes the made-up pieces."""
     free = sorted(set(range(vocab_size)) - set(ids.values()))
     names = (name for number in itertools.count() if (name := f"madeupword{number:04d}") not in ids)
     return ids | dict(zip(names, free, strict=False))

@@ -3,8 +3,8 @@
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
 Source, target and output may have tables of their own, and the target a vocabulary of its own.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
-Marian's start token is the padding token, which Marian never outputs. The converted embedding has its row twice: as
-padding and as the start token. `model.imported` explains the conversion of the vocabulary.
+Marian's start token is the padding token, which Marian never outputs. The converted embedding has the padding token's
+row twice: as padding and as the start token. `model.imported` explains the conversion of the vocabulary.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Files:
         return self.facts.get("model_type") == PRE_NORM
 
     def problems(self) -> list[str]:
-        """What this network does not support, and what contradicts itself."""
+        """The properties that this network does not support, and contradictions between the files."""
         source, target = self.vocabularies
         found = _config_problems(self.facts)
         found += _vocabulary_problems(self.facts, source, VOCABULARY, "vocab_size")
@@ -155,7 +155,9 @@ def _imported(files: Files, protos: list[Any], max_length: int | None) -> Import
         )
         for vocabulary, order in zip(files.vocabularies, orders, strict=True)
     ]
-    rows[0][BOS_ID] = source[PAD]  # no source has the start token, whose row may be none of its table
+    rows[0][BOS_ID] = source[
+        PAD
+    ]  # the source's table may lack the start token's row, and no source has the token
     longest = int(facts["max_position_embeddings"])
     norm: Literal["post", "pre"] = "pre" if files.is_pre_norm else "post"
     tables = Tables.of(facts, files.weights)
@@ -213,12 +215,12 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
 def _vocabulary_problems(
     facts: Mapping[str, Any], vocabulary: Mapping[str, int], name: str, size_name: str
 ) -> list[str]:
-    """What contradicts itself in a vocabulary. name: its file. size_name: the field of config.json with its size."""
+    """Contradictions between a vocabulary and config.json. name: its file. size_name: the field with its size."""
     problems = [f"{name} has no {piece}" for piece in (EOS, UNK, PAD) if piece not in vocabulary]
     size = facts.get(size_name, facts.get("vocab_size"))
     if len(vocabulary) != size:
         problems.append(f"{name} has {len(vocabulary)} pieces, {size_name} of {CONFIG} is {size}")
-    # Only the source is padded, so a smaller table of targets may have another id for it.
+    # Only sources are padded, so a smaller target vocabulary may have another padding id.
     for piece, field in ((EOS, "eos_token_id"), (PAD, "pad_token_id"))[: 2 if name == VOCABULARY else 1]:
         if piece in vocabulary and vocabulary[piece] != facts.get(field):
             problems.append(

@@ -14,12 +14,14 @@ class TrainingOptions:
     accumulate: batches in each update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
-    optimizer: "adam" is the paper's; "muon" gives the layers' matrices Muon, the rest Adam.
+    optimizer: "adam" is the paper's; "muon" uses Muon for the layers' matrices and Adam for the rest.
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not. "auto" is bf16 if the processor has
         instructions for it: without them, bf16 is several times slower than fp32.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.
     keep: number of newest checkpoints to keep; 0 keeps all.
-    patience: evaluations without a better dev loss (or BLEU) before training stops; 0 is off.
+    patience: evaluations without an improvement before training stops; 0 is off.
+    patience_on: the measure that has to improve, the dev loss or the dev BLEU.
+    seed: of the weights, the order of the data and dropout.
     """
 
     max_steps: int = 100_000

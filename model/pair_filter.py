@@ -53,7 +53,7 @@ MEANINGS = {
     Reason.LANGUAGE: "a side is in another language",
     Reason.SAMPLING: "left out by its domain's weight",
 }
-# Reasons that have an option of their own. `--keep` does not accept them.
+# Reasons that `--keep` does not accept: other options control them, and a pair without text cannot be used.
 NOT_FOR_KEEP = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})
 
 
@@ -95,7 +95,10 @@ def _differs_in_length(rules: Rules, source: str, target: str) -> bool:
 
 
 def _is_near_copy(rules: Rules, source: str, target: str) -> bool:
-    """Whether the sides differ in case and marks only, or share more than `max_copied` of the target's words."""
+    """Whether the sides differ in case and marks only, or share more than `max_copied` of the target's words.
+
+    False for a target without words.
+    """
     words = Counter(word.casefold() for word in _WORD.findall(target))
     if not words:
         return False

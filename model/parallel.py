@@ -28,7 +28,7 @@ class ProcessGroup:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the other processes, by NCCL if each process of this machine has a GPU, else by gloo."""
+        """Join the other processes: by NCCL if PyTorch finds a GPU, else by gloo. NCCL needs a GPU for each process."""
         if self.size > 1:
             has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
             if has_gpus:

@@ -69,7 +69,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.75,
         metavar="X",
-        help="largest share of the target's words that stand in the source, 0-1 (default: %(default)s)",
+        help="largest share of the target's words that are also in the source, 0-1 (default: %(default)s)",
     )
     add("--check-numbers", action="store_true", help="drop pairs whose sides have different digits")
     add(
@@ -149,5 +149,5 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "data domain source target exclude max_characters max_ratio max_copied check_numbers keep seed shard_pairs "
         "compression"
     )
-    given = {name: getattr(args, name) for name in names.split()}
-    return {**given, "domain": dict(args.domain), "exclude": list(map(str, args.exclude))}
+    options = {name: getattr(args, name) for name in names.split()}
+    return {**options, "domain": dict(args.domain), "exclude": list(map(str, args.exclude))}

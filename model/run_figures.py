@@ -76,7 +76,7 @@ def read_curves(path: Path) -> Curves:
 def curves_picture(runs: Mapping[str, Curves], *, over: Scale = "steps") -> Picture:
     """Draw losses, in nats a subword, and BLEU of each run, if any was measured, over updates or hours.
 
-    Runs that were resumed count the hours of their log's `elapsed_s`.
+    Hours are those of the log's `elapsed_s`, which a resumed run continues.
     """
     has_bleu = any(curves.named("bleu") for curves in runs.values())
     figure = Figure(figsize=(13 if has_bleu else 8, 4.5), layout="constrained")

@@ -1,4 +1,4 @@
-"""Tells the script of a language, and whether a text is in that script."""
+"""The script of a language, and the check that a text is in that script."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def beam_search(
     source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live hypotheses, by
     summed log-probability. An end token among the first beam_size of them completes its hypothesis. The best beam_size
     other continuations are live next. The search stops when beam_size hypotheses are complete, or at max_target_length
-    (at least 1) subwords. Hypotheses whose next token is not the end token are then scored as they are.
+    (at least 1) subwords. At that length, the live hypotheses that do not end are scored without an end token.
     """
     model, start = _started(model)
     num_more = len(start) - 1

@@ -1,4 +1,4 @@
-"""Writes parallel text to a folder of compressed TSV files, the shards. The folder appears when it is complete."""
+"""Writes parallel text to a folder of compressed TSV files, the shards. A complete folder is renamed into place."""
 
 from __future__ import annotations
 

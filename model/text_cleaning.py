@@ -17,8 +17,8 @@ _DIGIT = re.compile(r"\d")
 _BROKEN = re.compile(
     "\ufffd|[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]|\u00e2\u20ac"
 )
-# Two texts that differ only in their digits count as near-duplicates if they have at least this many letters. If
-# smaller, "3.5 km" and "4.2 km" are one text. If larger, more numbered boilerplate stays.
+# Two texts that differ only in their digits count as near-duplicates if they have at least this many letters and
+# digits. If smaller, "3.5 km" and "4.2 km" are one text. If larger, more numbered boilerplate stays.
 MIN_LETTERS_TO_FOLD_DIGITS = 20
 
 

@@ -24,10 +24,10 @@ def train_tokenizer(
 ) -> None:
     """Train one byte-pair vocabulary (section 5.1) over both sides, and write it atomically to `output`.
 
-    Identity normalisation keeps every character as it is. Characters that the vocabulary lacks are spelled in bytes.
-    Digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
-    target language of a model that has several, such as >>de<<. Raises RuntimeError if the text is too small for the
-    vocabulary.
+    Identity normalisation keeps every character as it is. Digits are split, so that numbers are copied digit by digit.
+    The vocabulary has all bytes. They spell characters of a target that the vocabulary and the source lack
+    (`Tokenizer.encode_target`). tags: subwords that no text contains, one for each target language of a model that has
+    several, such as >>de<<. Raises RuntimeError if the text is too small for the vocabulary.
     """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

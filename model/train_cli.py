@@ -72,7 +72,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", type=Path, metavar="FILE.spm", help="made by `transduce tokenizer`")
     parser.add_argument("--run", type=Path, metavar="DIR", help="folder for checkpoints and logs")
     parser.add_argument(
-        "--resume", action="store_true", help="continue from the run's newest checkpoint, at its exact batch"
+        "--resume",
+        action="store_true",
+        help="continue from the run's newest checkpoint, with the batch after it",
     )
     parser.add_argument(
         "--start-from",
@@ -268,7 +270,7 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
 
 
 def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> tuple[Batches, Batches]:
-    """Encode both corpora. Prints on stderr how many pairs were left out."""
+    """The batches of training and of dev data. Prints on stderr how many pairs were left out, by reason."""
     import dataclasses
 
     from model.batches import Batches
@@ -287,7 +289,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
     directions = directions_of(args)
     with_words = with_lexicon(directions, entries)
-    # A missing file is an error before any file is read.
+    # All three are made first: each raises for a missing file before any file is read.
     data_pairs, one_way, dev_pairs = pairs_of(args.data), one_way_pairs(args, with_words), pairs_of(args.dev)
     files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
     key = {

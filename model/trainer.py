@@ -35,8 +35,8 @@ Bleu = Callable[[Transformer], float]
 class Trainer:
     """One run: model, optimiser, data position and log, in a folder.
 
-    best: the best dev loss so far, or with patience_on "bleu" the best dev BLEU with its sign changed.
-    num_worse: evaluations since then without an improvement.
+    best: the lowest dev loss so far, or with patience_on "bleu" the highest dev BLEU, negated.
+    num_worse: evaluations since then.
     """
 
     def __init__(
@@ -77,9 +77,10 @@ class Trainer:
     def train(
         self, dev: Batches, bleu: Bleu | None = None, *, is_stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        """Train until a limit of the options is reached, then save. `bleu` scores the model on dev text.
+        """Train until a limit of the options is reached, then save.
 
-        is_stopping: called after each update; once it returns True, the run saves and ends.
+        bleu: scores the model on dev text; None for no BLEU. is_stopping: called after each update; once it returns
+        True, the run saves and ends.
         """
         started = time.monotonic() - self.elapsed_s
         stream = self.batches.since(self.position)
@@ -123,7 +124,7 @@ class Trainer:
         return self.group.any(value, self.device)
 
     def _seed_dropout(self) -> None:
-        """Reseed every process but the first. All start with one seed for equal weights, but need different dropout."""
+        """Reseed every process but the first. Equal seeds gave equal weights, but dropout must differ."""
         if not self.group.is_first:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
@@ -193,7 +194,7 @@ class Trainer:
         return total, num_tokens
 
     def _evaluate(self, dev: Batches, bleu: Bleu | None, window: Window) -> dict[str, float]:
-        """Evaluate, and count the evaluations in a row without an improvement."""
+        """Evaluate, and update `best` and `num_worse`. Returns the row of the log."""
         row = {
             "step": float(self.step),
             "epoch": float(self.position.epoch),
@@ -245,8 +246,8 @@ class Trainer:
     def resume(self) -> bool:
         """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError if the run has another seed or batch size, since its next batch would differ, or another
-        model.
+        Raises CheckpointError if the checkpoint has no training state or is of another model. Another seed or
+        max_tokens is also an error, because the next batch would differ.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:

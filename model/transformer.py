@@ -245,7 +245,7 @@ class DecoderLayer(nn.Module):
         return mixed
 
     def cross_weights(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `forward`, and the cross-attention's weights (batch, num_heads, target_length, source_length)."""
+        """The result of `forward`, and the cross-attention weights (batch, num_heads, target_length, source_length)."""
         first, cross_attention, feed_forward = cast(list[Residual], self.residuals)
         x = first.after(x, self.mix_positions(first.before(x)))
         attended, weights = self.cross_attention.attend_explicitly(

@@ -61,7 +61,7 @@ def with_strange_ends(source: str, target: str, random_numbers: random.Random) -
 
 
 def as_typed(source: str, target: str, random_numbers: random.Random) -> TextPair:
-    """Remove the final mark of both sides. Up to 60 % of the pairs get another case, too.
+    """Remove the final marks if both sides have them. Up to 60 % of the pairs get another case, too.
 
     35 % of the sources are lower-cased. The target keeps its case, because a source in lower case has an ordinary
     translation. 15 % of the sources get a capital at every word. In another 10 %, the first word gets one. The target

@@ -153,7 +153,7 @@ def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: 
 def test_an_existing_folder_of_that_name_is_read(run: Run, hub: Hub, tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir(parents=True)
     done = run(NAME)
-    assert f"{NAME} exists here, so the hub is not asked for that name" in done.stderr
+    assert f"{NAME} exists here, so the model is not fetched from the hub" in done.stderr
     assert last_line(done).startswith(f"{NAME} cannot be imported: config.json is missing; ")
     assert (
         last_line(run(NAME, "--revision", "v2"))

@@ -385,7 +385,7 @@ def test_a_target_without_its_tag_is_an_error(tmp_path: Path, capsys: pytest.Cap
         "MIT",
     ]
     for target, message in (
-        ("de", "--target de needs a tag: --target 'de=>>deu<<'; there are >>deu<<, >>nld<<"),
+        ("de", "--target de needs a tag: --target 'de=>>deu<<'; the model has >>deu<<, >>nld<<"),
         ("fr=>>fra<<", "--target fr: the vocabulary has no tag >>fra<<"),
     ):
         assert main([*arguments, "--target", target]) == 1
