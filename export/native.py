@@ -19,13 +19,14 @@ from model.config import EOS_ID, ModelConfig
 
 # The kernels' loops need sizes that are multiples of these.
 HEAD_DIM_MULTIPLE, D_FF_MULTIPLE = 16, 16
+# MAX_HEAD_DIM of app/runtime/native/attention.h.
+MAX_HEAD_DIM = 128
 
 
 def is_native_possible(config: ModelConfig, precision: Precision) -> bool:
     """Whether the kernels support a model of this size in this precision."""
-    return (
-        precision != "fp16" and config.head_dim % HEAD_DIM_MULTIPLE == 0 and config.d_ff % D_FF_MULTIPLE == 0
-    )
+    is_head_possible = config.head_dim % HEAD_DIM_MULTIPLE == 0 and config.head_dim <= MAX_HEAD_DIM
+    return precision != "fp16" and is_head_possible and config.d_ff % D_FF_MULTIPLE == 0
 
 
 def build_native_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
@@ -65,8 +66,8 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     Inputs:
     - `ids`, `positions` (rows,) int32, as in `export.decoder`
     - `slots`, `source_lengths` (rows,) int32: slot of each row's source in the cross-attention cache, and its length
-    - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. In several steps every row continues with its
-      best candidate up to the end token
+    - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. If num_steps is above 1, every row continues
+      with its best candidate up to the end token
     - `self_cache` (2 * num_decoder_layers, num_rows, max_length, d_model), written in place: keys of layer 0, values of
       layer 0, keys of layer 1...
     - `self_state` (num_rows, num_decoder_layers, d_model) float32 instead of `self_cache` in a decoder of SSRUs, as in

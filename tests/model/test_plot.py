@@ -53,10 +53,14 @@ def saved(model: Transformer, tokenizer_path: Path, tmp_path_factory: pytest.Tem
     return path
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_weights_equal_the_models_attention(tokenizer: Tokenizer, norm: str) -> None:
+@pytest.mark.parametrize(("norm", "own_source_table"), [("pre", False), ("post", False), ("pre", True)])
+def test_the_weights_equal_the_models_attention(
+    tokenizer: Tokenizer, norm: str, own_source_table: bool
+) -> None:
     torch.manual_seed(3)
-    config = preset("tiny", tokenizer.vocab_size, num_encoder_layers=3, norm=norm)
+    config = preset(
+        "tiny", tokenizer.vocab_size, num_encoder_layers=3, norm=norm, own_source_table=own_source_table
+    )
     model = Transformer(config).eval()
     source, labels = tokenizer.encode(SOURCE).ids, tokenizer.encode_target(TARGET)
     inputs = (BOS_ID, *labels[:-1])
@@ -75,7 +79,7 @@ def test_the_weights_equal_the_models_attention(tokenizer: Tokenizer, norm: str)
     layer = cast(EncoderLayer, model.encoder[0])
     residual = cast(Residual, layer.residuals[0])
     with torch.no_grad():
-        x = model.embedding(torch.tensor([source]))[0]
+        x = model.embedding(torch.tensor([source]), is_source=True)[0]
         y = residual.norm(x) if norm == "pre" else x
         d = config.head_dim
         q, k = layer.self_attention.w_q(y)[:, :d], layer.self_attention.w_k(y)[:, :d]

@@ -1,0 +1,37 @@
+"""The graphs of the native kernels are exported for models that the kernels support, and for no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.graphs import Precision
+from export.native import MAX_HEAD_DIM, is_native_possible
+from model.config import ModelConfig
+
+ATTENTION_H = Path(__file__).resolve().parents[2] / "app" / "runtime" / "native" / "attention.h"
+
+
+def test_the_largest_head_is_that_of_the_kernels() -> None:
+    (largest,) = re.findall(r"MAX_HEAD_DIM = (\d+);", ATTENTION_H.read_text("utf-8"))
+    assert int(largest) == MAX_HEAD_DIM
+
+
+@pytest.mark.parametrize(
+    ("d_model", "num_heads", "d_ff", "precision", "is_possible"),
+    [
+        (512, 8, 2048, "int8", True),
+        (512, 4, 2048, "fp32", True),
+        (512, 2, 2048, "int8", False),
+        (96, 4, 2048, "int8", False),
+        (512, 8, 2040, "int8", False),
+        (512, 8, 2048, "fp16", False),
+    ],
+)
+def test_the_kernels_support_heads_of_16_to_128_columns(
+    d_model: int, num_heads: int, d_ff: int, precision: Precision, is_possible: bool
+) -> None:
+    config = ModelConfig(vocab_size=400, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
+    assert is_native_possible(config, precision) == is_possible
