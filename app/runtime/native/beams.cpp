@@ -33,21 +33,27 @@ struct Beam::BestContinuations {
 
 void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const {
     if (this->num_columns() < 0 || this->num_columns() > num_columns) {
-        throw InvalidArgument("a beam keeps attention to %lld columns", static_cast<long long>(this->num_columns()));
+        throw InvalidArgument("a beam keeps attention to %lld columns, which is not in 0..%lld",
+                              static_cast<long long>(this->num_columns()), static_cast<long long>(num_columns));
     }
-    if (b_ < 2 || b_ > MAX_SIZE) throw InvalidArgument("a beam has %lld hypotheses", static_cast<long long>(b_));
+    if (b_ < 2 || b_ > MAX_SIZE) {
+        throw InvalidArgument("a beam has %lld hypotheses, which is not in 2..%lld", static_cast<long long>(b_),
+                              static_cast<long long>(MAX_SIZE));
+    }
     if (length() < 0 || length() > max_length() || max_length() >= num_positions) {
         throw InvalidArgument("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
                               static_cast<long long>(max_length()));
     }
     for (int64_t i = 0; i < b_; ++i) {
-        if (rows_[i] < 0 || rows_[i] >= num_rows)
-            throw InvalidArgument("a beam has row %lld", static_cast<long long>(rows_[i]));
+        if (rows_[i] >= 0 && rows_[i] < num_rows) continue;
+        throw InvalidArgument("a beam has row %lld, which is not in 0..%lld", static_cast<long long>(rows_[i]),
+                              static_cast<long long>(num_rows - 1));
     }
     const int64_t* tokens = last_tokens();
     for (int64_t i = 0; i < num_live(); ++i) {
-        if (tokens[i] < 0 || tokens[i] >= vocab_size)
-            throw InvalidArgument("a beam has token %lld", static_cast<long long>(tokens[i]));
+        if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+        throw InvalidArgument("a beam has token %lld, which is not in 0..%lld", static_cast<long long>(tokens[i]),
+                              static_cast<long long>(vocab_size - 1));
     }
 }
 

@@ -19,7 +19,8 @@ constexpr int64_t SPAN_IDS = SPAN_PANELS * PANEL;
 
 constexpr int64_t num_spans(int64_t vocab_size) { return (vocab_size + SPAN_IDS - 1) / SPAN_IDS; }
 
-// The largest logit so far of each of 64 classes of ids (id modulo 64), and a bound that at least k ids reach.
+// The largest logit so far of each of 64 classes of ids (id modulo 64), and a bound that the logits of at least k ids
+// reach (k: of scan_span).
 struct alignas(64) ClassMaxima {
     float largest[PANEL];
     float bound;
@@ -28,8 +29,8 @@ struct alignas(64) ClassMaxima {
 };
 
 // Summary of one span of a row's logits. For each of 16 lanes: the largest logit, and the sum of e^(logit - largest).
-// At least k ids of the row reach `bound`. hits: one bit for each 16 ids; set if one of them may be among the row's k
-// best. Only `bound` and `hits` depend on the row's earlier spans.
+// The logits of at least k ids of the row reach `bound`. hits: one bit for each 16 ids; set if one of them may be among
+// the row's k best. Only `bound` and `hits` depend on the row's earlier spans.
 struct alignas(64) LogitSpan {
     float maxima[LANES], sums[LANES];
     float bound;

@@ -55,8 +55,8 @@ void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t ro
 }  // namespace transduce
 
 // copy_rows for Python. moves: (4, count) source rows, target rows (each at most once), first and end bytes of the
-// copied ranges. Returns 0; 1 if a row does not exist or 2 if a range exceeds a row, and then copies nothing; 3 if
-// memory runs out, and then the target rows hold undefined values.
+// copied ranges. Returns 0 if all rows are copied. Returns 1 if a row does not exist, or 2 if a range exceeds a row:
+// nothing is copied then. Returns 3 if memory runs out: the target rows hold undefined values then.
 extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(char* values, int64_t num_planes,
                                                                               int64_t plane_bytes, int64_t row_bytes,
                                                                               const int64_t* moves, int64_t count) {

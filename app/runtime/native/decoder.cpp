@@ -26,7 +26,8 @@ int64_t scalar_input(const KernelCall& call, int index) {
     return *value.as<int64_t>();
 }
 
-// Returns the index of the last constant, the bias of the logits. It is optional. layer_constants: of a layer.
+// Returns the index of the bias of the logits, which is the last constant. Some graphs have none. layer_constants: the
+// number of constants of a layer.
 int output_bias_index(const NodeInfo& info, int layer_constants) {
     int norm = info.integer("is_pre_norm") ? 2 : 0;
     return 14 + norm + int(info.integer("num_layers")) * layer_constants;
@@ -75,7 +76,8 @@ public:
                 throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
             }
         }
-        if (layers_.empty()) throw InvalidArgument("num_layers is %lld", static_cast<long long>(num_layers));
+        if (layers_.empty())
+            throw InvalidArgument("num_layers is %lld, and must be at least 1", static_cast<long long>(num_layers));
         link_products(linears(), true);
     }
 
@@ -91,7 +93,7 @@ public:
                                   static_cast<long long>(tensors.max_steps));
         StepBudget budget(tensors.max_steps, args);
         run_all(tensors, budget);
-        // A step without active rows counts as one step.
+        // A call in which all rows are free counts as one step.
         if (args.outcomes) args.outcomes[0] = std::max<int64_t>(1, budget.num_steps());
     }
 
@@ -123,7 +125,7 @@ private:
                 throw InvalidArgument("num_candidates is %d, more than %d", MAX_CANDIDATES, MAX_CANDIDATES - 1);
             if (num_steps < 1 || (num_steps > 1 && (k > 1 || wants_distributions))) {
                 throw InvalidArgument(
-                    "num_steps is %lld: at least 1, and more only with one candidate and no distributions",
+                    "num_steps is %lld; it must be 1, or above 1 with num_candidates 1 and wants_log_probabilities 0",
                     static_cast<long long>(num_steps));
             }
             if (self.rows() < n) {
@@ -156,9 +158,9 @@ private:
         }
     };
 
-    // Returns the rows whose id is not FREE_ROW_ID, those without a shortlist first. Rows of one slot are neighbours, so
-    // that they read its columns together. If distributions are requested, the rows without a shortlist are in ascending
-    // order instead, as `spread` requires. Throws InvalidArgument for values out of range.
+    // Returns the rows whose id is not FREE_ROW_ID, those without a shortlist first. Rows of one slot are neighbours,
+    // so that they read its columns together. If distributions are requested, the rows without a shortlist are in
+    // ascending order instead, as `spread` requires. Throws InvalidArgument for values out of range.
     std::vector<int32_t> active_rows(const CallTensors& tensors) const {
         std::vector<int32_t> rows;
         for (int32_t row = 0; row < tensors.n; ++row) {
@@ -179,7 +181,7 @@ private:
         return whole;
     }
 
-    // Packs the shortlists of these rows that are new.
+    // Packs those shortlists of these rows that are not packed yet.
     void pack_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
         std::vector<int32_t> slots;
         for (int32_t row : rows) {

@@ -8,8 +8,9 @@
 
 namespace transduce {
 
-// The first sub-layer of a decoder's layers, with what its rows keep between steps. NUM_CONSTANTS: the sub-layer's
-// constants.
+// The two kinds of a decoder layer's first sub-layer. Block: its computation. State: what rows keep between steps.
+// OPERATOR: the name of the operator of such a decoder. STATE: the name of the operator's input for the state.
+// NUM_CONSTANTS: the number of the sub-layer's constants.
 struct SelfAttention {
     using Block = SelfAttentionBlock;
     using State = CachePlanes;
@@ -24,6 +25,7 @@ struct Ssru {
     static constexpr int NUM_CONSTANTS = SSRU_CONSTANTS;
 };
 
+// One decoder layer. First: SelfAttention or Ssru.
 template <class First>
 struct Layer {
     static constexpr int NUM_CONSTANTS = First::NUM_CONSTANTS + 2 * BLOCK_CONSTANTS;

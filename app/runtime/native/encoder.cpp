@@ -28,7 +28,7 @@ struct Sentences {
     Sentences(const int32_t* lengths, int64_t count) : lengths(lengths), count(count) {
         longest = *std::max_element(lengths, lengths + count);
     }
-    // Input `index`, whose values must sum up to t. Throws InvalidArgument.
+    // Reads input `index`, whose values must sum up to t. Throws InvalidArgument.
     Sentences(const KernelCall& call, int index, int64_t t) {
         Tensor tensor = call.input(index);
         tensor.expect_shape({-1});
@@ -245,9 +245,11 @@ public:
                 throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
             }
         }
-        if (layers_.empty()) throw InvalidArgument("num_layers is %lld", static_cast<long long>(num_layers));
+        if (layers_.empty())
+            throw InvalidArgument("num_layers is %lld, and must be at least 1", static_cast<long long>(num_layers));
         cross_cache_ = std::make_unique<CrossCacheBlock>(info, index);
-        if (cross_cache_->d() != embedding_.d()) throw InvalidArgument("w has %d inputs", int(cross_cache_->d()));
+        if (cross_cache_->d() != embedding_.d())
+            throw InvalidArgument("w has %d inputs, not %d", int(cross_cache_->d()), int(embedding_.d()));
         link_products(linears(), false);
     }
 

@@ -57,6 +57,7 @@ public:
     Tensor constant(int index) const;
     // Returns whether there is an input `index` that is a constant of the graph.
     bool has_constant(int index) const;
+    // Return an attribute. Throw InvalidArgument if it is missing or of another type.
     int64_t integer(const char* name) const;
     float number(const char* name) const;
     std::string text(const char* name) const;
@@ -77,9 +78,10 @@ public:
     KernelCall(const OrtApi* api, OrtKernelContext* context, const char* const* input_names)
         : api_(api), context_(context), input_names_(input_names) {}
 
+    // Returns input `index`. Throws InvalidArgument if it is missing.
     Tensor input(int index) const;
-    // Returns the memory of output `index`, which gets this shape. Throws InvalidArgument if other memory is bound to
-    // it.
+    // Gives output `index` this shape, and returns its memory. Throws InvalidArgument if memory of another shape is
+    // bound to the output.
     template <class T>
     T* output(int index, std::initializer_list<int64_t> shape) const {
         return static_cast<T*>(output_data(index, shape));

@@ -11,9 +11,9 @@ namespace {
 // Distance in bytes between the weights in use and those being prefetched if a panel is read once, and bytes of a cache
 // line.
 constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
-// Inputs that all rows are multiplied with before the next inputs, for float weights: 128 inputs of a panel, or 512 of one
-// vector of columns, are 32 kB. If larger, they are evicted from the L1 cache. If smaller, partial sums are read and
-// written too often.
+// Inputs that all rows are multiplied with before the next inputs, for float weights: 128 inputs of a panel, or 512 of
+// one vector of columns, are 32 kB. If larger, they are evicted from the L1 cache. If smaller, partial sums are read
+// and written too often.
 constexpr int FLOAT_DEPTH_BLOCK = NUM_VECTORS == 32 ? 128 : 512;
 // Most bytes of the next product that a waiting thread prefetches.
 constexpr size_t MAX_NEXT_BYTES = 131072;
@@ -21,8 +21,8 @@ constexpr float MAX_SYMMETRIC = 127, MAX_NON_NEGATIVE = 255;
 // Rough rates of one thread: bytes read per nanosecond, and multiply-adds per nanosecond by kind of instruction.
 constexpr int64_t BYTES_PER_NS = 28, MATRIX_PRODUCTS_PER_NS = 1200, INT8_PRODUCTS_PER_NS = NUM_VECTORS == 32 ? 300 : 80,
                   FLOAT_PRODUCTS_PER_NS = NUM_VECTORS == 32 ? 70 : 40;
-// Whether a tile has all columns of a panel. Otherwise it computes one vector of columns after another, and the panel is
-// packed in that order.
+// Whether a tile has all columns of a panel. Otherwise it computes one vector of columns after another, and the panel
+// is packed in that order.
 constexpr bool HAS_WHOLE_PANELS = VECTORS_AT_ONCE == VECTORS;
 // Bytes of packed weights that a tile reads in a step.
 constexpr size_t TILE_BYTES = VECTORS_AT_ONCE * LINE;
@@ -55,8 +55,8 @@ struct Float {
     static void put(int32_t* to, Sum sum) { store16(reinterpret_cast<float*>(to), sum); }
 };
 
-// Packed weights of vectors [first, last) of a panel: `steps` steps, in groups of `group` steps that are stored vector by
-// vector.
+// Packed weights of vectors [first, last) of a panel: `steps` steps, in groups of `group` steps that are stored vector
+// by vector.
 struct PanelSteps {
     const char* weights;
     int steps, group, first = 0, last = VECTORS;
@@ -68,8 +68,8 @@ struct InitialSums {
     size_t stride;
 };
 
-// Sums of R rows over the steps of a panel. The order of a row's additions does not depend on R. L: prefetch.lines;
-// VECTORS: a single pass, which prefetches as many bytes as it reads.
+// Sums of R rows over the steps of a panel. The order of a row's additions does not depend on R. L: prefetch.lines. If
+// L is VECTORS, there is a single pass, which prefetches as many bytes as it reads.
 template <class Kind, int R, int L>
 void tile(const void* values, size_t stride, const PanelSteps& panel, const TilePrefetch& prefetch,
           const InitialSums& initial_sums, int32_t* to) {
@@ -150,7 +150,7 @@ void Linear::pack(const LinearSource& source) {
     auto weights = static_cast<const Weight*>(source.weights);
     size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
     auto to = packed_.as<Weight>();
-    // What a stored input is less than the quantized number.
+    // The quantized number, without its zero point, minus the stored input.
     const int32_t offset = STORED_INPUT_OFFSET - (range_ == ActivationRange::symmetric ? 128 : 0);
     auto put = [&](int input, int column) {
         for (int i = 0; i < part; ++i, ++to) {
@@ -243,7 +243,7 @@ void Linear::pack_columns(const Weight* table, const int32_t* columns) {
 }
 
 void Linear::set_next(const Linear& next) {
-    // At most half of the weights: other threads read the other half.
+    // A thread prefetches at most half of the weights: other threads read the other half.
     size_t bytes = std::min(MAX_NEXT_BYTES, next.panel_bytes() * next.num_panels() / 2);
     next_ = {next.panel(0), next.panel(next.num_panels() - 1), uint32_t(next.panel_bytes()), uint32_t(bytes)};
 }

@@ -16,8 +16,8 @@ namespace transduce {
 
 // Columns of W in a panel, the unit of packed memory: four vector registers.
 constexpr int PANEL = 64;
-// Rows and vectors of columns that vector instructions multiply at once. Beside their 6 x 4 sums (AVX-512) the registers
-// hold four weights and one input; beside 6 x 1 sums (AVX2), one weight and one input.
+// Rows and vectors of columns that vector instructions multiply at once. Beside their 6 x 4 sums (AVX-512) the
+// registers hold four weights and one input; beside 6 x 1 sums (AVX2 and Arm), one weight and one input.
 constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
 // Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
@@ -90,9 +90,9 @@ public:
     Linear() = default;
     // Packs the weights. source.inputs must be a multiple of 16. Throws std::bad_alloc.
     explicit Linear(const LinearSource& source);
-    // Replaces the weights by some columns of `whole`, in the order of `columns` (count,), count >= 1. table: the weights
-    // that `whole` was packed from, row-major (outputs, inputs). Products with these columns have the same bits. The
-    // memory is kept for later calls. Throws std::bad_alloc.
+    // Replaces the weights by some columns of `whole`, in the order of `columns` (count,), count >= 1. table: the
+    // weights that `whole` was packed from, row-major (outputs, inputs). Products with these columns have the same
+    // bits. The memory is kept for later calls. Throws std::bad_alloc.
     void select_columns(const Linear& whole, const void* table, const int32_t* columns, int count);
 
     int inputs() const { return inputs_; }
@@ -106,16 +106,16 @@ public:
         return HAS_TILE_PRODUCTS && group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles();
     }
     // The most and the fewest rows that one thread takes through a whole block by itself. More rows would be evicted
-    // from its cache. With fewer rows the threads share each product, so that each reads only a part of the weights
-    // (docs/native-kernels.md).
+    // from the thread's cache. With fewer rows the threads share each product, so that each thread reads only a part
+    // of the weights (docs/native-kernels.md).
     int64_t max_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
     int64_t min_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 12 : is_int8_ ? 16 : 32; }
     // Returns the rough cost of n rows on one thread.
     int64_t nanoseconds(int64_t n) const;
-    // Returns the cost of each of many rows.
+    // Returns the rough cost of one of many rows.
     int64_t row_nanoseconds() const { return nanoseconds(1024) / 1024; }
 
-    // Returns the inputs of one pass over `tiles` tiles of rows.
+    // Returns the number of inputs of one pass over `tiles` tiles of rows.
     int depth_block(int tiles) const;
     // Returns how many vectors of columns a tile of rows is multiplied with before the next tile.
     int vectors_of_run(int tiles) const { return is_int8_ || tiles == 1 ? VECTORS : VECTORS_AT_ONCE; }

@@ -51,7 +51,8 @@ public:
     void set_rows(int64_t begin, const RowTiles& rows, int first, int count, int panel) {
         next_rows_.begin = begin + int64_t(first) * rows.height;
         next_rows_.end = begin + std::min<int64_t>(int64_t(first + count) * rows.height, rows.rows);
-        // The last tile may overlap the one before; the shared rows are stored from the earlier tile.
+        // The last tile may overlap the one before it. A row in both is stored from the earlier tile. Rows from
+        // moved_from on are in the last tile alone, and their sums are moved_by rows further on.
         next_rows_.moved_from = begin + int64_t(rows.tiles - 1) * rows.height;
         next_rows_.moved_by = int64_t(rows.tiles) * rows.height - rows.rows;
         next_rows_.panel = panel;
@@ -227,7 +228,8 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
                 InputRun run{depth, std::min(depth_block, inputs - depth), vector, vector + vectors};
                 for (int tile = 0; tile < tiles; ++tile) {
                     int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
-                    // Sums over all inputs and columns are stored before the next tile begins, since all tiles share memory.
+                    // Sums over all inputs and columns are stored before the next tile begins, since all tiles share
+                    // memory.
                     int32_t* tile_sums = sums + (depth_block < inputs || vectors < VECTORS ? from * PANEL : 0);
                     TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
                     linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);
@@ -261,7 +263,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
     parallel_chunks(int(groups * num_row_blocks), linear.nanoseconds(n) + more_nanoseconds, job, linear.next());
 }
 
-// As above, without `after`.
+// As above, without `after`: a chunk has one panel, or all panels if this thread runs rows of its own.
 template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
     int panels_per_chunk = runs_own_rows ? linear.num_panels() : 1;

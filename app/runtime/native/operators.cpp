@@ -65,8 +65,8 @@ AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projecti
         throw InvalidArgument("w has %d outputs, not %d", in.outputs(), projections * d);
     if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
         throw InvalidArgument(
-            "num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d", num_heads, d,
-            LANES, MAX_HEAD_DIM);
+            "num_heads is %d, which does not divide %d columns into heads of a multiple of %d columns, at most %d",
+            num_heads, d, LANES, MAX_HEAD_DIM);
     }
     head_dim = d / num_heads;
     out = linear_of(info, index + 3, d, d, true, ActivationRange::symmetric);

@@ -55,8 +55,9 @@ inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
 }
 
 // Calls block(begin, count) for runs of n rows. Either there is one run whose products all threads share, or each
-// thread takes runs of its own. The results between the block's products then stay in its cache, and it waits for no
-// other thread. linear: a product of the block, which decides the length of a run. nanoseconds: rough cost of a row.
+// thread takes runs of its own. The results between the block's products then stay in the thread's cache, and the
+// thread waits for no other. linear: a product of the block, which decides the length of a run. nanoseconds: rough cost
+// of a row.
 template <class Block>
 void for_each_row_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
     int64_t count = num_row_blocks(linear, n);

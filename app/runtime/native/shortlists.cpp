@@ -18,7 +18,7 @@ void Shortlists::set(int64_t slot, const int32_t* ids, int64_t count) {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-// Returns new shortlists, all of the whole vocabulary; nullptr if memory runs out.
+// Returns Shortlists in which each slot has the whole vocabulary; nullptr if memory runs out.
 EXPORTED void* transduce_new_shortlists(int64_t num_slots) {
     try {
         return new transduce::Shortlists(num_slots);

@@ -1,6 +1,6 @@
 // The vectors of simd.h on processors with AVX2, FMA and F16C: 16 numbers are two registers. Every function rounds and
-// adds in the order of simd_avx512.h, so the results have the same bits. Processors with AVX-VNNI have other products of
-// int8.
+// adds in the order of simd_avx512.h, so the results have the same bits. Processors with AVX-VNNI have other products
+// of int8.
 #pragma once
 
 #include <immintrin.h>
@@ -284,9 +284,9 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
 #else
 
 // Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
-// instruction multiplies two inputs with the weights of eight columns, exactly. (The one for uint8 by int8 saturates its
-// sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: inputs of each column that are multiplied and
-// added at once. STORED_INPUT_OFFSET: what a stored input is less than its unsigned bits.
+// instruction multiplies two inputs with the weights of eight columns, exactly. (The one for uint8 by int8 saturates
+// its sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: inputs of each column that are multiplied and
+// added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
 using Quantized = int16_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;

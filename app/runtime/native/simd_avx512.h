@@ -115,8 +115,8 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
-// columns. INT8_DEPTH: inputs of each column that are multiplied and added at once. STORED_INPUT_OFFSET: what a stored input
-// is less than its unsigned bits.
+// columns. INT8_DEPTH: inputs of each column that are multiplied and added at once. STORED_INPUT_OFFSET: what is
+// subtracted from an unsigned input before it is stored.
 using Quantized = uint8_t;
 using QuantizedWeights = __m512i;
 using QuantizedInputs = __m512i;

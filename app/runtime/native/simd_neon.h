@@ -1,5 +1,5 @@
-// The vectors of simd.h on 64-bit Arm processors with dot products: 16 numbers are four registers. Every function rounds
-// and adds in the order of simd_avx512.h, so the results have the same bits.
+// The vectors of simd.h on 64-bit Arm processors with dot products: 16 numbers are four registers. Every function
+// rounds and adds in the order of simd_avx512.h, so the results have the same bits.
 #pragma once
 
 #include <arm_neon.h>
@@ -273,7 +273,7 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 
 // Products of int8: an instruction multiplies four inputs with the weights of four columns. Both are int8, so a row's
 // inputs are stored as int8, 128 less than their 8 unsigned bits. INT8_DEPTH: inputs of each column that are multiplied
-// and added at once. STORED_INPUT_OFFSET: what a stored input is less than its unsigned bits.
+// and added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
 using Quantized = int8_t;
 using QuantizedWeights = Quad<int8x16_t>;
 using QuantizedInputs = int8x16_t;

@@ -143,7 +143,7 @@ private:
 
 namespace {
 
-// Returns the rough cost of one of n rows that attend to `columns` columns together.
+// Returns the rough cost, in ns, of one of n rows. columns: those that the rows attend to, summed over all rows.
 int64_t row_cost(const AttentionWeights& weights, int64_t columns, int64_t n) {
     return weights.row_nanoseconds() + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
 }

@@ -76,8 +76,8 @@ public:
     std::vector<Linear*> linears() { return {&in_}; }
     int64_t row_nanoseconds() const;
 
-    // Updates each row's state and writes residual + o and its norm. A row at position 0 begins with zeros, whatever its
-    // state holds. state_rows, positions: (n,), in range.
+    // Updates each row's state c, and writes residual + relu(c) and its norm. A row at position 0 begins with c = 0,
+    // whatever its state holds. state_rows, positions: (n,), in range.
     void run(const BlockInput& input, const LayerState& state, const int32_t* state_rows, const int32_t* positions,
              const BlockOutput& output) const;
 
@@ -186,7 +186,8 @@ struct TopK {
     int64_t excluded_id(int64_t row) const { return positions && positions[row] == first_position ? end_id : NO_ID; }
 };
 
-// The output columns that rows choose among. ids: (columns.outputs(),) their subwords, ascending; nullptr: all subwords.
+// The output columns that rows choose among. ids: (columns.outputs(),) the subwords of the columns, ascending; nullptr:
+// all subwords.
 struct OutputColumns {
     const Linear& columns;
     const int32_t* ids = nullptr;

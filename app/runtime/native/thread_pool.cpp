@@ -85,7 +85,7 @@ struct alignas(64) ThreadPool {
     alignas(64) std::atomic<bool> is_busy{false};
     alignas(64) std::atomic<int> num_sleeping{0};
     std::atomic<uint32_t> wake_count{0};
-    // Workers that should exist. Those with a number from this one on end.
+    // Workers that should exist. A worker whose index is this number or larger ends.
     std::atomic<int> num_workers{0};
     // Threads that may work on a job now, including the caller. The other workers sleep.
     std::atomic<int> max_active{INT_MAX};
@@ -300,12 +300,12 @@ extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(
     return num_wanted + 1;
 }
 
-// Sets how long a worker looks for the next job before it sleeps.
+// Sets how long a worker looks for the next job before it sleeps. A negative number stands for 0.
 extern "C" __attribute__((visibility("default"))) void transduce_set_spin_us(int microseconds) {
     transduce::pool.spin_ns.store(int64_t(microseconds < 0 ? 0 : microseconds) * 1000);
 }
 
-// From the next job on 1/num_sharing of the threads work on a job, at least one. Must not be called while a job runs.
+// From the next job on, a job runs on 1/num_sharing of the threads, at least one. Must not be called while a job runs.
 extern "C" __attribute__((visibility("default"))) void transduce_share_threads(int num_sharing) {
     using namespace transduce;
     int all = pool.num_workers.load(std::memory_order_relaxed) + 1;

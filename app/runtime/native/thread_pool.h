@@ -56,7 +56,8 @@ using Job = void (*)(void* context, Chunks& chunks);
 constexpr int MAX_CHUNKS = 65535;
 
 // Memory that the next job reads. Threads prefetch it while they wait. The caller prefetches `bytes` bytes upward from
-// `up`; workers prefetch the piece at `down` and then the pieces before it. bytes 0: keeps the previous job's value.
+// `up`; workers prefetch the piece at `down` and then the pieces before it. bytes 0: the memory that the previous job
+// named stays.
 struct Prefetch {
     const char* up = nullptr;
     const char* down = nullptr;

@@ -30,7 +30,7 @@ inline void wake_all(std::atomic<uint32_t>& number) {
 
 #else
 
-// Where the threads sleep, for all numbers together.
+// The lock and the condition variable of all sleeping threads. They are shared by all numbers.
 struct Sleepers {
     std::mutex mutex;
     std::condition_variable woken;
@@ -48,7 +48,7 @@ inline void wait_for_change(std::atomic<uint32_t>& number, uint32_t seen) {
 }
 
 inline void wake_all(std::atomic<uint32_t>&) {
-    // With the lock, no thread is between its look at the number and its sleep.
+    // While this thread has the lock, no other thread has read the number but does not sleep yet.
     std::lock_guard<std::mutex> lock(sleepers().mutex);
     sleepers().woken.notify_all();
 }
