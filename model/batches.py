@@ -73,7 +73,7 @@ class Batches:
         weights = weights or {}
         if unknown := sorted(set(weights) - set(corpus.domain_names)):
             raise ValueError(
-                f"no pair has the domain {', '.join(unknown)}: there are {', '.join(corpus.domain_names)}"
+                f"no pair has the domain {', '.join(unknown)}; the pairs have {', '.join(corpus.domain_names)}"
             )
         self.corpus = corpus
         self.max_tokens = max_tokens

@@ -13,9 +13,10 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True once SIGINT or SIGTERM has arrived. A second signal ends the process at once.
+    """Yield a function that returns True once SIGINT or SIGTERM has arrived.
 
-    Call it from the main thread, because Python runs signal handlers only there.
+    The same signal a second time has its usual effect: it ends the process at once. Call this from the main thread,
+    because Python runs signal handlers only there.
     """
     received: list[int] = []
 

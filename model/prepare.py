@@ -58,7 +58,7 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
         yield from chain.kept_of(block)
     if unknown := sorted(set(preparation.weights) - set(report.read)):
         known = ", ".join(sorted(report.read))
-        raise CorpusError(f"no pair has the domain {', '.join(unknown)}: there are {known}")
+        raise CorpusError(f"no pair has the domain {', '.join(unknown)}; the pairs have {known}")
     if not report.written:
         raise CorpusError("no pair is left")
 

@@ -184,7 +184,7 @@ def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
     assert run(chosen, weights=weights, seed=4)[0] != kept
     # A pair's outcome does not depend on earlier pairs.
     assert [p for p in kept if p in chosen[90:]] == run(chosen[90:], weights=weights, seed=3)[0]
-    with pytest.raises(CorpusError, match="no pair has the domain offten: there are never, often, rare"):
+    with pytest.raises(CorpusError, match="no pair has the domain offten; the pairs have never, often, rare"):
         run(chosen, weights={"offten": 2.0})
 
 
@@ -244,7 +244,10 @@ def test_an_error_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
         (command(data, tmp_path / "full"), "is not an empty folder"),
         (command(tmp_path / "bad.tsv", tmp_path / "new"), "bad.tsv, line 2: 4 columns"),
         (command(tmp_path / "empty", tmp_path / "new"), "empty holds no TSV file"),
-        (command(data, tmp_path / "new", "--domain", "hme=2"), "no pair has the domain hme: there are home"),
+        (
+            command(data, tmp_path / "new", "--domain", "hme=2"),
+            "no pair has the domain hme; the pairs have home",
+        ),
         (command(data, tmp_path / "new", "--domain", "home=0"), "no pair is left"),
         (command(data, tmp_path / "new", "--exclude", tmp_path / "none"), "none does not exist"),
     ):
