@@ -7,9 +7,10 @@ src/tensors/cpu/expression_graph_packable.h and src/data/shortlist.h of browserm
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,29 +42,21 @@ class _Header(NamedTuple):
     num_bytes: int
 
 
-class _Reader:
-    """Takes numbers from a file's bytes, one after another."""
+def _num_left(file: BinaryIO) -> int:
+    """Bytes that are not read yet."""
+    return os.fstat(file.fileno()).st_size - file.tell()
 
-    def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._data, self._at = data, 0
 
-    @property
-    def num_left(self) -> int:
-        """Bytes that are not taken yet."""
-        return len(self._data) - self._at
+def _take(file: BinaryIO, count: int, dtype: str) -> NDArray[Any]:
+    """The next `count` numbers. Raises BinaryError if the file ends before, and allocates nothing for them then."""
+    if count * np.dtype(dtype).itemsize > _num_left(file):
+        raise BinaryError("it is truncated")
+    return np.fromfile(file, dtype, count)
 
-    def take(self, count: int, dtype: str) -> NDArray[Any]:
-        """The next `count` numbers, without a copy. Raises BinaryError if the file ends before."""
-        num_bytes = count * np.dtype(dtype).itemsize
-        if num_bytes > self.num_left:
-            raise BinaryError("it is truncated")
-        part = self._data[self._at : self._at + num_bytes]
-        self._at += num_bytes
-        return np.frombuffer(part, dtype)
 
-    def take_one(self) -> int:
-        """The next uint64."""
-        return int(self.take(1, "<u8")[0])
+def _take_one(file: BinaryIO) -> int:
+    """The next uint64."""
+    return int(_take(file, 1, "<u8")[0])
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -71,34 +64,28 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
     Quantised weights become float32. The scales of activations are left out. Raises BinaryError and OSError.
     """
-    reader = _Reader(_mapped(path))
-    version, num_arrays = reader.take_one(), reader.take_one()
-    if version != FILE_VERSION:
-        raise BinaryError(
-            f"it is not a binary model of Marian: its version is {version} instead of {FILE_VERSION}"
-        )
-    if num_arrays > MAX_ARRAYS:
-        raise BinaryError(f"it claims {num_arrays} arrays; at most {MAX_ARRAYS} are possible")
-    headers = [_Header(*map(int, reader.take(4, "<u8"))) for _ in range(num_arrays)]
-    if any(each.name_length > MAX_NAME or each.num_dimensions > MAX_DIMENSIONS for each in headers):
-        raise BinaryError("it has an array with an impossible name or shape")
-    names = [_name(reader.take(each.name_length, "u1").tobytes()) for each in headers]
-    shapes = [tuple(map(int, reader.take(each.num_dimensions, "<i4"))) for each in headers]
-    reader.take(reader.take_one(), "u1")  # padding up to the first array
-    arrays = {}
-    for header, name, shape in zip(headers, names, shapes, strict=True):
-        data = reader.take(header.num_bytes, "u1")
-        if not name.endswith(ACTIVATION_SCALE):
-            arrays[name] = _array(name, header.type, shape, data)
+    with path.open("rb") as file:
+        if not _num_left(file):
+            raise BinaryError("it is empty")
+        version, num_arrays = _take_one(file), _take_one(file)
+        if version != FILE_VERSION:
+            raise BinaryError(
+                f"it is not a binary model of Marian: its version is {version} instead of {FILE_VERSION}"
+            )
+        if num_arrays > MAX_ARRAYS:
+            raise BinaryError(f"it claims {num_arrays} arrays; at most {MAX_ARRAYS} are possible")
+        headers = [_Header(*map(int, _take(file, 4, "<u8"))) for _ in range(num_arrays)]
+        if any(each.name_length > MAX_NAME or each.num_dimensions > MAX_DIMENSIONS for each in headers):
+            raise BinaryError("it has an array with an impossible name or shape")
+        names = [_name(_take(file, each.name_length, "u1").tobytes()) for each in headers]
+        shapes = [tuple(map(int, _take(file, each.num_dimensions, "<i4"))) for each in headers]
+        _take(file, _take_one(file), "u1")  # padding up to the first array
+        arrays = {}
+        for header, name, shape in zip(headers, names, shapes, strict=True):
+            data = _take(file, header.num_bytes, "u1")
+            if not name.endswith(ACTIVATION_SCALE):
+                arrays[name] = _array(name, header.type, shape, data)
     return arrays
-
-
-def _mapped(path: Path) -> NDArray[np.uint8]:
-    """The bytes of a file, whose pages are mapped. A written page is a copy. Raises BinaryError and OSError."""
-    try:
-        return np.memmap(path, np.uint8, "c")  # PyTorch warns of arrays that it cannot write
-    except ValueError as error:  # an empty file
-        raise BinaryError("it is empty") from error
 
 
 def _name(content: bytes) -> str:
@@ -112,22 +99,29 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]
     """An array by its type. Raises BinaryError for another type, and if the bytes are too few."""
     if min(shape, default=1) < 0:
         raise BinaryError(f"{name} has the impossible shape {shape}")
-    size, reader = math.prod(shape), _Reader(data)
+    size = math.prod(shape)
     if kind in PLAIN_TYPES:
-        return reader.take(size, PLAIN_TYPES[kind]).reshape(shape)
+        return _part(data, 0, size, PLAIN_TYPES[kind]).reshape(shape)
     if kind not in QUANTISED_TYPES:
         raise BinaryError(
             f"{name} has the type 0x{kind:04x}; only float32, float16, intgemm8 and intgemm16 can be read. "
             "Types for a single instruction set are stored in tiles"
         )
-    values = reader.take(size, QUANTISED_TYPES[kind])
-    scale = float(reader.take(1, "<f4")[0])
+    values = _part(data, 0, size, QUANTISED_TYPES[kind])
+    scale = float(_part(data, values.nbytes, 1, "<f4")[0])
     if not math.isfinite(scale) or scale == 0:
         raise BinaryError(f"{name} has the impossible scale {scale}")
     if EMBEDDING not in name and len(shape) == 2:  # stored as (outputs, inputs)
         values = values.reshape(shape[::-1]).T
     divided: NDArray[np.float32] = np.divide(values.reshape(shape), np.float32(scale), dtype=np.float32)
     return divided
+
+
+def _part(data: NDArray[np.uint8], start: int, count: int, dtype: str) -> NDArray[Any]:
+    """The `count` numbers from byte `start` on, without a copy. Raises BinaryError if the bytes are too few."""
+    if start + count * np.dtype(dtype).itemsize > len(data):
+        raise BinaryError("it is truncated")
+    return np.frombuffer(data, dtype, count, start)
 
 
 # --- the shortlist
@@ -157,16 +151,18 @@ def read_shortlist(path: Path, *, num_source: int, num_target: int) -> MarianSho
 
     The file's checksum, which covers only what is checked here, is not compared.
     """
-    reader = _Reader(_mapped(path))
-    magic, _, num_first, _, num_offsets, num_ids = map(int, reader.take(6, "<u8"))
-    if magic != SHORTLIST_MAGIC:
-        raise BinaryError("it is not a binary shortlist of Marian")
-    if num_offsets != num_source + 1:
-        raise BinaryError(f"it is for {num_offsets - 1} source subwords, and the vocabulary has {num_source}")
-    offsets = reader.take(num_offsets, "<u8").astype(np.int64)
-    ids = reader.take(num_ids, "<u4").astype(np.int64)
-    if reader.num_left:
-        raise BinaryError(f"it has {reader.num_left} bytes after its last id")
+    with path.open("rb") as file:
+        magic, _, num_first, _, num_offsets, num_ids = map(int, _take(file, 6, "<u8"))
+        if magic != SHORTLIST_MAGIC:
+            raise BinaryError("it is not a binary shortlist of Marian")
+        if num_offsets != num_source + 1:
+            raise BinaryError(
+                f"it is for {num_offsets - 1} source subwords, and the vocabulary has {num_source}"
+            )
+        offsets = _take(file, num_offsets, "<u8").astype(np.int64)
+        ids = _take(file, num_ids, "<u4").astype(np.int64)
+        if num_left := _num_left(file):
+            raise BinaryError(f"it has {num_left} bytes after its last id")
     if offsets[0] != 0 or offsets[-1] != num_ids or (np.diff(offsets) < 0).any():
         raise BinaryError(f"its offsets do not ascend from 0 to {num_ids}")
     if num_ids and int(ids.max()) >= num_target:

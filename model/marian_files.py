@@ -192,7 +192,7 @@ def _only(folder: Path, pattern: str) -> Path:
 def _the_only(found: list[Path], pattern: str) -> Path:
     """The only one of these files. Raises ValueError if there are several, or none. pattern: for the message."""
     # A release may have the same vocabulary twice, for both sides.
-    if not found or len({path.read_bytes() for path in found}) > 1:
+    if len(found) != 1 and len({path.read_bytes() for path in found}) != 1:
         raise ValueError(f"{len(found)} files are called {pattern}, where one is needed")
     return found[0]
 

@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,14 @@ def measure_case(marian: MarianProcess, ours: Worker, sources: list[list[int]], 
     ours_ms: list[float] = []
     _, num_steps = marian.translate(batch_sizes[0], count, 1)
     # Transduce counts the step of the end token, and Marian's output does not show it.
-    job = Job([sources], marian.beam_size, num_steps + 1, is_forced=True, num_calls=num_calls)
-    job = replace(job, has_shortlist=marian.has_shortlist)
+    job = Job(
+        [sources],
+        marian.beam_size,
+        num_steps + 1,
+        is_forced=True,
+        num_calls=num_calls,
+        has_shortlist=marian.has_shortlist,
+    )
     for number in range(num_turns):
         for side in ("marian", "ours") if number % 2 else ("ours", "marian"):
             if side == "ours":

@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 # Markdown's parser needs more than ten seconds for this file.
@@ -78,19 +79,6 @@ def busy_worker(server: ServerProcess) -> psutil.Process:
     raise AssertionError("no worker is busy")
 
 
-def has_ended(process: psutil.Process) -> bool:
-    """Whether the process ends. A killed server's worker stays a zombie where the first process reaps none."""
-    until = time.monotonic() + HANG_TIMEOUT_S
-    while time.monotonic() < until:
-        try:
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_a_file_that_takes_too_long_is_refused_and_the_next_one_is_read(http: httpx.Client) -> None:
     answer = post(http, "a.md", SLOW)
     assert answer.status_code == 400
@@ -111,7 +99,7 @@ def test_a_worker_ends_with_its_caller(echo_command: list[str]) -> None:
             caller.sendall(upload("a.md", SLOW))
             worker = busy_worker(server)
             assert http.get("/livez").status_code == 200
-        assert has_ended(worker)
+        wait_until(lambda: have_ended([worker]))
         assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
 
 
@@ -123,7 +111,7 @@ def test_a_drain_ends_a_worker_that_is_at_work(echo_command: list[str]) -> None:
             worker = busy_worker(server)
             server.signal()
             assert server.ended() == 0
-            assert has_ended(worker)
+            wait_until(lambda: have_ended([worker]))
 
 
 def test_a_killed_server_leaves_no_worker_and_the_next_start_deletes_its_files(
@@ -138,7 +126,7 @@ def test_a_killed_server_leaves_no_worker_and_the_next_start_deletes_its_files(
                 caller.sendall(upload("a.md", SLOW))
                 worker = busy_worker(killed)
                 killed.signal(signal.SIGKILL)
-                assert has_ended(worker)
+                wait_until(lambda: have_ended([worker]))
         assert len(list(tmp_path.glob("transduce-files-*"))) == 2
         with ServerProcess(echo_command) as following:
             following.ready()

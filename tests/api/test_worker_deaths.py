@@ -12,16 +12,15 @@ import httpx
 import psutil
 import pytest
 
+from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import ServerProcess
 from tests.api.test_stream import displayed_text, events_of
 from tests.api.test_workers_of_the_model import (
     OPTIONS,
     SETTINGS,
     TEXTS,
-    have_ended,
     hypotheses,
     post,
-    wait_until,
     workers_of,
 )
 

@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 
 COMMAND = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
@@ -93,18 +92,6 @@ def private_mb(process: psutil.Process) -> float:
     found = process.memory_full_info().uss / 1e6
     assert isinstance(found, float)
     return found
-
-
-def have_ended(processes: list[psutil.Process]) -> bool:
-    """Whether all these processes have ended. A zombie has ended, too."""
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = HANG_TIMEOUT_S) -> None:
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def priorities(process: psutil.Process) -> set[int]:

@@ -21,21 +21,17 @@ def student_of(teacher: Transformer, layers: list[int]) -> Transformer:
     """A model with the teacher's encoder and embedding, and with `layers` of its decoder, where SSRUs replace the
     self-attention.
 
-    Raises IndexError for a layer that the teacher does not have.
+    Raises KeyError for a layer that the teacher does not have.
     """
     config = dataclasses.replace(teacher.config, decoder="ssru", num_decoder_layers=len(layers))
-    student = Transformer(config)
-    student.decoder.load_state_dict(
-        {
-            f"{new}.{name}": value
-            for new, old in enumerate(layers)
-            for name, value in teacher.decoder[old].state_dict().items()
-            if not name.startswith("self_attention.")
-        },
-        strict=False,
-    )
-    rest = {name: value for name, value in teacher.state_dict().items() if not name.startswith("decoder.")}
-    student.load_state_dict(rest, strict=False)
+    student, taught = Transformer(config), teacher.state_dict()
+    state = student.state_dict()
+    for name in state:
+        stack, layer, *rest = name.split(".")
+        if ".ssru." not in name:
+            source = ".".join((stack, str(layers[int(layer)]), *rest)) if stack == "decoder" else name
+            state[name] = taught[source]
+    student.load_state_dict(state)
     return student
 
 
