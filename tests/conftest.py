@@ -1,5 +1,7 @@
 """Settings for all tests: one thread per library, no settings from the environment, GPU tests only with a GPU.
 
+Hypothesis makes the same inputs in every run, except in `make fuzz`: a change of the code is what makes a test fail.
+
 Each test is marked with its kind (tests/kinds.py), and a run ends with the count of each kind.
 """
 
@@ -11,7 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests.fuzz.examples import SECONDS
 from tests.kinds import OUTCOMES, count_line, set_kinds
 from tests.xdist_workers import XdistWorker
 
@@ -20,6 +24,9 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 PREFIX = "TRANSDUCE_"
+settings.register_profile("repeatable", derandomize=True)
+if SECONDS is None:
+    settings.load_profile("repeatable")
 
 
 def has_gpu() -> bool:

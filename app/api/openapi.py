@@ -21,7 +21,7 @@ from app.api.http.validation import limit_schema
 from app.api.limits import RequestLimits
 
 Json = dict[str, Any]
-JSON = "application/json"
+JSON, OCTETS = "application/json", "application/octet-stream"
 _REF = "#/components/schemas/{model}"
 # The type of a JSON answer, or the media type of another answer.
 AnswerType: TypeAlias = Any
@@ -52,10 +52,14 @@ def operation(
     """The options of a FastAPI route that describe it.
 
     tag: the dialect. more: further keywords. They are `status` (default 200), `media` of the body (default JSON),
-    `example` of the body, `query` with example and meaning of each query parameter, and `meaning` of the response.
+    `example` of the body, `query` with example and meaning of each query parameter, `meaning` of the response, and
+    `binary` (True: the response has the media type OCTETS where a request asks for bytes).
     """
     status = more.get("status", 200)
-    responses = {str(status): _response(more.get("meaning", "the response"), answer)}
+    response = _response(more.get("meaning", "the response"), answer)
+    if more.get("binary", False):
+        response["content"] |= _response("", OCTETS)["content"]
+    responses = {str(status): response}
     if errors is not None:
         responses |= {str(code): _response(why, errors.answer) for code, why in errors.statuses.items()}
     extra: Json = {}

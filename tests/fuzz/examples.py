@@ -1,4 +1,7 @@
-"""Random inputs, and how many a fuzz test tries: few in `make test`, and as many as fit FUZZ_SECONDS in `make fuzz`."""
+"""Random inputs, and how many a fuzz test tries.
+
+`make test` tries a few, the same in every run. `make fuzz` tries other ones in every run, as many as fit FUZZ_SECONDS.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.middleware import caller_address
 from app.api.http.validation import validate
-from app.api.openapi import Errors, operation
+from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair
 from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
@@ -25,7 +25,6 @@ from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
-OCTETS = "application/octet-stream"
 TRANSLATE = operation(
     TAG,
     "Translate a file in its format; the answer has its address",

@@ -27,7 +27,7 @@ from app.api.inference.models import (
 from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, read_infer, write_infer
 from app.api.languages import served_languages, served_pair, served_target
 from app.api.native.models import AUTO, DetectBody
-from app.api.openapi import Errors, operation
+from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
@@ -60,6 +60,7 @@ INFER = operation(
     InferAnswer,
     body=InferBody,
     errors=ERRORS,
+    binary=True,
     example={
         "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Where is the station?"]}],
         "parameters": {"source": "en", "target": "de"},
@@ -205,4 +206,4 @@ def _response(body: bytes, header_length: int | None) -> Response:
     if header_length is None:
         return Response(body, media_type="application/json")
     headers = {HEADER_LENGTH: str(header_length)}
-    return Response(body, media_type="application/octet-stream", headers=headers)
+    return Response(body, media_type=OCTETS, headers=headers)

@@ -11,14 +11,14 @@ from starlette.responses import Response
 from app.api.files.document_jobs import DocumentJob, DocumentJobs, seconds_remaining
 from app.api.files.document_store import DocumentStatus, NoSuchDocument, StoredDocument
 from app.api.files.multipart import MULTIPART, read_upload
-from app.api.files.routes import OCTETS, download_response, known_format
+from app.api.files.routes import download_response, known_format
 from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_fields
 from app.api.http.middleware import caller_address
 from app.api.http.validation import validate
-from app.api.openapi import operation
+from app.api.openapi import OCTETS, operation
 from app.api.v2.languages import read_languages
 from app.api.v2.models import V2DocumentBody, V2DocumentHandle, V2DocumentKeyBody, V2DocumentStatus
 from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, stored_glossary

@@ -126,7 +126,10 @@ def test_strings_behind_the_json(http: httpx.Client) -> None:
     header = orjson.dumps({"inputs": [binary_input], "outputs": outputs})
     answer = http.post(INFER, content=header + content, headers={LENGTH: str(len(header))})
     assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "application/octet-stream"
+    media_type = answer.headers["content-type"]
+    assert media_type == "application/octet-stream"
+    operation = http.get("/openapi.json").json()["paths"]["/v2/models/{name}/infer"]["post"]
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", media_type}
     size = int(answer.headers[LENGTH])
     described = orjson.loads(answer.content[:size])["outputs"]
     assert answer.content[size:] == content
