@@ -1,19 +1,23 @@
-"""Unpacks an archive of a model, bounded in size and number of files, and never outside its folder."""
+"""Unpacks an archive of a model, or its gzip files, bounded in size and number, and never outside a folder."""
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
+GZIP = ".gz"
 SUFFIXES = (".zip", ".argosmodel", ".tar.gz", ".tgz", ".tar")
 # Limits above any model that can be imported. An archive can claim any size.
 MAX_BYTES = 16 * 1024**3
 MAX_FILES = 1000
+CHUNK_BYTES = 1024**2
 
 
 class ArchiveError(ValueError):
-    """The file is no archive, is damaged, is too large, or has a file outside its folder."""
+    """The file is no archive or no gzip file, is damaged, is too large, or has a file outside its folder."""
 
 
 def is_archive(path: Path) -> bool:
@@ -48,6 +52,43 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
         raise ArchiveError(f"{path} cannot be unpacked ({type(error).__name__}: {error})") from error
     found = list(folder.iterdir())
     return found[0] if len(found) == 1 and found[0].is_dir() else folder
+
+
+def with_gzip_unpacked(folder: Path, output: Path, *, max_bytes: int = MAX_BYTES) -> Path:
+    """A folder in which the folder's gzip files, such as `vocab.spm.gz`, are unpacked. Archives stay as they are.
+
+    It is `folder` itself if it has no gzip files, else `output`, with links to the other files. A gzip file is left out
+    if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
+    """
+    files = [path for path in folder.iterdir() if path.is_file()]
+    packed = [path for path in files if path.name.endswith(GZIP) and not is_archive(path)]
+    if not packed:
+        return folder
+    output.mkdir()
+    for path in files:
+        if path not in packed:
+            (output / path.name).symlink_to(path.resolve())
+    num_left = max_bytes
+    for path in packed:
+        target = output / path.name.removesuffix(GZIP)
+        if not target.exists():
+            num_left -= _gunzip(path, target, num_left)
+    return output
+
+
+def _gunzip(path: Path, target: Path, max_bytes: int) -> int:
+    """Unpack a gzip file. Returns the number of bytes. Raises ArchiveError for a damaged file and above max_bytes."""
+    num_bytes = 0
+    try:
+        with gzip.open(path) as source, target.open("wb") as written:
+            while chunk := source.read(CHUNK_BYTES):
+                num_bytes += len(chunk)
+                if num_bytes > max_bytes:
+                    raise ArchiveError(f"{path} unpacks to more than {max_bytes} bytes")
+                written.write(chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ArchiveError(f"{path} cannot be unpacked ({type(error).__name__}: {error})") from error
+    return num_bytes
 
 
 def _check(path: Path, files: list[tuple[str, int]], max_bytes: int, max_files: int) -> None:

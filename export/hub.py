@@ -15,16 +15,17 @@ from export.archive import is_archive
 # OWNER/MODEL, each of at most 96 characters, and what the hub does not allow in either.
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _FORBIDDEN = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
-# The files that `model/` reads of any kind of model, except PICKLE.
+# The files that `model/` reads of any kind of model, except PICKLES. Large weights are in several files with an index.
 FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
     "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",
-    "model.safetensors", "model.bin", "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml",
-    "model*.intgemm*.bin", "*vocab*.spm", "lex*.bin",
+    "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "model.bin",
+    "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml", "model*.intgemm*.bin", "*vocab*.spm",
+    "lex*.bin",
 )  # fmt: skip
 # Fetched only if the model has none of WEIGHTS.
-PICKLE = "pytorch_model.bin"
-WEIGHTS = ("model.safetensors", "model.bin", "*.npz", "model*.intgemm*.bin")
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.bin", "*.npz", "model*.intgemm*.bin")
 
 
 class HubError(ValueError):
@@ -55,7 +56,7 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
     try:
         folder = _download(name, FILES, revision)
         if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
-            _download(name, (PICKLE,), folder.name)
+            _download(name, PICKLES, folder.name)
     except errors.GatedRepoError as error:
         raise HubError(
             f"{name} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"

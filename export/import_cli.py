@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from export.archive import SUFFIXES, is_archive, unpack
+from export.archive import SUFFIXES, is_archive, unpack, with_gzip_unpacked
 from export.cli import add_precisions_argument
 from export.hub import fetch, is_hub_name
 
@@ -104,7 +104,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
     with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
-        return _import(args, _locate(args, Path(folder) / "archive"), Path(folder) / "checkpoint")
+        return _import(args, _locate(args, Path(folder)), Path(folder) / "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class FoundModel:
     name: str
 
 
-def _locate(args: argparse.Namespace, unpacked: Path) -> FoundModel:
+def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
     """The model in the named folder, in the named archive, or on the hub. Raises ValueError.
 
-    unpacked: the folder that an archive is unpacked to.
+    temporary: a folder for unpacked files.
     """
     path: Path = args.model
     is_on_hub = is_hub_name(str(path))
@@ -132,9 +132,9 @@ def _locate(args: argparse.Namespace, unpacked: Path) -> FoundModel:
             raise ValueError(f"--revision is for a model on the hub; {path} exists here")
         if is_on_hub:
             print(f"{path} exists here, so the model is not fetched from the hub", file=sys.stderr)
-        folder = unpack(path, unpacked) if is_archive(path) else path
+        folder = unpack(path, temporary / "archive") if is_archive(path) else path
         title = path.resolve().name
-        return FoundModel(folder, title, _without_suffix(title))
+        return FoundModel(with_gzip_unpacked(folder, temporary / "files"), title, _without_suffix(title))
     fetched = fetch(str(path), args.revision)
     return FoundModel(fetched.folder, f"{path} (commit {fetched.commit})", path.name)
 

@@ -1,13 +1,15 @@
-"""Reads a CTranslate2 model that was converted from OpenNMT's Transformer, in its own folder or in an Argos package.
+"""Reads a CTranslate2 model that was converted from OpenNMT's Transformer or from Marian, such as OPUS-MT.
 
-A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece model. An Argos package holds
+A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece models. An Argos package holds
 metadata.json and sentencepiece.model, and in its folder `model` the other files. Weights of int8, int16 and half
-precision become fp32. OpenNMT's sources have no end token.
+precision become fp32. OpenNMT's sources have no end token. Marian's sources end with it, and Marian's decoder starts
+with zeros in place of a start token's embedding (`start_from_zero_embedding`).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.config import ModelConfig
+from model.config import BOS_ID, PAD_ID, ModelConfig
 from model.ctranslate2_binary import BINARY, floats, read_variables
 from model.huggingface_files import read_json
 from model.imported import (
@@ -38,6 +40,7 @@ from model.imported import (
     reordered,
     rows_of,
 )
+from model.marian_binary import is_binary_model
 
 CONFIG = "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
@@ -48,8 +51,12 @@ BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
 
 def is_ctranslate2(folder: Path) -> bool:
-    """Whether a folder is a CTranslate2 model or an Argos package."""
-    return (folder / BINARY).is_file() or (folder / "model" / BINARY).is_file()
+    """Whether a folder is a CTranslate2 model or an Argos package. Raises OSError.
+
+    A model of Marian may have the same file name.
+    """
+    paths = [path for path in (folder / BINARY, folder / "model" / BINARY) if path.is_file()]
+    return bool(paths) and not is_binary_model(paths[0])
 
 
 def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> ImportedModel:
@@ -94,8 +101,18 @@ class Files:
 
     @property
     def start(self) -> str:
-        """The token that a translation begins with."""
-        return str(self.config.get("decoder_start_token") or BOS)
+        """The token that a translation begins with. Marian has none, so it is the end token there, without effect."""
+        return EOS if self.starts_with_zeros else str(self.config.get("decoder_start_token") or BOS)
+
+    @property
+    def starts_with_zeros(self) -> bool:
+        """Whether the decoder's first input is zeros in place of a token's embedding, as in Marian."""
+        return bool(self.variables.get("decoder/start_from_zero_embedding", False))
+
+    @property
+    def ends_source(self) -> bool:
+        """Whether sources end with the end token. Marian's do, but config.json need not say so."""
+        return self.starts_with_zeros or bool(self.config.get("add_source_eos", False))
 
     def problems(self) -> list[str]:
         """The properties of the model that this network does not support."""
@@ -115,8 +132,9 @@ class Files:
 
     def _stack_problems(self, stack: str) -> list[str]:
         found = []
-        for name, needed in (("scale_embeddings", (1,)), ("alibi", (0,)), ("start_from_zero_embedding", (0,)),
-                             ("activation", tuple(ACTIVATIONS))):  # fmt: skip
+        if not self._multiplies_by_sqrt(stack):
+            found.append(f"{stack}/scale_embeddings of {BINARY} is not sqrt(d_model)")
+        for name, needed in (("alibi", (0,)), ("activation", tuple(ACTIVATIONS))):
             value = self.variables.get(f"{stack}/{name}")
             if value is not None and float(value) not in needed:
                 known = " or ".join(map(str, needed))
@@ -126,6 +144,15 @@ class Files:
         extra = (f"{stack}/layernorm_embedding", f"{stack}/layer_0/self_attention/relative")
         found += [f"{BINARY} has {name}" for name in self.variables if name.startswith(extra)]
         return found
+
+    def _multiplies_by_sqrt(self, stack: str) -> bool:
+        """Whether embeddings are multiplied by sqrt(d_model).
+
+        The variable is a flag of 8 bits, or the factor.
+        """
+        scale = self.variables.get(f"{stack}/scale_embeddings", np.int8(1))
+        width = self.variables["encoder/embeddings_0/weight"].shape[-1]
+        return bool(scale) if scale.dtype == np.int8 else math.isclose(scale, math.sqrt(width), rel_tol=1e-3)
 
     def _table_problems(self) -> list[str]:
         source = floats(self.variables, "encoder/embeddings_0/weight")
@@ -161,17 +188,24 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     num_positions = len(files.variables["decoder/position_encodings/encodings"])
     longest = min(num_positions, max_length or num_positions)
     config = _config(files.variables, len(order) + len(FIRST), longest)
+    starts_with_zeros, ends_source = (
+        files.starts_with_zeros,
+        files.ends_source,
+    )  # before `_state` empties the variables
+    state = _state(files.variables, config, rows, vocabulary)
+    if starts_with_zeros:
+        state["embedding.weight"][[PAD_ID, BOS_ID]] = 0.0  # Marian's padding and start
     languages = (metadata.get("from_code"), metadata.get("to_code"))
     return ImportedModel(
         config=config,
-        state=_state(files.variables, config, rows, vocabulary),
+        state=state,
         source_spm=reordered(source, order),
         target_spm=reordered(target, order),
         tags=tuple(piece for piece in order if is_tag(piece)),
         num_left_out=num_left_out([source] if target is source else [source, target], vocabulary),
         beam_size=BEAM_SIZE,
         length_penalty=ARGOS_PENALTY if metadata else PENALTY,
-        ends_source=bool(files.config.get("add_source_eos", False)),
+        ends_source=ends_source,
         languages=(str(languages[0]), str(languages[1])) if all(languages) else None,
     )
 

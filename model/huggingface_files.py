@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from model.config import ModelConfig
 CONFIG, VOCABULARY = "config.json", "vocab.json"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+INDEX_SUFFIX = ".index.json"  # of the file that lists the parts of weights in several files
 SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 # The name of an SSRU (`model.ssru`) in a decoder layer. Only Marian's own files have it, and no file of Hugging Face.
@@ -31,10 +33,36 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
 def missing_weights(folder: Path) -> list[str]:
-    """One problem if the folder has no weights, else none."""
-    if any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
-        return []
-    return [f"{SAFETENSORS} or {PICKLE} is missing"]
+    """The problems of the files of weights: those that are missing, and a wrong index."""
+    try:
+        paths = _weight_paths(folder)
+    except (OSError, ValueError) as error:
+        return [str(error)]
+    if not paths:
+        return [f"{SAFETENSORS} or {PICKLE} is missing"]
+    return [f"{path.name} is missing" for path in paths if not path.is_file()]
+
+
+def _weight_paths(folder: Path) -> list[Path]:
+    """The file with the weights, or the files that an index names. Empty if there is neither.
+
+    Raises OSError, and ValueError for an index that is damaged or that names a file outside the folder.
+    """
+    for name in (SAFETENSORS, PICKLE):
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}{INDEX_SUFFIX}"
+        if index.is_file():
+            parts = read_json(index).get("weight_map")
+            if not isinstance(parts, dict) or not parts:
+                raise ValueError(f"{index.name} has no weight_map")
+            suffix = Path(name).suffix
+            names = sorted({str(part) for part in parts.values()})
+            for part in names:
+                if Path(part).name != part or "\\" in part or Path(part).suffix != suffix:
+                    raise ValueError(f"{index.name} names {part!r}, which is no {suffix} file beside it")
+            return [folder / part for part in names]
+    return []
 
 
 def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
@@ -58,18 +86,30 @@ def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights by name. Raises ValueError for a file that is damaged or holds anything but tensors."""
-    if (folder / SAFETENSORS).is_file():
-        return load_file(folder / SAFETENSORS)
+    """The weights by name, of all files. Raises ValueError for a file that is damaged or holds anything but tensors."""
+    weights: dict[str, Tensor] = {}
+    for path in _weight_paths(folder):
+        weights |= _read_safetensors(path) if path.suffix == Path(SAFETENSORS).suffix else _read_pickle(path)
+    return weights
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from error
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file.
-        found = torch.load(folder / PICKLE, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
     except Exception as error:  # a damaged pickle can fail in any way
         raise ValueError(
-            f"{PICKLE} holds no tensors that can be read safely: {type(error).__name__}"
+            f"{path.name} holds no tensors that can be read safely: {type(error).__name__}"
         ) from error
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise ValueError(f"{PICKLE} holds something other than tensors")
+        raise ValueError(f"{path.name} holds something other than tensors")
     return found
 
 

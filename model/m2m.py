@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from model.config import ConfigError
@@ -80,7 +79,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         weights = {} if problems else read_weights(folder)
     except UnusableModel:
         raise
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         problems.append(str(error))
     vocabulary, vocabulary_problems = read_vocabulary(folder, facts)
     problems += vocabulary_problems

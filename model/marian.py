@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from model.config import BOS_ID, ConfigError
@@ -111,7 +110,7 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
         files = _own_files(folder) if is_own else _huggingface_files(folder)
     except UnusableModel:
         raise
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise UnusableModel(folder, [str(error)]) from error
     if problems := files.problems():
         raise UnusableModel(folder, problems)
@@ -122,7 +121,7 @@ def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel
 
 
 def _huggingface_files(folder: Path) -> Files:
-    """The files of Hugging Face. Raises UnusableModel, OSError, ValueError, SafetensorError."""
+    """The files of Hugging Face. Raises UnusableModel, OSError, ValueError."""
     names = (CONFIG, VOCABULARY, SOURCE, TARGET)
     problems = [f"{name} is missing" for name in names if not (folder / name).is_file()]
     problems += missing_weights(folder)

@@ -124,6 +124,16 @@ def _part(data: NDArray[np.uint8], start: int, count: int, dtype: str) -> NDArra
     return np.frombuffer(data, dtype, count, start)
 
 
+def is_binary_model(path: Path) -> bool:
+    """Whether a file begins as a model. Raises OSError."""
+    return _begins_with(path, FILE_VERSION)
+
+
+def _begins_with(path: Path, number: int) -> bool:
+    with path.open("rb") as file:
+        return file.read(8) == number.to_bytes(8, "little")
+
+
 # --- the shortlist
 
 
@@ -142,8 +152,7 @@ class MarianShortlist:
 
 def is_shortlist(path: Path) -> bool:
     """Whether a file begins as a shortlist. Raises OSError."""
-    with path.open("rb") as file:
-        return file.read(8) == SHORTLIST_MAGIC.to_bytes(8, "little")
+    return _begins_with(path, SHORTLIST_MAGIC)
 
 
 def read_shortlist(path: Path, *, num_source: int, num_target: int) -> MarianShortlist:

@@ -162,7 +162,8 @@ def write_npz(folder: Path, output: Path) -> None:
     options = {
         "type": "transformer", "tied-embeddings-all": is_tied and not has_target_vocabulary,
         "tied-embeddings-src": not has_target_vocabulary, "tied-embeddings": is_tied,
-        "transformer-decoder-autoreg": "self-attention",
+        "transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False,
+        "transformer-guided-alignment-layer": "last",
         "transformer-preprocess": "n" if is_pre_norm else "",
         "transformer-postprocess": "da" if is_pre_norm else "dan",
         "transformer-postprocess-top": "n" if is_pre_norm else "", "transformer-postprocess-emb": "d",

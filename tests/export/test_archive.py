@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import zipfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from export.archive import ArchiveError, is_archive, unpack
+from export.archive import ArchiveError, is_archive, unpack, with_gzip_unpacked
 
 
 def write_zip(path: Path, files: dict[str, bytes]) -> Path:
@@ -86,3 +87,38 @@ def test_names_of_archives() -> None:
         True,
         False,
     ]
+
+
+def test_gzip_files_of_a_folder_are_unpacked_beside_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.bin.gz").write_bytes(gzip.compress(b"1"))
+    (folder / "b.spm").write_bytes(b"2")
+    (folder / "c.bin").write_bytes(b"3")
+    (folder / "c.bin.gz").write_bytes(gzip.compress(b"older"))
+    write_tar(folder / "d.tar.gz", {"e": b"5"})
+    found = with_gzip_unpacked(folder, tmp_path / "out")
+    contents = {path.name: path.read_bytes() for path in found.iterdir() if path.name != "d.tar.gz"}
+    assert contents == {"a.bin": b"1", "b.spm": b"2", "c.bin": b"3"}
+    assert len(list(folder.iterdir())) == 5
+
+
+def test_a_folder_without_gzip_files_stays_as_it_is(tmp_path: Path) -> None:
+    write_tar(tmp_path / "d.tar.gz", {"e": b"5"})
+    assert with_gzip_unpacked(tmp_path, tmp_path / "out") == tmp_path
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(bytes(5000))[:-12], gzip.compress(b"1")[:3]])
+def test_a_damaged_gzip_file_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.bin.gz").write_bytes(content)
+    with pytest.raises(ArchiveError, match=r"a\.bin\.gz cannot be unpacked"):
+        with_gzip_unpacked(tmp_path, tmp_path / "out")
+
+
+def test_gzip_files_are_bounded_together(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.bin.gz").write_bytes(gzip.compress(bytes(10_000)))
+    assert with_gzip_unpacked(tmp_path, tmp_path / "out", max_bytes=20_000)
+    with pytest.raises(ArchiveError, match=r"\.bin\.gz unpacks to more than 9999 bytes"):
+        with_gzip_unpacked(tmp_path, tmp_path / "less", max_bytes=19_999)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,24 @@ def bundle(theirs: FirefoxModel, tmp_path_factory: pytest.TempPathFactory) -> Bu
     arguments = ["--source", "en", "--target", "de", "--licence", "MPL-2.0", "--precisions", "fp32,int8"]
     assert main(["import", str(folder / "ende"), "--output", str(folder / "bundle"), *arguments]) == 0
     return load_bundle(folder / "bundle")
+
+
+def test_gzip_files_and_another_name_give_the_same_bundle(bundle: Bundle, tmp_path: Path) -> None:
+    """As Firefox publishes them, and with the file name of CTranslate2's weights."""
+    packed = tmp_path / "ende"
+    packed.mkdir()
+    for path in (bundle.path.parent / "ende").iterdir():
+        name = "model.bin" if path.name.startswith("model.") else path.name
+        if name.startswith("lex"):
+            (packed / name).write_bytes(path.read_bytes())
+        else:
+            (packed / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    arguments = ["--source", "en", "--target", "de", "--licence", "MPL-2.0", "--precisions", "fp32,int8"]
+    assert main(["import", str(packed), "--output", str(tmp_path / "bundle"), *arguments]) == 0
+    manifest = load_bundle(tmp_path / "bundle").manifest
+    files, expected = (dict(each.files) for each in (manifest, bundle.manifest))
+    assert files == expected
+    assert len(list(packed.glob("*.gz"))) == 2, "the folder is not changed"
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
