@@ -119,6 +119,7 @@ def test_a_damaged_gzip_file_is_refused(content: bytes, tmp_path: Path) -> None:
 def test_gzip_files_are_bounded_together(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.bin.gz").write_bytes(gzip.compress(bytes(10_000)))
-    assert with_gzip_unpacked(tmp_path, tmp_path / "out", max_bytes=20_000)
+    found = with_gzip_unpacked(tmp_path, tmp_path / "out", max_bytes=20_000)
+    assert sum(path.stat().st_size for path in found.iterdir()) == 20_000
     with pytest.raises(ArchiveError, match=r"\.bin\.gz unpacks to more than 9999 bytes"):
         with_gzip_unpacked(tmp_path, tmp_path / "less", max_bytes=19_999)

@@ -6,10 +6,10 @@ import json
 import shutil
 import struct
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,6 +24,7 @@ from model.transformer import Transformer
 from tests.export.marian_folder import write_marian, write_npz
 from tests.model.sentences import pairs
 
+ctranslate2: Any = import_module("ctranslate2")  # it has no types
 pytestmark = pytest.mark.training
 MAX_TOKENS, MAX_LENGTH = 24, 48
 SENTENCES = [pair.source for pair in pairs()][:40]
