@@ -57,7 +57,15 @@ from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.secret_settings import read_admin_token, read_api_keys, read_tls
 from app.settings import Settings, load_settings
-from app.wiring import document_limits, glossaries, page_facts, request_limits, serve_options, tracing, usage
+from app.wiring import (
+    document_limits,
+    glossaries,
+    page_settings,
+    request_limits,
+    serve_options,
+    tracing,
+    usage,
+)
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -158,7 +166,7 @@ class Application:
         if settings.docs_enabled:
             add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
-            add_page(app.router, page_facts(settings, keys))
+            add_page(app.router, page_settings(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(
             Gate,

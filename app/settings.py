@@ -94,8 +94,8 @@ class Settings(BaseSettings):
     )
     pivot: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="language codes, in order of preference, separated by commas: a pair without a model is translated "
-        "through the first of them for which models have both halves; none: such a pair is refused",
+        description="language codes, separated by commas: a pair without a model is translated through the first of these "
+        "languages that has a model from the source and a model to the target; unset: such a pair is refused",
     )
     model_memory: int | None = Field(
         None,
@@ -133,8 +133,8 @@ class Settings(BaseSettings):
     )
     kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's; "
-        "avx512, avxvnni, avx2, neon: the native ones for these instructions",
+        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if this CPU "
+        "supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
     )
     shortlist: bool = Field(
         True,
@@ -150,21 +150,21 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=64,
-        description="worker processes of the engine, each with the whole model; 1: a thread of the server's process "
-        "instead; 0: one per thread, at most 4, and 1 on a GPU",
+        description="workers of the engine, each with the whole model; 1: a thread of the server's process; more: processes; "
+        "0: one for each of TRANSDUCE_NUM_THREADS, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
         0,
         ge=0,
         le=4096,
-        description="hypotheses decoded at once in each worker; one caller alone fills at most these; 0: 64 on a CPU, "
-        "512 on a GPU",
+        description="largest batch of each worker in hypotheses, without TRANSDUCE_NUM_KEPT_ROWS; 0: 64 on a CPU, 512 on "
+        "a GPU",
     )
     num_kept_rows: int = Field(
         16,
         ge=0,
         le=1024,
-        description="further hypotheses per worker, reserved for callers that arrive later; 0: none",
+        description="additional hypotheses of each worker's batch that a single caller cannot fill; 0: none",
     )
     golden_min_share: float = Field(
         0.8,
@@ -262,7 +262,7 @@ class Settings(BaseSettings):
 
     api_keys: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
-        description="SHA-256 of each API key in lower-case hexadecimal, separated by commas; none: no key needed",
+        description="SHA-256 of each API key in lower-case hexadecimal, separated by commas",
     )
     api_keys_file: Path | None = Field(
         None, description="TOML file of keys with names and limits; SIGHUP reads it again"
@@ -290,7 +290,8 @@ class Settings(BaseSettings):
         description="SQLite file of what each key has used; unset: in memory, lost when the server stops",
     )
     usage_redis_url: SecretStr | None = Field(
-        None, description="Redis that keeps these counts instead, such as redis://10.0.0.7:6379/0"
+        None,
+        description="URL of a Redis server that stores the counts in place of a file, such as redis://10.0.0.7:6379/0",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     page_enabled: bool = Field(True, description="whether the web page at / is served")

@@ -9,7 +9,7 @@ from app.api.http.request_head import PROBES
 from app.api.http.server import ServeOptions
 from app.api.http.tls import Tls
 from app.api.limits import RequestLimits
-from app.api.page import PageFacts
+from app.api.page import PageSettings
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError
 from app.file_worker.messages import WorkerLimits
@@ -56,9 +56,9 @@ def request_limits(settings: Settings) -> RequestLimits:
     return RequestLimits(**{name: getattr(settings, name) for name in names})
 
 
-def page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
-    """The facts about the server that the web page needs."""
-    return PageFacts(
+def page_settings(settings: Settings, keys: ApiKeys) -> PageSettings:
+    """The settings of the server that the web page reads."""
+    return PageSettings(
         needs_key=keys.are_needed,
         has_docs=settings.docs_enabled,
         file_suffixes=_file_suffixes(settings),

@@ -18,9 +18,9 @@ from starlette.responses import Response
 
 FOLDER = Path(__file__).resolve().parent.parent / "web"
 ASSETS = "/assets/"
-FACTS_PATH = f"{ASSETS}server.json"
+SETTINGS_PATH = f"{ASSETS}server.json"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# Forbids content of another host, inline scripts and styles, markup from a script's strings, and frames.
+# Forbids content of other hosts, inline scripts and styles, HTML from strings of a script, and the page in a frame.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -35,11 +35,11 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class PageFacts:
+class PageSettings:
     """The settings of the server that the page reads before its first request.
 
-    max_characters: the most code points of one text. file_suffixes: the suffixes of the files that the server
-    translates; empty if it translates none. max_file_bytes: the most bytes of an uploaded file with its form.
+    file_suffixes: the suffixes of the files that the server translates; empty if it translates none. max_file_bytes:
+    the maximum size of an upload, including its form. max_characters: the maximum code points of one text.
     """
 
     needs_key: bool
@@ -60,14 +60,14 @@ class PageFile(NamedTuple):
 
 def page_paths() -> frozenset[str]:
     """Every path of the page. These paths need no key, because the user enters the key on the page."""
-    return frozenset({FACTS_PATH, *(_path_of(file) for file in _files())})
+    return frozenset({SETTINGS_PATH, *(_path_of(file) for file in _files())})
 
 
-def add_page(router: APIRouter, facts: PageFacts) -> None:
+def add_page(router: APIRouter, settings: PageSettings) -> None:
     """Add the page. Raises OSError if its files are missing."""
     for file in _files():
         _add_file(router, _path_of(file), _page_file(file.read_bytes(), _TYPES[file.suffix]))
-    _add_file(router, FACTS_PATH, _page_file(orjson.dumps(facts), "application/json"))
+    _add_file(router, SETTINGS_PATH, _page_file(orjson.dumps(settings), "application/json"))
 
 
 def _files() -> list[Path]:

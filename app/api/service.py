@@ -24,7 +24,7 @@ IDLE_S = 0.5
 
 
 class Phase(StrEnum):
-    """The phases of the server, in order. FAILED replaces READY if the start failed."""
+    """The phases of the server: LOADING, READY, DRAINING. If the start fails, FAILED follows LOADING."""
 
     LOADING = "loading"
     READY = "ready"
@@ -98,7 +98,7 @@ class Service:
         return self._models
 
     def why_not_live(self) -> str | None:
-        """Why this process should be replaced; None while it is well. Queues and load are no reason."""
+        """Why this process should be replaced; None if it need not be. A full queue or a high load is no reason."""
         if self._models is None:
             return None
         health = self._models.health()
@@ -116,11 +116,11 @@ class Service:
         return problem
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`, such as reading a body, and return its result. Raises NotReady when a drain cancels it.
+        """Await `work`, such as reading a body, and return its result.
 
-        A drain cancels it as soon as the server accepts no more requests.
+        When the server stops accepting requests, it cancels the task of `work`. Then this raises NotReady.
         """
-        task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
+        task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine always runs in a task
         is_closed = False
 
         def close() -> None:

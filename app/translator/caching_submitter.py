@@ -1,13 +1,13 @@
 """Submits sentences to the engine through a cache of results, and coalesces equal sentences in flight.
 
-Two sentences are equal if the model, the source ids and every option are equal. A sample whose seed the caller did not
-set is neither cached nor shared. Errors and partial results are not cached.
+Two sentences are equal if the model, the source ids and every option are equal. A sentence that is sampled without a
+seed of the caller is neither cached nor shared. Errors and partial results are not cached.
 
 Requests for a sentence that is in flight subscribe to it. Each subscriber keeps its own deadline and can cancel. When
-the last one cancels, the sentence's rows are freed. A new subscriber with a later deadline extends the sentence's
-deadline. The engine also queues the sentence for the new subscriber's request, so that a short request does not wait
-for the turn of a long one. A request may subscribe after the engine has dropped the sentence for its deadline. The
-sentence is then submitted again for the subscribers with time left.
+the last one cancels, the engine stops decoding the sentence. A new subscriber with a later deadline extends the
+sentence's deadline. The engine also puts the sentence into the queue of the new subscriber's request. It starts when
+the first of these queues reaches it. If the engine has dropped the sentence at its deadline, the sentence is submitted
+again for the subscribers with time left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SubmitterSettings:
 class SubmitterStats(CacheStats):
     """Counts of the cache and of coalescing.
 
-    num_coalesced: sentences that subscribed to an equal one. num_in_flight: submitted sentences without a result.
+    num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: submitted sentences without a result.
     """
 
     num_coalesced: int = 0
@@ -77,7 +77,7 @@ class CachingSubmitter:
         self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
         self._num_in_flight = 0
-        # Requests that were admitted past a full queue and whose cost is not yet known.
+        # Requests that are admitted although the queue is full, until their cost is known. `AdmissionTicket` counts them.
         self.num_provisional = 0
 
     def stats(self) -> SubmitterStats:
@@ -86,7 +86,7 @@ class CachingSubmitter:
         return SubmitterStats(**kept, num_coalesced=self._num_coalesced, num_in_flight=self._num_in_flight)
 
     def clear(self) -> None:
-        """Drop all cached results, and reset the counts."""
+        """Drop all cached results. Reset the counts, except that of sentences in flight."""
         self._cache = SentenceCache(self._settings.cache_bytes)
         self._num_coalesced = 0
 
@@ -101,8 +101,8 @@ class CachingSubmitter:
     ) -> AdmissionTicket:
         """Return a request's admission ticket. The caller holds it in a `with` block around all of the work.
 
-        num_sentences, num_tokens: an estimate, end tokens included. `AdmissionTicket.finalize` replaces it. options:
-        those of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
+        num_sentences, num_tokens: estimates, which `AdmissionTicket.finalize` replaces; num_tokens counts end tokens.
+        options: the options of every sentence. deadline: seconds of time.monotonic. Raises NotReady.
         """
         reservation = self.engine.reserve(
             num_sentences, num_tokens, options=options, caller=caller, deadline=deadline
@@ -130,10 +130,11 @@ class CachingSubmitter:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
-        """Return the future of a sentence's result, as `Engine.submit` does, from the cache or shared if possible.
+        """Return the future of a sentence's result, as `Engine.submit` does.
 
-        on_tokens: not called for a cached result. A new subscriber gets all tokens from the first on. Raises
-        InvalidRequest, NotReady.
+        The result comes from the cache, or from an equal sentence in flight, if there is one. on_tokens: receives every
+        token from the first on, also of a sentence in flight; not called for a cached result. Raises InvalidRequest,
+        NotReady.
         """
         if not (self._is_enabled and _is_repeatable(options)):
             return self.engine.submit(
@@ -171,7 +172,7 @@ class CachingSubmitter:
         )
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
-        """Return the cache key. Two keys are equal if and only if the model, the ids and every option are equal."""
+        """Return the cache key. Equal sentences of a model have equal keys, and others have different ones."""
         digest = hashlib.blake2b(_fingerprint(self._model_key, options), digest_size=DIGEST_BYTES)
         digest.update(array("i", source_ids).tobytes())
         return digest.digest()
@@ -210,7 +211,7 @@ class CachingSubmitter:
         timer.cancel()
         del self._subscribers[subscriber.future]
         if not subscriber.future.cancelled():
-            subscriber.future.exception()  # marks it as retrieved, since a cancelled request does not read it
+            subscriber.future.exception()  # else asyncio logs an exception that a cancelled request does not read
         sentence = subscriber.sentence
         sentence.subscribers.pop(subscriber, None)
         if not sentence.subscribers and not sentence.future.done():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.api.page import FACTS_PATH, page_paths
+from app.api.page import SETTINGS_PATH, page_paths
 from tests.api.server_process import ServerProcess
 
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".json": "application/json"}
@@ -49,7 +49,7 @@ def test_an_unchanged_file_is_not_sent_again(client: httpx.Client, path: str) ->
 
 
 def test_the_page_gets_the_servers_facts(client: httpx.Client) -> None:
-    facts = client.get(FACTS_PATH).json()
+    facts = client.get(SETTINGS_PATH).json()
     assert facts == {
         "needs_key": False,
         "has_docs": True,
@@ -74,7 +74,7 @@ def test_the_page_needs_no_key_and_says_that_the_api_does(echo_command: list[str
         server.ready().client() as client,
     ):
         assert all(client.get(path).status_code == 200 for path in page_paths())
-        facts = client.get(FACTS_PATH).json()
+        facts = client.get(SETTINGS_PATH).json()
         assert (facts["needs_key"], facts["has_docs"]) == (True, False)
         assert client.get("/v1/models").status_code == 401
 

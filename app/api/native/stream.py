@@ -1,7 +1,8 @@
 """POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
-The status is sent with the first piece of translation, so that an earlier error has its ordinary status. If no piece
-is ready within `keep_alive_s`, the stream begins without one, so that no proxy times out.
+The server sends the status with the first piece of the translation. An error before that is an ordinary error response.
+If no piece is ready within `keep_alive_s` and the text is already split, the stream begins without a piece, so that no
+proxy times out.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ class EventStream(Response):
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Raises the errors of the translation. A stream that has begun ends with an error event."""
+        """Send the stream. Raises the errors of the translation.
+
+        If the stream has begun, it ends with an error event before the error is raised.
+        """
         with (
             self._service.work() as models,
             await begin_spending(scope, self._service.usage, self._request.num_characters) as spending,
@@ -179,14 +183,14 @@ class _EventWriter:
         )
 
     async def start(self) -> None:
-        """Send the status and the headers. The request then counts as delivered (`Spending.is_delivered`)."""
+        """Mark the request as delivered (`Spending.is_delivered`), and send the status and the headers."""
         self._spending.is_delivered = True
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
-        """Send a part of the stream. On return at most twice CHUNK_BYTES of it are still buffered.
+        """Send a part of the stream. On return at most 2 x CHUNK_BYTES of the stream are buffered.
 
-        Raises RequestCancelled if the client was cut off because it read nothing.
+        Raises RequestCancelled if the connection is closed because the client does not read.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):

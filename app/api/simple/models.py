@@ -1,4 +1,4 @@
-"""The bodies that the routes at the root read, and the types of their answers.
+"""The bodies and responses of LibreTranslate's API, whose routes are at the root.
 
 A body is JSON or urlencoded, or the fields of an upload. An empty string or array counts as a field left out.
 """
@@ -15,7 +15,10 @@ from app.api.limits import RequestLimits
 
 
 def _to_number(value: object) -> object:
-    """Convert a string of digits, as a form sends it, to a number. Only nine characters are read, so it stays small."""
+    """Convert a string of digits, as a form sends it, to a number.
+
+    Only the first nine characters are read, so the number is bounded. The limits then reduce it.
+    """
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdecimal():
@@ -56,13 +59,15 @@ class SimpleTranslateBody(SimpleDetectBody):
 
     source: Annotated[str, Field(description="language code; auto: detected, text by text")]
     target: Annotated[str, Field(description="language code")]
-    format: Annotated[Literal["text", "html"], Field(description="what the texts are written in")] = "text"
+    format: Annotated[
+        Literal["text", "html"], Field(description="whether the texts are plain text or HTML")
+    ] = "text"
     alternatives: Annotated[
         int,
         BeforeValidator(_to_number),
         AtMost("max_alternatives"),
         AfterValidator(lambda number: max(0, number)),
-        Field(description="other translations of each text"),
+        Field(description="number of alternative translations of each text"),
     ] = 0
 
 
@@ -80,7 +85,7 @@ class SimpleError(TypedDict):
     """Why a request failed."""
 
     error: str
-    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
+    field: NotRequired[Annotated[str, Field(description="the unknown field of the request")]]
 
 
 class SimpleDetection(TypedDict):
@@ -91,14 +96,17 @@ class SimpleDetection(TypedDict):
 
 
 class SimpleTranslateAnswer(TypedDict):
-    """The answer of POST /translate. Each field is a list if `q` is a list."""
+    """The answer of POST /translate. If `q` is a list, each field has one entry for each text."""
 
     translatedText: str | list[str]
     detectedLanguage: NotRequired[
-        Annotated[SimpleDetection | list[SimpleDetection], Field(description="with source auto")]
+        Annotated[SimpleDetection | list[SimpleDetection], Field(description="present if `source` is auto")]
     ]
     alternatives: NotRequired[
-        Annotated[list[str] | list[list[str]], Field(description="with alternatives: best first")]
+        Annotated[
+            list[str] | list[list[str]],
+            Field(description="present if the request has `alternatives`; the best is first"),
+        ]
     ]
 
 
