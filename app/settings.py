@@ -94,8 +94,8 @@ class Settings(BaseSettings):
     )
     pivot: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="language codes, separated by commas: a pair without a model is translated through the first of these "
-        "languages that has a model from the source and a model to the target; unset: such a pair is refused",
+        description="language codes, separated by commas: a pair without a model is translated through the first of "
+        "these languages that has a model from the source and a model to the target; unset: such a pair is refused",
     )
     model_memory: int | None = Field(
         None,
@@ -133,8 +133,8 @@ class Settings(BaseSettings):
     )
     kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if this CPU "
-        "supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
+        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if this "
+        "CPU supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
     )
     shortlist: bool = Field(
         True,
@@ -150,15 +150,15 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=64,
-        description="workers of the engine, each with the whole model; 1: a thread of the server's process; more: processes; "
-        "0: one for each of TRANSDUCE_NUM_THREADS, at most 4, and 1 on a GPU",
+        description="workers of the engine, each with the whole model; 1: a thread of the server's process; more: "
+        "processes; 0: one for each of TRANSDUCE_NUM_THREADS, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
         0,
         ge=0,
         le=4096,
-        description="largest batch of each worker in hypotheses, without TRANSDUCE_NUM_KEPT_ROWS; 0: 64 on a CPU, 512 on "
-        "a GPU",
+        description="largest batch of each worker in hypotheses, without TRANSDUCE_NUM_KEPT_ROWS; 0: 64 on a CPU, "
+        "512 on a GPU",
     )
     num_kept_rows: int = Field(
         16,

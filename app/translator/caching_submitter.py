@@ -49,7 +49,8 @@ class SubmitterSettings:
 class SubmitterStats(CacheStats):
     """Counts of the cache and of coalescing.
 
-    num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: submitted sentences without a result.
+    num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: submitted sentences without a
+    result.
     """
 
     num_coalesced: int = 0
@@ -77,7 +78,7 @@ class CachingSubmitter:
         self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
         self._num_in_flight = 0
-        # Requests that are admitted although the queue is full, until their cost is known. `AdmissionTicket` counts them.
+        # Requests admitted although the queue is full, until their cost is known. `AdmissionTicket` counts them.
         self.num_provisional = 0
 
     def stats(self) -> SubmitterStats:
