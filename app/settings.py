@@ -133,8 +133,8 @@ class Settings(BaseSettings):
     )
     kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if this "
-        "CPU supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
+        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if "
+        "this CPU supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
     )
     shortlist: bool = Field(
         True,
