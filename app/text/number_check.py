@@ -21,6 +21,7 @@ _SPACES = "\u00a0\u2009\u202f "
 # CPython before 3.11.5 does not restore the position of a possessive group whose last repetition fails (gh-106052).
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
+_DOTTED_DATE = re.compile(r"\d{1,2}\.(\d{1,2})\.\d{4}")
 _NUMBER_WORD = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
@@ -129,8 +130,12 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 def _is_well_formed(digits: str, language: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
-    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates.
+    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates. Where dates have dots,
+    the day comes first. So `12.31.2025` is no German date.
     """
+    date = _DOTTED_DATE.fullmatch(digits)
+    if date is not None and int(date.group(1)) > 12 and language in _DECIMAL_COMMA:
+        return False
     return all(_is_one_kind(each, language) for each in digits.split("-"))
 
 

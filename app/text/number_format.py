@@ -1,8 +1,8 @@
-"""Rewrites decimal and thousands marks of numbers for the target language: `1,234.5` as `1.234,5`.
+"""Rewrites quantities and dates for the target language: `1,234.5` as `1.234,5`, `12/31/2025` as `31.12.2025`.
 
-Only quantities are rewritten. Each mark is replaced by one mark, so a number keeps its length. These stay unchanged:
-numbers without a mark, dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word
-such as `version` (`Python 3.11`, `section 2.4`).
+A number keeps its length. These stay unchanged: numbers without a mark, times, addresses, numbers with a letter attached,
+a decimal after a name or a word such as `version` (`Python 3.11`, `section 2.4`), and a date that is valid with its day
+first and with its month first (`05/06/2025`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ _MARKS = (
     | dict.fromkeys(("de", "es", "it", "pt", "nl", "da", "tr"), _DOT_GROUPS)
     | dict.fromkeys(("fr", "pl", "cs", "ru", "uk", "sv", "nb", "fi"), _SPACE_GROUPS)
 )
+# The languages that write dates with slashes, by the parts that may come first. 12/31/2025 and 31/12/2025 are English.
+_SLASH_DATES = {"en": "month or day"} | dict.fromkeys(("fr", "es", "it", "pt"), "day")
+# The mark of dates in each language that writes day, month and year.
+_DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr"), ".") | dict.fromkeys(
+    ("fr", "es", "it", "pt"), "/"
+)
+_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _SPACES = "\u00a0\u2009\u202f "
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
@@ -34,15 +41,18 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 
 
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
-    """Map the quantities of a source to their spelling in the target language, without those that stay unchanged."""
+    """Map the quantities and dates of a source to their spelling in the target language.
+
+    Numbers that stay unchanged are left out.
+    """
     if source_language not in _MARKS or target_language not in _MARKS:
-        return {}
-    if _MARKS[source_language] == _MARKS[target_language]:
         return {}
     spellings: dict[str, str] = {}
     kept: set[str] = set()
     for match in NUMBER.finditer(text):
-        rewritten = _rewritten(text, match, _MARKS[source_language], _MARKS[target_language])
+        rewritten = _rewritten_date(text, match, source_language, target_language)
+        if rewritten is None:
+            rewritten = _rewritten(text, match, _MARKS[source_language], _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
         else:
@@ -53,6 +63,22 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
 def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
     """Return the text with these numbers replaced, each by one of the same length."""
     return NUMBER.sub(lambda match: rewritten.get(match.group(), match.group()), text) if rewritten else text
+
+
+def _rewritten_date(
+    text: str, match: re.Match[str], source_language: str, target_language: str
+) -> str | None:
+    """Return a date with slashes as the target language writes it, or None if it is no date or is ambiguous."""
+    found, mark = _DATE.fullmatch(match.group()), _DATE_MARKS.get(target_language)
+    order = _SLASH_DATES.get(source_language)
+    is_path = text[match.end() : match.end() + 1] == "/"
+    if found is None or mark is None or order is None or is_path or _is_attached(text, match):
+        return None
+    first, second, year = found.groups()
+    if int(first) <= 12 < int(second) <= 31 and order != "day":
+        return f"{second}{mark}{first}{mark}{year}"
+    is_day_first = int(second) <= 12 and (order == "day" or int(first) > 12)
+    return f"{first}{mark}{second}{mark}{year}" if is_day_first and int(first) <= 31 else None
 
 
 def _rewritten(

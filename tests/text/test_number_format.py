@@ -41,6 +41,27 @@ def test_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "source", "target", "expected"),
+    [
+        ("The offer ends 12/31/2025.", "en", "de", "The offer ends 31.12.2025."),
+        ("It ends on 31/12/2025 at noon.", "en", "de", "It ends on 31.12.2025 at noon."),
+        ("From 1/31/2025 to 2/28/2025", "en", "fr", "From 31/1/2025 to 28/2/2025"),
+        ("Le 05/06/2025", "fr", "de", "Le 05.06.2025"),
+        ("Hasta el 31/12/2025", "es", "de", "Hasta el 31.12.2025"),
+    ],
+)
+def test_dates_follow_the_target(text: str, source: str, target: str, expected: str) -> None:
+    assert with_numbers_rewritten(text, rewritten_numbers(text, source, target)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["05/06/2025", "13/32/2025", "32/12/2025", "12/31/25", "x/12/31/2025", "12/31/2025/a"]
+)
+def test_dates_that_are_ambiguous_or_impossible_stay(text: str) -> None:
+    assert rewritten_numbers(f"On {text} it ends.", "en", "de") == {}
+
+
 def test_a_number_that_is_quantity_and_version_is_unchanged() -> None:
     assert rewritten_numbers("version 3.5 weighs 3.5 kilos", "en", "de") == {}
 
