@@ -1,9 +1,9 @@
 """Language codes of M2M-100 and NLLB as BCP 47 tags.
 
 M2M-100 mostly has two-letter codes of ISO 639-1. NLLB has codes of FLORES-200, such as deu_Latn: a three-letter code of
-ISO 639-3 and a script of ISO 15924. A tag of BCP 47 has the two-letter code where there is one. These codes are from
-the table of ISO 639-3 (SIL International, column Part1). A language without one, such as Standard Latvian, has the code
-of its macrolanguage, by the same standard's table of macrolanguages.
+ISO 639-3 and a script of ISO 15924. A tag of BCP 47 has the language's two-letter code, else that of its macrolanguage
+(Standard Latvian: lv), else the three-letter code. The codes are from the tables of ISO 639-3 and of its macrolanguages
+(SIL International, column Part1).
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def of_m2m_100(code: str) -> str:
 def of_nllb(code: str) -> str:
     """The tag of a code of NLLB, such as de for deu_Latn and zh-Hant for zho_Hant.
 
-    A language without a two-letter code keeps its own. The tag names the script if the language has several and this is
-    not the usual one.
+    The tag names the script if the language has several scripts in NLLB and this one is not the usual one.
     """
     language, _, script = code.partition("_")
     tag = _TWO_LETTERS.get(language, language)

@@ -1,9 +1,9 @@
 """Converts M2M-100 and NLLB, models of many languages, to our Transformer and vocabulary.
 
-The network is the paper's in pre-norm, with the positions of fairseq. A source begins with the subword of its language,
-or ends with it, after the end token (`legacy_behaviour` of NLLB). A target begins with the end token and the subword of
-its language. The end token becomes our start token, and the language's subword a `target_start` of the manifest.
-`model.imported` explains the conversion of the vocabulary.
+The network is the Transformer of Vaswani et al. 2017 with pre-norm and the positions of fairseq. A source begins with
+the language token, and ends with the end token. With `legacy_behaviour` of NLLB, it ends with the end token and the
+language token. A target begins with the end token and the language token. The end token is therefore our start token,
+too, and the manifest has the language token as `target_start`. `model.imported` converts the vocabulary.
 
 M2M-100 and NLLB have the same configuration fields and weight names. Their vocabularies differ, and
 `model.m2m_vocabulary` reads them.
@@ -61,9 +61,10 @@ def is_m2m(folder: Path) -> bool:
 
 
 def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
-    """Read a folder of Hugging Face.
+    """Read a model in Hugging Face's format.
 
-    max_length: subwords of the longest source or target; None for the model's own. Raises UnusableModel.
+    max_length: the most subwords of a source or target; the model's own limit if it is lower, or if this is None.
+    Raises UnusableModel.
     """
     problems = [] if (folder / CONFIG).is_file() else [f"{CONFIG} is missing"]
     problems += missing_weights(folder)
@@ -73,8 +74,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     try:
         facts = read_json(folder / CONFIG, is_optional=True)
         if facts.get("model_type") == MIXTURE_OF_EXPERTS:
-            what = f"model_type of {CONFIG} is {MIXTURE_OF_EXPERTS!r}: mixtures of experts are not served"
-            raise UnusableModel(folder, [f"{what}; the dense models of NLLB-200 are"])
+            problem = f"model_type of {CONFIG} is {MIXTURE_OF_EXPERTS!r}: mixtures of experts are not served"
+            raise UnusableModel(folder, [f"{problem}; the dense models of NLLB-200 are"])
         search = read_json(folder / GENERATION, is_optional=True)
         weights = {} if problems else read_weights(folder)
     except UnusableModel:
@@ -109,7 +110,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         state=state | layer_state(config, weights),
         source_spm=spm,
         target_spm=spm,
-        tags=(),
+        tags=(),  # a language token is no tag: it may begin any source and any target
         num_left_out=num_left_out([vocabulary.proto], ids),
         beam_size=int(search.get("num_beams") or 1),
         length_penalty=float(search.get("length_penalty", 1.0)),
@@ -119,8 +120,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
 
 
 def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> list[str]:
-    """The fields of config.json that this network does not support or that generation_config.json contradicts."""
-    # Files leave out fields for which all models of the type have these values.
+    """Messages about fields of config.json that this network does not support or generation_config.json contradicts."""
+    # A missing field has this value in all models of the type.
     needed = {"scale_embedding": True, "tie_word_embeddings": True, "is_encoder_decoder": True}
     problems = [
         f"{name} of {CONFIG} is {facts[name]!r}; only {value!r} can be imported"
@@ -144,7 +145,7 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
 def fairseq_positions(max_length: int, d_model: int) -> Tensor:
     """Sines in the first half of a row, cosines in the second, from FIRST_POSITION on: (max_length, d_model), fp32.
 
-    The lowest frequency is 1 / 10000; the paper's is higher. The numbers are rounded to fp32 at each step,
+    The lowest frequency is 1 / 10000; that of Vaswani et al. is higher. The numbers are rounded to fp32 at each step,
     as in fairseq and `transformers`.
     """
     half = d_model // 2

@@ -1,4 +1,4 @@
-"""The rules that drop pairs of a parallel text. Each rule looks at one pair alone."""
+"""The reasons to drop pairs of a parallel text, and the rules that need only the pair itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from enum import StrEnum
 from model.scripts import is_in_script, script_of
 from model.text_cleaning import is_broken, letters_key, sorted_digits
 
-# Characters by which two short sides may differ, whatever their ratio. If larger, misaligned single words stay. If
-# smaller, translations such as "OK" and "In Ordnung" are dropped.
+# Characters that the longer side may have beyond max_ratio, so that short pairs pass. If it is larger, misaligned
+# single words stay. If it is smaller, translations such as "OK" and "In Ordnung" are dropped.
 LENGTH_SLACK = 15
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -62,10 +62,10 @@ class Rules:
     """The rules for a pair whose sides are normalised by `text_cleaning.normalise`.
 
     source, target: language codes of the columns.
-    max_characters: the most characters of either side. max_ratio: the most characters of the longer side, as a multiple
-    of the shorter side's, plus LENGTH_SLACK.
+    max_characters: the most characters of either side. max_ratio: the longer side has at most max_ratio times the
+    characters of the shorter side, plus LENGTH_SLACK.
     max_copied: largest share, 0 to 1, of the target's words that may occur in the source.
-    checks_numbers: whether both sides must have the same digits.
+    checks_numbers: whether both sides must have the same digits, in any order.
     ignored: reasons for which no pair is dropped.
     """
 
@@ -78,7 +78,7 @@ class Rules:
     ignored: frozenset[Reason] = frozenset()
 
     def reason_against(self, source: str, target: str) -> Reason | None:
-        """Return the first rule that the pair breaks, or None."""
+        """Return the reason of the first rule that the pair breaks, or None."""
         return next(
             (
                 reason

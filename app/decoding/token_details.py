@@ -24,7 +24,7 @@ class TokenDetails:
     def __init__(self, options: DecodingOptions, source_length: int) -> None:
         """source_length: attention columns that belong to the source, including that of the end token."""
         self._num_alternatives = options.num_alternatives
-        self._wants_alignment = options.alignment
+        self._has_alignment = options.alignment
         self._source_length = source_length
         self._alternatives: dict[tuple[int, ...], tuple[Alternative, ...]] = {}
         self._attention: dict[tuple[int, ...], NDArray[np.float32]] = {}
@@ -39,12 +39,13 @@ class TokenDetails:
     ) -> None:
         """Record a step of each live hypothesis.
 
-        prefixes: subwords of each hypothesis before the step. ids, log_probabilities: (live, num_candidates), those of
-        the model, at least min(num_alternatives, vocab_size) wide. alignment: (live, capacity), None if not requested.
+        prefixes: subwords of each hypothesis before the step. ids, log_probabilities: (live, num_candidates), the
+        model's most probable tokens; num_candidates is at least min(num_alternatives, vocab_size). alignment: attention
+        to the source, (live, capacity); None without alignment and coverage penalty.
         """
         if k := self._num_alternatives:
-            columns = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
-            for prefix, tokens, scores in columns:
+            rows = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
+            for prefix, tokens, scores in rows:
                 self._alternatives[prefix] = tuple(map(Alternative, tokens, scores))
         if alignment is not None:
             self.add_attention(prefixes, alignment[:, : self._source_length].copy())
@@ -54,9 +55,11 @@ class TokenDetails:
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """The sum over source tokens of log(min(attention from all target tokens, 1)), at most 0 (equation 14).
+        """The coverage penalty: the sum over source tokens of log(attention from all target tokens).
 
-        ids: the hypothesis. num_tokens: its tokens, including the end token if there is one.
+        Each attention is clipped to MIN_COVERAGE to 1, so the penalty is at most 0. It is 0 without attention. Equation
+        14 of Wu et al. 2016, "Google's Neural Machine Translation System". ids: the hypothesis. num_tokens: its tokens,
+        including the end token if there is one.
         """
         if not num_tokens or not self._attention:
             return 0.0
@@ -71,7 +74,7 @@ class TokenDetails:
         if self._num_alternatives:
             alternatives = tuple(self._alternatives[prefix] for prefix in prefixes)
             hypothesis = replace(hypothesis, alternatives=alternatives)
-        if self._wants_alignment:
+        if self._has_alignment:
             alignment = tuple(tuple(self._attention[prefix].tolist()) for prefix in prefixes)
             hypothesis = replace(hypothesis, alignment=alignment)
         return hypothesis

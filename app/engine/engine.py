@@ -1,7 +1,7 @@
 """The engine's interface on the event loop: submit a sentence and await its future.
 
-The event loop owns the futures; each worker owns its model and its sequences. They meet in two places only:
-`Worker.put()` on the way in and the listener's callbacks, on the event loop, on the way out.
+The event loop owns the futures. Each worker owns its model and its sequences. The event loop sends messages to a worker
+with `Worker.put()`. The pool of workers calls the methods of `PoolOwner` on the event loop.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from app.runtime.interface import Limits
 
 logger = logging.getLogger(__name__)
 # Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed. Larger: a
-# server stops later if a step hangs. Smaller: steps are abandoned that would end.
+# server stops later if a step hangs. Smaller: steps that would still end are abandoned.
 LAST_STEP_TIMEOUT_S = 1.0
-# A sentence fails when this many workers have died while they decoded it. Smaller: one death of another cause fails the
-# sentence. Larger: a sentence that causes the deaths ends more workers.
+# A sentence fails when this many workers have died in a step that began after they got it. Smaller: one unrelated death
+# fails the sentence. Larger: a sentence that causes the deaths kills more workers.
 MAX_DEATHS = 2
 
 
@@ -50,7 +50,7 @@ class _Pending:
     worker: the worker that has the sequence; None while the engine has no worker.
     placed_at: when the worker got the sequence, in seconds of time.monotonic.
     joins: the joins so far. They are sent again if another worker gets the sequence.
-    num_deaths: workers that died while they decoded the sequence.
+    num_deaths: workers that died in a step that began after they got the sequence.
     """
 
     future: asyncio.Future[SequenceResult]
@@ -65,15 +65,15 @@ class _Pending:
 
 
 class Engine:
-    """One model's engine. Every method is called on the event loop's thread, after start().
+    """One model's engine. After `start`, every method is called on the event loop's thread.
 
     workers: at least one, all with the same model.
     on_steps: called on the event loop with the statistics of some steps.
-    on_death: called once, on the event loop, when the engine dies. It dies when a worker has died and no replacement is
-        allowed, or when no worker is left. It then takes no more work.
+    on_death: called once, on the event loop, when the engine dies. It dies when a worker dies that cannot be
+        replaced. It then takes no more work.
     restarts: how dead workers are replaced, from `end_warm_up` on; None if they cannot be replaced.
     first_worker: the first worker's number in the statistics. No other engine of the server uses the same numbers.
-    recorder: records the sentences that have ended, while it is on; None: no recorder.
+    The attribute `recorder` records the sentences that have ended, while it is on. It is None at first.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class Engine:
     async def close(self, drain_timeout_s: float) -> None:
         """Take no more work, wait up to drain_timeout_s for accepted sentences, and fail the rest with NotReady.
 
-        A request that holds a reservation but has not submitted is refused, so drain the requests before the engine.
-        Returns within drain_timeout_s and LAST_STEP_TIMEOUT_S, even when a step never returns.
+        `submit` then raises NotReady, also for a request with a reservation, so drain the requests before the engine.
+        Returns within drain_timeout_s + LAST_STEP_TIMEOUT_S, even if a step never returns.
         """
         self._is_accepting = False
         if self._pending and self._pool.is_running:
@@ -135,14 +135,14 @@ class Engine:
         caller: str = "",
         deadline: float | None = None,
     ) -> Reservation:
-        """Return a context manager that reserves a request's work. Do all of the work inside it.
+        """Return a context manager that reserves capacity for a request. Submit and await its sentences inside it.
 
         num_sentences, num_tokens: sentences and source subwords, end tokens included. Before tokenisation they are
         estimates, and `Reservation.resize` replaces them later. options: those of all sentences; None: one row each.
         deadline: seconds of time.monotonic. Raises NotReady.
 
-        Entering the context raises Overloaded when the accepted work would exceed the caller's share of the bounds.
-        Entering it and `resize` raise Overloaded when the answer is expected after the deadline. An engine without
+        Entering the context raises Overloaded if the accepted work would exceed the caller's share of the limits.
+        Entering it and `resize` raise Overloaded if the answer is expected after the deadline. An engine without
         work accepts every request.
         """
         self._check_accepting()
@@ -150,7 +150,7 @@ class Engine:
         return Reservation(self._admission, cost, caller=caller, deadline=deadline)
 
     def end_warm_up(self) -> None:
-        """Estimate the speed from the steps so far, until the rows have been full. Begin to replace dead workers."""
+        """End the warm-up, whose steps give the first estimate of the speed. From now on replace dead workers."""
         self._admission.speed.end_warm_up()
         self._pool.start_replacing()
 
@@ -168,7 +168,7 @@ class Engine:
 
         source_ids: with the end token last. request_id: sentences of a request are served in order of submission,
         requests of a caller take turns, and callers take turns. deadline: seconds of time.monotonic.
-        on_tokens: called on the event loop with new tokens before the future is done, if the search is greedy.
+        on_tokens: called on the event loop with new tokens before the future is done, if the beam size is 1.
 
         The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows at the next
         step. Raises NotReady, and InvalidRequest when the sentence does not fit the model.
@@ -202,10 +202,10 @@ class Engine:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> None:
-        """Make another request wait for a submitted sentence. Does nothing when it is answered.
+        """Make another request wait for a submitted sentence. Does nothing if the sentence is already answered.
 
-        The sentence is admitted in the first turn of any of its requests, and expires at the latest of their deadlines.
-        on_tokens: replaces the sentence's callback, and is called with all tokens from the first on.
+        The sentence is admitted at the earliest turn of the requests that wait for it, and expires at the latest of
+        their deadlines. on_tokens: replaces the sentence's callback, and first gets all tokens so far.
         """
         sequence = self._sequences.get(future)
         if sequence is None or future.done():
@@ -283,14 +283,17 @@ class Engine:
 
     def on_added(self) -> None:
         """Place the sentences that wait for a worker."""
-        self._count_workers()
+        self._update_speed()
         for sequence, pending in self._pending.items():
             if pending.worker is None and not pending.future.done():
                 self._place(sequence, pending)
 
     def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
-        """Decode a dead worker's sentences again. Fail those that may be the cause of too many deaths."""
-        self._count_workers()
+        """Send a dead worker's sentences to other workers. Fail a sentence after MAX_DEATHS deaths.
+
+        Returns the numbers of sentences sent again and failed.
+        """
+        self._update_speed()
         num_again = num_failed = 0
         for sequence, pending in self._pending.items():
             if pending.worker is not worker:
@@ -306,12 +309,12 @@ class Engine:
                     logger, logging.ERROR, "sentence_failed", fields={"request_id": sequence.request_id}
                 )
                 pending.future.set_exception(
-                    EngineFailure(f"{MAX_DEATHS} workers died while they decoded this sentence")
+                    EngineFailure(f"{MAX_DEATHS} workers died while they held this sentence")
                 )
             else:
                 num_again += 1
                 if pending.tokens is not None:
-                    pending.tokens.decode_again()
+                    pending.tokens.restart()
                 self._place(sequence, pending)
         return num_again, num_failed
 
@@ -328,6 +331,7 @@ class Engine:
         if worker is None:
             return
         pending.worker, pending.placed_at = worker, time.monotonic()
+        # The worker is woken only if the sentence can start now.
         own_rows = self._pool.placement.add(worker, pending.caller, sequence.num_reserved_rows)
         has_room = own_rows < self._limits.num_rows - self._limits.num_kept_rows
         streams = pending.tokens is not None and sequence.options.beam_size == 1
@@ -337,8 +341,8 @@ class Engine:
         if sequence.is_retry:
             worker.put(Prioritize(sequence))
 
-    def _count_workers(self) -> None:
-        """Adjust the speed of the engine to the number of its workers. The measured speed of one worker stays."""
+    def _update_speed(self) -> None:
+        """Set the number of workers in the estimate of the speed. The measured speed of one worker stays."""
         self._admission.speed.num_workers = max(1, self._pool.placement.num_workers)
 
     # ---- futures

@@ -1,4 +1,4 @@
-"""New tokens of the sequences that are streamed, for the engine thread and for the event loop."""
+"""New tokens of the sequences that are streamed: collected in a worker, and passed on by the event loop."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class TokenDelta(NamedTuple):
 
 
 class TokenStreams:
-    """Tracks how many tokens of each streamed sequence were sent. Belongs to the engine thread.
+    """Tracks how many tokens of each streamed sequence were sent. Used only on the worker's thread.
 
-    Only greedy searches are streamed: a beam's best hypothesis is known at its end only.
+    Only searches with beam size 1 are streamed, because the best hypothesis of a beam is known at its end only.
     """
 
     def __init__(self, greedy: GreedyRows) -> None:
@@ -53,7 +53,9 @@ class TokenStreams:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
-                position = num_sent if len(tokens) >= num_sent else 0  # fewer than sent: it has restarted
+                position = (
+                    num_sent if len(tokens) >= num_sent else 0
+                )  # fewer than sent: decoding has restarted
                 if len(tokens) != num_sent:
                     deltas.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)
@@ -61,19 +63,21 @@ class TokenStreams:
 
 
 class SentTokens:
-    """Passes the tokens of a streamed sequence to its caller, without those that a second decoding repeats.
+    """Passes the tokens of a streamed sequence to `on_tokens`, each once, also if decoding restarts on another worker.
 
-    Decoding is deterministic, and so is sampling with its seed. So the second decoding finds the tokens that were sent,
+    Decoding is deterministic, and so is sampling with its seed. So the other worker finds the tokens that were sent,
     and the stream continues after them. If it finds others, they replace all tokens sent.
     """
 
     def __init__(self, on_tokens: OnTokens) -> None:
         self._on_tokens = on_tokens
         self._sent: list[int] = []
-        self._again: list[int] | None = None  # the second decoding's tokens, until they go beyond those sent
+        self._again: list[int] | None = (
+            None  # tokens since the restart; None once they differ from, or exceed, those sent
+        )
 
-    def decode_again(self) -> None:
-        """Expect the tokens from the first on again."""
+    def restart(self) -> None:
+        """Expect the tokens again, from the first on, because another worker decodes the sequence."""
         self._again = []
 
     def add(self, position: int, ids: tuple[int, ...]) -> None:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from app.stores.private_file import NotPlainFile, make_private
+from app.stores.private_file import NotPlainFile, create_private
 from app.text.glossary import Glossary, Term
 
 # Seconds to wait for another process's lock. If larger, a request hangs for longer. If smaller, requests fail under
@@ -185,7 +185,7 @@ class GlossaryStore:
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
         if path is not None:
             try:
-                make_private(path)
+                create_private(path)
             except NotPlainFile as error:
                 raise GlossaryStoreError(str(error)) from error
         with self._transaction() as connection:

@@ -11,12 +11,12 @@ class NotPlainFile(Exception):
     """The path is a folder or a device."""
 
 
-def make_private(path: Path) -> None:
-    """Create a file that only its owner may read and write. SQLite's journals get the same mode.
+def create_private(path: Path) -> None:
+    """Create a file that only its owner may read and write. SQLite gives its journals the mode of the file.
 
     An existing file keeps its mode. Raises NotPlainFile.
     """
-    with suppress(OSError):  # SQLite then reports the reason
+    with suppress(OSError):  # the file exists, or SQLite reports the error when it opens the file
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     if path.exists() and not path.is_file():
         raise NotPlainFile(f"{path.name} is not a plain file")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from app.stores.key_limits import KINDS
-from app.stores.private_file import NotPlainFile, make_private
+from app.stores.private_file import NotPlainFile, create_private
 
 # Seconds to wait for another process's lock. If larger, a locked file is noticed later. If smaller, servers that share
 # the file refuse requests under load.
@@ -79,7 +79,7 @@ class SqliteUsageStore:
         """path: a file that is created with access for its owner only. Raises UsageStoreError."""
         self._path = path
         try:
-            make_private(path)
+            create_private(path)
             with closing(self._connect()) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 (found,) = connection.execute("PRAGMA user_version").fetchone()

@@ -130,8 +130,8 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 def _is_well_formed(digits: str, language: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
-    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates. Where dates have dots,
-    the day comes first. So `12.31.2025` is no German date.
+    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates. The day comes first
+    in a date with dots, except in English. So `12.31.2025` is no German date.
     """
     date = _DOTTED_DATE.fullmatch(digits)
     if date is not None and int(date.group(1)) > 12 and language in _DECIMAL_COMMA:

@@ -1,8 +1,8 @@
 """Rewrites quantities and dates for the target language: `1,234.5` as `1.234,5`, `12/31/2025` as `31.12.2025`.
 
-A number keeps its length. These stay unchanged: numbers without a mark, times, addresses, numbers with a letter attached,
-a decimal after a name or a word such as `version` (`Python 3.11`, `section 2.4`), and a date that is valid with its day
-first and with its month first (`05/06/2025`).
+A number keeps its length. These stay unchanged: numbers without a mark, times, addresses, numbers with a letter
+attached, a decimal after a name or a word such as `version` (`Python 3.11`, `section 2.4`), and a date that is valid
+with its day first and with its month first (`05/06/2025`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ import { parseTerms, swappedTerms } from "./terms.js";
 const WIDTHS = [1, 2, 4, 8, 16];
 
 export class Options {
-  /** parts: {beam, format, hint, terms, termsCount, termsHint}, elements. onChange({atOnce}): an option changed. */
+  /**
+   * parts: the elements {beam, format, hint, terms, termsCount, termsHint}. onChange({atOnce}): called when an option
+   * changes; atOnce: whether to translate without a wait for more typing.
+   */
   constructor(parts, onChange) {
     this.parts = parts;
     parts.beam.addEventListener("change", () => {
@@ -19,8 +22,8 @@ export class Options {
     });
   }
 
-  /** Offer the options of a model. maxBeamSize: the server's limit. */
-  serve(model, maxBeamSize) {
+  /** Show the beam widths for a model, and select its default. maxBeamSize: the server's limit. */
+  setModel(model, maxBeamSize) {
     const { beam } = this.parts;
     const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= maxBeamSize);
     widths.sort((one, other) => one - other);
@@ -71,7 +74,7 @@ export class Options {
     const num = Object.keys(terms).length;
     this.parts.termsCount.textContent = num ? `(${num})` : "";
     this.parts.termsHint.textContent = wrongLines.length
-      ? `Ignored, because it is not “term = translation”: line ${wrongLines.join(", ")}.`
-      : "Kept until this page is closed. Files are translated without the glossary.";
+      ? `Ignored lines: ${wrongLines.join(", ")}. Write each line as “term = translation”.`
+      : "The terms are kept until you close this page. Files are translated without them.";
   }
 }

@@ -316,7 +316,7 @@ async function begin() {
   problem.reset();
   byId("model").textContent = models.label;
   languages.serve(models.pairs);
-  options.serve(models.list[0], facts.max_beam_size);
+  options.setModel(models.list[0], facts.max_beam_size);
   byId("example").hidden = !models.pairs.some((pair) => pair.source === "en");
   translate({ atOnce: true });
 }

@@ -15,9 +15,9 @@ NUMBER_BYTES = 8
 class SharedWorkerStatus:
     """The start time of each worker's current step, and each worker's wake flag.
 
-    A start time is in seconds of time.monotonic, and NaN while the worker is idle. A worker writes only its own. Every
-    process reads all of them.
-    descriptor: the memory's file descriptor, which is passed to the worker processes; -1 after it is closed.
+    A start time is in seconds of time.monotonic, and NaN while the worker is idle. Each worker writes its own start
+    time. Every process may read all start times.
+    descriptor: the memory's file descriptor, which is passed to the worker processes.
     wake_flags: one for each worker. The other workers and the server set it.
     """
 

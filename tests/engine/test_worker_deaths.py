@@ -239,7 +239,7 @@ def test_what_is_sent_after_a_second_decoding(again: list[Any], received: list[A
     found: list[Any] = []
     tokens = SentTokens(lambda position, ids: found.append((position, ids)))
     tokens.add(0, (5, 6, 7))
-    tokens.decode_again()
+    tokens.restart()
     for position, ids in again:
         tokens.add(position, ids)
     assert found[1:] == received

@@ -40,7 +40,7 @@ def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     ui.page.get_by_text("Glossary", exact=True).click()
     ui.type(STATION)
     ui["terms"].fill("river\tFluss\n\nstation\n= nothing\n__proto__ = a = b")
-    expect(ui["terms-hint"]).to_contain_text("line 3, 4")
+    expect(ui["terms-hint"]).to_contain_text("lines: 3, 4")
     expect(ui["terms-count"]).to_have_text("(2)")
     expect(ui["target"]).to_have_attribute("aria-busy", "false")
     expect(ui["problem"]).to_be_hidden()

@@ -1,7 +1,7 @@
 """Compares translations under load with references, or with the responses of the idle server.
 
 A server that caches translations may answer from its cache. Responses that it marks as such are left out. If all are
-left out, there is nothing to compare (docs/load-testing.md describes how to avoid this).
+left out, the figures are None (docs/load-testing.md describes how to avoid this).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def references_of(workload: Workload) -> Expectation | None:
 
 
 def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] | None:
-    """chrF and the share of exact matches with the expected translations; None if there is nothing to compare.
+    """chrF and the share of exact matches with the expected translations.
 
-    Responses with cached sentences are left out; `num_known` counts them.
+    Returns None if no response has an expected translation. Responses with cached sentences are left out; `num_known`
+    counts them. If all are left out, both figures are None.
 
     Raises:
         ModuleNotFoundError: sacrebleu is not installed.
@@ -49,7 +50,9 @@ def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] 
     found = [
         sample
         for sample in samples
-        if sample.response is not None and sample.number in expected.texts and sample.scheduled_s >= 0
+        if sample.response is not None
+        and sample.number in expected.texts
+        and sample.scheduled_s >= 0  # negative during the warm-up
     ]
     if not found:
         return None

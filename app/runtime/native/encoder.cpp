@@ -15,8 +15,8 @@ constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
 // Rough rate of attention, in multiply-adds per nanosecond of one thread.
-constexpr int64_t PRODUCTS_PER_NS = 20;
-// Most queries of a part of a sentence. If larger, long sentences load the threads unevenly.
+constexpr int64_t MULTIPLY_ADDS_PER_NS = 20;
+// Maximum number of queries in a part of a sentence. If larger, long sentences load the threads unevenly.
 constexpr int64_t QUERIES_PER_PART = 64;
 
 // Concatenated sentences. lengths: (count,) tokens of each.
@@ -28,7 +28,7 @@ struct Sentences {
     Sentences(const int32_t* lengths, int64_t count) : lengths(lengths), count(count) {
         longest = *std::max_element(lengths, lengths + count);
     }
-    // Reads input `index`, whose values must sum up to t. Throws InvalidArgument.
+    // Reads input `index`, whose values must sum up to t, the number of rows. Throws InvalidArgument.
     Sentences(const KernelCall& call, int index, int64_t t) {
         Tensor tensor = call.input(index);
         tensor.expect_shape({-1});
@@ -81,18 +81,18 @@ public:
 
 private:
     // The queries of all sentences in parts of at most QUERIES_PER_PART. Part i has the counts[i] queries from row
-    // starts[i] on. Its sentence has the lengths[i] rows from row firsts[i] on. products: pairs of a query and a
-    // column, summed over all parts.
+    // starts[i] on. Its sentence has the lengths[i] rows from row firsts[i] on. num_pairs: pairs of a query and a
+    // key, summed over all parts.
     struct SentenceParts {
         std::vector<int64_t> starts, counts, firsts, lengths;
-        int64_t products = 0;
+        int64_t num_pairs = 0;
     };
 
     static SentenceParts parts_of(const Sentences& sentences) {
         SentenceParts parts;
         for (int64_t i = 0, first = 0; i < sentences.count; first += sentences.lengths[i++]) {
             int64_t length = sentences.lengths[i];
-            parts.products += length * length;
+            parts.num_pairs += length * length;
             for (int64_t begin = 0; begin < length; begin += QUERIES_PER_PART) {
                 parts.starts.push_back(first + begin);
                 parts.counts.push_back(std::min(QUERIES_PER_PART, length - begin));
@@ -108,19 +108,20 @@ private:
                     float* scores) const {
         int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
         int64_t score_stride = num_scores(sentences.longest), num_parts = int64_t(parts.starts.size());
-        // A job has at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
+        // Threads share a job of at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
         int64_t heads_per_chunk = (num_parts * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
         int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
-        parallel_for(int(num_parts * groups), parts.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {
-            int64_t part = chunk / groups, first_head = chunk % groups * heads_per_chunk;
-            for (int64_t head = first_head; head < std::min(first_head + heads_per_chunk, num_heads); ++head) {
-                const float* queries = qkv + (head * n + parts.starts[part]) * dim;
-                const float* keys = qkv + ((num_heads + head) * n + parts.firsts[part]) * dim;
-                SentenceHead own{queries, keys, keys + d * n, parts.counts[part], parts.lengths[part], int(dim)};
-                attend_sentence(own, scores + chunk * MAX_QUERIES * score_stride, score_stride,
-                                heads + parts.starts[part] * d + head * dim, d);
-            }
-        });
+        parallel_for(
+            int(num_parts * groups), parts.num_pairs * d * 2 / MULTIPLY_ADDS_PER_NS, [&](int chunk, Direction) {
+                int64_t part = chunk / groups, first_head = chunk % groups * heads_per_chunk;
+                for (int64_t head = first_head; head < std::min(first_head + heads_per_chunk, num_heads); ++head) {
+                    const float* queries = qkv + (head * n + parts.starts[part]) * dim;
+                    const float* keys = qkv + ((num_heads + head) * n + parts.firsts[part]) * dim;
+                    SentenceHead own{queries, keys, keys + d * n, parts.counts[part], parts.lengths[part], int(dim)};
+                    attend_sentence(own, scores + chunk * MAX_QUERIES * score_stride, score_stride,
+                                    heads + parts.starts[part] * d + head * dim, d);
+                }
+            });
     }
 
     AttentionWeights weights_;
@@ -129,7 +130,7 @@ private:
 // Computes the cross-attention keys and values of all layers and writes them to slots of their cache.
 class CrossCacheBlock {
 public:
-    // index: of the constant w (d, 2 L d); its scales follow. Throws InvalidArgument.
+    // index: of the constant w (d, 2 L d) for L decoder layers; its scales follow. Throws InvalidArgument.
     CrossCacheBlock(const NodeInfo& info, int index)
         : linear_(linear_of(info, index, -1, -1, false, ActivationRange::symmetric)) {
         if (linear_.outputs() % linear_.inputs())
@@ -156,14 +157,15 @@ private:
         Scratch scratch(LinearInput::bytes(linear_, n) + Scratch::padded_bytes<int64_t>(n));
         LinearInput prepared(linear_, x, n, scratch);
         prepared.prepare_all();
-        // d is a multiple of 16, so a vector of 16 columns lies in one plane.
+        // A plane of the cache has the keys or the values of one layer. d is a multiple of 16, so a vector of 16 columns
+        // lies in one plane.
         int d = linear_.inputs();
         int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
-        // Offset of each row's column in a plane.
+        // Offset of each row's source position in a plane.
         auto offsets = scratch.allocate<int64_t>(n);
         for (int64_t i = 0, row = 0; i < sentences.count; ++i) {
-            for (int column = 0; column < sentences.lengths[i]; ++column) {
-                offsets[row++] = (slots[i] * capacity + column) * d;
+            for (int position = 0; position < sentences.lengths[i]; ++position) {
+                offsets[row++] = (slots[i] * capacity + position) * d;
             }
         }
         auto to = cache.as<Element>();
@@ -222,7 +224,7 @@ private:
     CrossCacheBlock block_;
 };
 
-// The whole encoder (section 3.1), from token ids to the cross-attention cache.
+// The whole encoder ("Attention Is All You Need", section 3.1), from token ids to the cross-attention cache.
 class Encoder {
 public:
     static constexpr const char* NAME = "Encoder";
@@ -273,13 +275,13 @@ private:
         FeedForwardBlock feed_forward;
     };
 
-    // Sentences one after another: ids and positions of their rows, length and slot of each.
+    // Concatenated sentences: ids and positions of their rows, length and slot of each sentence.
     struct Source {
         const int32_t *ids, *positions, *lengths, *slots;
     };
 
-    // Copies of the sentences that one thread takes through the whole stack.
-    struct Run {
+    // Copies of the sentences that one thread encodes alone.
+    struct Group {
         std::vector<int32_t> ids, positions, lengths, slots;
 
         void add(const Source& source, int64_t sentence, int64_t row) {
@@ -293,36 +295,36 @@ private:
         int64_t n() const { return int64_t(ids.size()); }
     };
 
-    // Divides the sentences into `count` runs, at most one for each sentence. Each sentence, the longest first, goes to
-    // the run with the fewest rows.
-    static std::vector<Run> runs_of(const Source& source, const Sentences& sentences, int64_t count) {
+    // Divides the sentences into `count` groups, at most one for each sentence. Each sentence, the longest first, goes to
+    // the group with the fewest rows.
+    static std::vector<Group> groups_of(const Source& source, const Sentences& sentences, int64_t count) {
         std::vector<std::pair<int64_t, int64_t>> by_length;  // a sentence and its first row
         for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) by_length.emplace_back(i, row);
         auto is_longer = [&](auto& a, auto& b) { return source.lengths[a.first] > source.lengths[b.first]; };
         std::stable_sort(by_length.begin(), by_length.end(), is_longer);
-        std::vector<Run> runs(std::min(count, sentences.count));
-        auto has_fewer = [](const Run& a, const Run& b) { return a.n() < b.n(); };
+        std::vector<Group> groups(std::min(count, sentences.count));
+        auto has_fewer = [](const Group& a, const Group& b) { return a.n() < b.n(); };
         for (auto [sentence, row] : by_length) {
-            std::min_element(runs.begin(), runs.end(), has_fewer)->add(source, sentence, row);
+            std::min_element(groups.begin(), groups.end(), has_fewer)->add(source, sentence, row);
         }
-        return runs;
+        return groups;
     }
 
-    // With enough sentences for every thread, each thread takes runs of them through the whole stack. Otherwise all
-    // threads share each product of all sentences.
+    // If there are at least as many sentences as threads, and enough rows, each thread encodes whole groups. Otherwise all
+    // threads share each matrix product of all sentences.
     void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
         int64_t count = num_row_blocks(layers_.front().self_attention.weights().in, n);
         if (!count || sentences.count < num_threads()) return encode(source, n, sentences, cache);
-        std::vector<Run> runs = runs_of(source, sentences, count);
-        parallel_for(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
-            const Run& run = runs[chunk];
+        std::vector<Group> groups = groups_of(source, sentences, count);
+        parallel_for(int(groups.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
+            const Group& group = groups[chunk];
             OwnRowsScope scope;
-            encode(run.source(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
+            encode(group.source(), group.n(), Sentences(group.lengths.data(), int64_t(group.lengths.size())), cache);
         });
     }
 
-    // All products, in the order of their use.
+    // All linear layers, in the order of their use.
     std::vector<Linear*> linears() {
         std::vector<Linear*> all;
         auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
@@ -347,7 +349,8 @@ private:
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         BlockTimer times(Stack::encoder);
         embedding_.run(source.ids, source.positions, n, is_pre_norm_ ? total : normalised);
-        // Pre-norm: blocks add to `total` and read its norm. Post-norm: residual and input are both the norm.
+        // Pre-norm: each block adds to `total` and reads LayerNorm(total). Post-norm: residual and input of a block are both
+        // the LayerNorm of the block before.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
         BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);
