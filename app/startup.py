@@ -264,8 +264,8 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
         log_event(logger, logging.INFO, "detector_loading")
         detector = LanguageDetector(languages)
         return_memory()
-        fields = {"seconds": f"{time.monotonic() - started:.2f}"}
-        log_event(logger, logging.INFO, "detector_loaded", fields=dict(fields))
+        seconds = f"{time.monotonic() - started:.2f}"
+        log_event(logger, logging.INFO, "detector_loaded", fields={"seconds": seconds})
         return detector
 
     return LazyDetector(load)
@@ -302,9 +302,9 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
     )
     summary = f"{num_exact} of {len(results)} golden sentences match the bundle's translations"
     if num_exact < min_share * len(results):
-        raise BundleError(
-            model.name, [f"{summary}: on this machine the model does not compute what it computed at export"]
-        )
+        reason = "on this machine the model does not compute what it computed at export"
+        hint = "if it is hardly trained, rounding decides equal scores: lower TRANSDUCE_GOLDEN_MIN_SHARE"
+        raise BundleError(model.name, [f"{summary}: {reason}; {hint}"])
     level = logging.INFO if num_exact == len(results) else logging.WARNING
     log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
 
