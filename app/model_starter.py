@@ -56,10 +56,10 @@ class ModelStarter:
         self.executor = executor
         self.metrics = service.metrics
         self._on_death = on_death
-        self._engines: dict[Engine, range] = {}  # and the numbers of its workers in the metrics
+        self._engines: dict[Engine, range] = {}  # each with the numbers of its workers in the metrics
         self._submitters: dict[Engine, CachingSubmitter] = {}  # of the models that have started
         self._ended = SubmitterStats()  # summed counts of the models that have ended
-        self._num_workers = 0  # of all engines started so far, the next worker's number
+        self._num_workers = 0  # of all engines so far; also the number of the next worker
         self._restart_budget = RestartBudget(settings.max_worker_restarts, settings.worker_restart_window_s)
 
     async def start(
@@ -72,8 +72,8 @@ class ModelStarter:
     ) -> Translator:
         """Start a model's engine, check its golden sentences unless `is_checked`, and warm up.
 
-        cache_bytes: size of the model's sentence cache. If the start fails, the engine is closed. Raises BundleError;
-        NotReady, Overloaded, DeadlineExceeded.
+        cache_bytes: size of the model's sentence cache. If the start fails, the engine is closed. If it is cancelled,
+        `close` closes the engine. Raises BundleError; NotReady, Overloaded, DeadlineExceeded.
         """
         engine = Engine(
             model.workers,
@@ -181,11 +181,11 @@ class ModelLoader(Protocol):
 
 
 class BundleLoader:
-    """A `ModelLoader` of bundles. Each fork server loads one model. The first load uses the one that runs already."""
+    """A `ModelLoader` of bundles. Each load needs its own fork server. The first load uses one that runs already."""
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
         self._fork_server = fork_server
-        self._needs_spare = fork_server is not None  # whether the environment suggests worker processes
+        self._needs_spare = fork_server is not None  # models run in worker processes
         self._lock = threading.Lock()
 
     def load_all(self, settings: Settings) -> LoadedModels:
@@ -193,7 +193,10 @@ class BundleLoader:
         return load_models(settings, self._take_fork_server())
 
     def load_one(self, path: Path, settings: Settings) -> LoadedModel:
-        """As `ModelLoader.load_one`. With a memory budget, a spare fork server imports what the next load needs."""
+        """As `ModelLoader.load_one`.
+
+        With a memory budget, it then starts a spare fork server, which imports the modules that the next load needs.
+        """
         loaded = load_model(path, settings, self._take_fork_server())
         with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
             if settings.model_memory is not None and self._needs_spare and self._fork_server is None:

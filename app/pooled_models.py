@@ -22,7 +22,7 @@ logger = logging.getLogger("app.main")
 
 
 class PooledModels:
-    """Loads and ends models. `app.model_host.ModelSource` describes the methods."""
+    """Loads and unloads models. `app.model_host.ModelSource` describes the methods."""
 
     def __init__(
         self,
@@ -54,7 +54,10 @@ class PooledModels:
         return self._pool.num_bytes
 
     async def load_all(self, old: Models | None) -> Models:
-        """Read all manifests. At the start load the preloaded models, later the changed ones of those in memory."""
+        """Read all manifests, and load some models.
+
+        At the start (`old` is None) these are the models to preload. Later they are those in memory that have changed.
+        """
         known = await in_daemon_thread(lambda: read_models(self._settings))
         chosen = preloaded(known, self._settings) if old is None else []
         detector = self._detector_of(known)
@@ -92,7 +95,7 @@ class PooledModels:
         return Models(served, self._detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
-        """Load a model if it is not loaded. Waits at most max_timeout_s until requests leave enough memory unused."""
+        """Load a model if it is not loaded. Waits at most max_timeout_s until enough other models are unused."""
         await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
 
     async def unload(self, model: ServedModel) -> None:
@@ -100,7 +103,7 @@ class PooledModels:
         await self._pool.unload(_pooled(model))
 
     def running(self, model: ServedModel) -> Translator | None:
-        """The model's translator; None while it is not loaded."""
+        """The loaded translator behind the model's on-demand translator; None while the model is not loaded."""
         return _pooled(model).translator
 
     async def retire(self, models: Collection[ServedModel]) -> None:
@@ -112,7 +115,7 @@ class PooledModels:
         await self._pool.close()
 
     async def _load_beside(self, models: Sequence[ServedModel]) -> None:
-        """Load new models while the old ones serve, beyond the budget if necessary. If one fails, unload all."""
+        """Load new models while the old ones serve, even beyond the budget. If one fails, unload all new ones."""
         try:
             for model in models:
                 await self._pool.load(_pooled(model), may_exceed=True)
@@ -130,7 +133,7 @@ class PooledModels:
         return detector
 
     def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
-        """A served model that the pool loads on demand. num_models: they share the bytes of the sentence cache."""
+        """A served model that the pool loads on demand. num_models: models that share the sentence cache's bytes."""
         cache_bytes = self._settings.sentence_cache_bytes // num_models
 
         async def load() -> Translator:

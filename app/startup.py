@@ -1,4 +1,4 @@
-"""Start-up before the first request: load the bundle, check its golden sentences, warm up."""
+"""Loads models from bundles, checks their golden sentences and warms them up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from app.workers.worker_proxy import WorkerProxy, start_workers
 
 T = TypeVar("T")
 logger = logging.getLogger("app.startup")
-# Seconds that the golden check, or one warm-up request, may take. A lower value fails the start of a slow machine.
+# Seconds that the golden check, or one warm-up request, may take. A lower value prevents the start on a slow machine.
 CHECK_TIMEOUT_S = 120.0
 # Requests of the warm-up. Fewer leave first-time costs to the first caller; more delay the start.
 NUM_WARM_UP = 3
@@ -49,7 +49,7 @@ NUM_WARM_UP = 3
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """One loaded variant of a bundle, in one or more workers that share the load.
+    """One loaded variant of a bundle, in one or more workers that share the requests.
 
     name: the bundle folder's name. path: the folder; None if no bundle holds the model.
     start_worker: starts a worker in place of one that has died, as `start_again` does; None if the worker is a thread.
@@ -117,8 +117,8 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
 def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    fork_server: an idle fork server that forks the worker processes; None: start one. It is closed if the model runs in
-    a thread.
+    fork_server: an idle fork server that forks the worker processes; None: start one if processes are needed. It is
+    closed if the model runs in a thread.
     """
     device = find_device(settings)
 
@@ -133,7 +133,7 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
-            process.load()
+            process.load()  # waits until it has loaded
         workers: Sequence[Worker] = processes or [ThreadWorker(spec.load())]
     except BaseException:
         for process in processes:
@@ -289,8 +289,8 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     results = [outcome for outcome in outcomes if isinstance(outcome, SequenceResult)]
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    # A model whose every forward pass fails also stops the engine. Report the forward pass's error first: it is the
-    # cause.
+    # A model whose every forward pass fails also stops the engine. Report an EngineFailure if there is one: it is the
+    # cause of the other errors.
     for failure in sorted(failures, key=lambda one: not isinstance(one, EngineFailure)):
         if isinstance(failure, EngineFailure):
             summary = f"{len(failures)} of {len(outcomes)} golden sentences cannot be decoded"
@@ -360,9 +360,9 @@ async def warm_up(model: LoadedModel, translator: Translator) -> None:
 def in_daemon_thread(
     work: Callable[[], T], *, on_unused: Callable[[T], None] = lambda _result: None
 ) -> asyncio.Future[T]:
-    """Run work that cannot be interrupted in a daemon thread, which does not delay the process's exit.
+    """Run `work` in a daemon thread. It cannot be interrupted, but it does not delay the exit of the process.
 
-    on_unused: called with the result if the future was cancelled, on that thread or on the event loop.
+    on_unused: called with the result if the future was cancelled or the event loop is closed, on either thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

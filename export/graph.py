@@ -3,9 +3,9 @@
 The precision decides how a matrix product is computed and stored:
 
 - fp32, fp16: MatMul, with activations in that type.
-- int8: every row of the activations has its own scale (largest magnitude / 127), and so has every output column of the
-  weights (`export.quantize`). Products are summed exactly, as integers. A row's result is therefore bit for bit
-  independent of other rows. Activations are fp32 between products.
+- int8: every row of the activations has its own scale (largest magnitude / 127, or largest value / 255 after a ReLU).
+  So has every output column of the weights (`export.quantize`). Products are summed exactly, as integers. A row's
+  result is therefore bit for bit independent of other rows. Activations are fp32 between products.
 """
 
 from __future__ import annotations
@@ -138,36 +138,36 @@ class GraphBuilder:
             return self.op("MatMul", self.op("Relu", x) if is_rectified else x, self.floats(weight))
         quantized, magnitude = self._quantize_rows(x, is_rectified)
         columns, column_scales = quantize_columns(weight)
-        levels, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
+        largest, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
         return self.op(
             "MatMulIntegerToFloat",
             *(
                 quantized,
                 self.constant(columns),
                 magnitude,
-                self.constant(column_scales / np.float32(levels)),
+                self.constant(column_scales / np.float32(largest)),
             ),
             self.constant(np.array(zero_point, np.uint8)),
             domain=CONTRIB,
         )
 
     def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
-        """Returns x (..., columns) in uint8, and the largest magnitude of each row (..., 1).
+        """Returns x (..., columns) in uint8, and the magnitude of each row (..., 1).
 
-        Further calls with the same x return the same tensors.
+        The magnitude is max |x|, or max(0, x) if `is_rectified`. Further calls with the same x return the same tensors.
         A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
-        and needs no ReLU, because negative values saturate at 0. A row of zeros is divided by 0. The resulting integers
-        have no effect, because they are multiplied by the magnitude 0.
+        and needs no ReLU, because negative values saturate at 0. A row with the magnitude 0 is divided by 0. Its
+        integers have no effect, because they are multiplied by the magnitude 0.
         """
         if (x, is_rectified) not in self._quantized:
             values = x if is_rectified else self.op("Abs", x)
             magnitude = self.op("ReduceMax", values, self.integers(-1), keepdims=1)
             magnitude = self.op("Relu", magnitude) if is_rectified else magnitude
-            levels, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
-            level = self.constant(np.array(1 / levels, np.float32))
+            largest, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
+            step_size = self.constant(np.array(1 / largest, np.float32))
             relative = self.op("Div", x, magnitude)
             quantized = self.op(
-                "QuantizeLinear", relative, level, self.constant(np.array(zero_point, np.uint8))
+                "QuantizeLinear", relative, step_size, self.constant(np.array(zero_point, np.uint8))
             )
             self._quantized[x, is_rectified] = quantized, magnitude
         return self._quantized[x, is_rectified]

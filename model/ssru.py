@@ -22,7 +22,7 @@ class SSRU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All positions at once: x (batch, length, d_model) -> o of the same shape. Position t sees x up to t."""
         f, z = self.w_f(x), self.w(x)
-        with torch.autocast(x.device.type, enabled=False):  # in fp32, because a gate near 1 is 1 in bf16
+        with torch.autocast(x.device.type, enabled=False):  # in fp32, because bf16 rounds a gate near 1 to 1
             c = scan(f.float().sigmoid(), z.float())
         return F.relu(c).to(z.dtype)
 
@@ -30,13 +30,13 @@ class SSRU(nn.Module):
 def scan(f: Tensor, z: Tensor) -> Tensor:
     """c_t = f_t * c_{t-1} + (1 - f_t) * z_t along axis 1, all (batch, length, width).
 
-    A loop over time with one operation a step. `unbind` matters: its backward pass joins all gradients at once, where
-    that of an index fills a whole tensor at each step. A scan in log2(length) passes takes longer
+    A loop over time with one operation a step. The backward pass of `unbind` joins all gradients at once. That of an
+    index, `z[:, t]`, fills a tensor of the full size at each step. A scan in log2(length) passes takes longer
     (benchmarks/results/ssru_scan.json).
     """
-    before = torch.zeros_like(z[:, 0])
+    state = torch.zeros_like(z[:, 0])
     c = []
     for f_t, z_t in zip(f.unbind(1), z.unbind(1), strict=True):
-        before = torch.lerp(z_t, before, f_t)
-        c.append(before)
+        state = torch.lerp(z_t, state, f_t)
+        c.append(state)
     return torch.stack(c, dim=1)

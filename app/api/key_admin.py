@@ -63,7 +63,7 @@ def add_key_routes(router: APIRouter, usage: Usage, token: AdminToken) -> None:
 
 
 def key_figures(usage: Usage) -> dict[str, KeyFigures]:
-    """The figures of each key for the metrics, by name. A key that was not used since the start has zeros."""
+    """The figures of each key for the metrics, by name. The totals of a key without a request since the start are 0."""
     found = {}
     for name, limits in usage.limits.items():
         totals = usage.totals.get(name, KeyTotals())
@@ -94,4 +94,4 @@ def _key_answer(usage: Usage, name: str) -> KeyAnswer:
         **({} if most is None else {"limit": most}),
     }
     answer["refused"] = usage.totals.get(name, KeyTotals()).refused.total()
-    return answer  # type: ignore[return-value]  # KINDS has the fields of KeyAnswer
+    return answer  # type: ignore[return-value]  # the names of KINDS and these three are its fields

@@ -1,4 +1,4 @@
-"""Finds the cores and the GPU support of this machine without loading ONNX Runtime. Imported first at start."""
+"""Finds this process's cores, and whether ONNX Runtime supports CUDA, without loading it. Imported first at start."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def num_usable_cores() -> int:
     with contextlib.suppress(OSError, ValueError):
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
             quota, period = file.read().split()
-        cores = min(cores, max(1, int(quota) // int(period)))  # "max" means no quota and is no number
+        cores = min(cores, max(1, int(quota) // int(period)))  # "max" means no quota: int() raises
     return cores
 
 
 def has_cuda_provider() -> bool:
-    """Whether the installed onnxruntime has a CUDA provider. Does not load it, which takes memory and time."""
+    """Whether the installed onnxruntime has a CUDA provider. It is not loaded: that takes memory and time."""
     spec = find_spec("onnxruntime")
     return (
         spec is not None and spec.origin is not None and (Path(spec.origin).parent / CUDA_PROVIDER).exists()

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from app.text.segmentation import Span
 
 Floats = NDArray[np.float64]
-# Characters inside a word that are no letters or digits: marks, joiners, apostrophes, underscores.
+# Combining marks, joiners and soft hyphens belong to the word before them.
 _INNER_CATEGORIES = frozenset({"Mn", "Mc", "Me", "Cf"})
-_NUMBER_MARKS = frozenset(".,:")
-_INNER = frozenset("'\u2019_\u00ad")
+_NUMBER_MARKS = frozenset(".,:")  # part of a number if they are between two digits
+_INNER = frozenset("'\u2019_")  # part of a word if they are between two letters or digits
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,11 @@ class Alignment:
 
 
 def words(text: str) -> tuple[Span, ...]:
-    """Return the words of a text: runs of letters and digits, and every other character except white space."""
+    """Return the words of a text.
+
+    A word is a run of letters and digits with the marks inside it, such as `don't` and `3.14`, or any other single
+    character except white space.
+    """
     return tuple(_words(text))
 
 
@@ -103,18 +107,21 @@ class WordAlignment:
         return result
 
     def cut(self, position: int, first: int, last: int) -> int:
-        """Return the gap in first..last that best separates words aligned before and after a position of the source.
+        """Return where a position of the source divides the words first..last-1 of the target.
 
-        Gap g is before word g. Of equally good gaps the first is returned.
+        The result g, in first..last, is the number of a word: the words before g have most weight before the position,
+        the words from g on have most weight after it. Of equally good numbers the first is returned.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]
         return first + int(np.argmax(np.concatenate(([0.0], np.cumsum(gain)))))
 
     def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
-        """Return the run of words within first..last-1 that is aligned to source[start:end]: start, end and score.
+        """Return the run of words within first..last-1 that is aligned to source[start:end].
 
-        It is the run of at least one word with the greatest sum of (share - 1/2). Raises ValueError if first >= last.
+        Returns its first word, the word after its last, and its score, the sum of (share - 1/2) over its words. A word
+        without alignment counts 0. The run has at least one word and the greatest score. Raises ValueError if first >=
+        last.
         """
         gains = (self.share(start, end) - self.known / 2)[first:last]
         sums = np.concatenate(([0.0], np.cumsum(gains)))

@@ -9,6 +9,7 @@ namespace {
 // Rough cost of a pass over 16 floats, in eighths of a nanosecond.
 constexpr int64_t COST_OF_16 = 12;
 
+// Nanoseconds of a pass over a row, 10 of them fixed.
 int64_t row_cost(int width) { return width / LANES * COST_OF_16 / 8 + 10; }
 
 // Returns the sum of values(i) over i = 0, 16, ..., width - 16. values(i): 16 floats.
@@ -35,6 +36,7 @@ Norm::Norm(const float* gamma, const float* beta, int width, float epsilon)
 }
 
 float quantize_row(const float* x, int width, ActivationRange range, Quantized* q) {
+    // Two accumulators take turns, so that a maximum need not wait for the one before.
     Integers largest = all16(0), other = largest;
     for (int i = 0; i < width; i += LANES) {
         std::swap(largest, other);

@@ -1,5 +1,5 @@
-// Decides how many steps a call of the decoder takes. Python sets the arguments of this decision, which are not inputs
-// of the graph. All threads of a call share the decision.
+// The arguments of a decoder call that are not inputs of the graph, and the decision how many steps the call takes. All
+// threads of a call share the decision.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@ namespace transduce {
 
 class Shortlists;
 
-// Arguments of one decoder call beside the graph's inputs. Set on the thread that makes the call.
+// Arguments of one decoder call beside the graph's inputs. Python sets them on the thread that makes the call.
 struct DecodeArgs {
     // Beams that the operator advances (`Beam`), and how many there are.
     void* const* beams = nullptr;
     int64_t num_beams = 0;
-    // Largest number of steps. A call also ends when a beam is undecided, or when no row or beam is left to advance.
+    // Largest number of steps. A call also ends when Python must continue a beam, or when no row or beam is left.
     int64_t max_steps = std::numeric_limits<int64_t>::max();
     // Steps that may follow the one in which the first row or beam ends.
     int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
-    // The call ends early when *wake_flag is not 0. The flag is read before each step but the first min_steps, and
-    // never before the first step. nullptr: no flag.
+    // The call ends early when *wake_flag is not 0. The first max(min_steps, 1) steps do not read the flag. Each later
+    // step reads it before it begins. nullptr: no flag.
     const int32_t* wake_flag = nullptr;
     int64_t min_steps = 0;
-    // Position of a row in its first step: the number of columns that its cache holds before its start token.
+    // Position of a row in its first step: the number of positions that its cache holds before its start token.
     int64_t first_position = 0;
-    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. nullptr: no arguments
-    // set.
+    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. It is nullptr if Python has
+    // set no arguments for the call.
     int64_t* outcomes = nullptr;
     // The lists that the rows of each slot choose among. nullptr: all rows choose among the whole vocabulary.
     Shortlists* shortlists = nullptr;
@@ -45,8 +45,8 @@ public:
     bool begin_step(int64_t step);
     // Records that a row or beam has ended in a step that was taken.
     void record_end(int64_t step);
-    // Limits the call to max_steps_after_end + 1 steps. Call it before the first step if some rows are taken through
-    // all steps before other rows begin: the earlier rows cannot know whether a later row ends.
+    // Limits the call to max_steps_after_end + 1 steps, as if a row ended in the first step. Call it before the first step
+    // if some rows take all steps before other rows begin: it is then unknown in which step a later row ends.
     void limit_for_serial_runs();
     // Number of steps taken.
     int64_t num_steps() const { return num_begun_; }

@@ -22,19 +22,20 @@ constexpr int64_t TOP_K_NS = 300;
 // set of the cache.
 constexpr int64_t SPAN_STRIDE = SPAN_IDS + LANES;
 
-// Returns the constant `index`, a table (V, d) of int8 with scales (V,) or of floats. Throws InvalidArgument.
+// Returns the constant `index`, a table (V, d): int8 with scales (V,), or float with empty scales. Throws
+// InvalidArgument.
 Tensor table_of(const NodeInfo& info, int index) {
     Tensor table = info.constant(index);
     table.expect_shape({-1, -1});
     bool is_int8 = table.type == ElementType::int8;
     if (!is_int8 && table.type != FLOAT) throw InvalidArgument("%s is neither int8 nor float", table.name);
     if (table.shape[1] % LANES)
-        throw InvalidArgument("%s has columns that are not a multiple of %d", table.name, LANES);
+        throw InvalidArgument("%s has a number of columns that is not a multiple of %d", table.name, LANES);
     info.constant(index + 1).expect_shape({is_int8 ? table.shape[0] : 0});
     return table;
 }
 
-// Returns max |x|; NaN if any x is.
+// Returns max |x|; NaN if any x is NaN.
 float largest_magnitude(const float* x, int64_t count) {
     Integers largest = all16(0);
     for (int64_t i = 0; i < count; i += LANES) {
@@ -78,22 +79,22 @@ private:
 class Candidates {
 public:
     static constexpr const char* NAME = "Candidates";
-    static constexpr const char* INPUT_NAMES[] = {"x", "table", "scales", "num_candidates", "wanted"};
+    static constexpr const char* INPUT_NAMES[] = {"x", "table", "scales", "num_candidates", "wants_log_probabilities"};
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, ANY, FLOAT, LONG, LONG};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT};
 
-    explicit Candidates(const NodeInfo& info) : block_(info, 1, 5) {}
+    explicit Candidates(const NodeInfo& info) : block_(info, 1, 5) {}  // without input 5, the output's bias
 
     void compute(const KernelCall& call) const {
-        Tensor x = call.input(0), num_candidates = call.input(3), wanted = call.input(4);
+        Tensor x = call.input(0), num_candidates = call.input(3), wants_all = call.input(4);
         x.expect_shape({-1, block_.d()});
         num_candidates.expect_shape({1});
-        wanted.expect_shape({1});
+        wants_all.expect_shape({1});
         int64_t n = x.shape[0], k = *num_candidates.as<int64_t>();
         block_.check(k);
         TopK to{k, call.output<float>(0, {n, k}), call.output<int64_t>(1, {n, k}),
                 call.output<float>(2, {n, block_.vocab_size()})};
-        if (*wanted.as<int64_t>() == 0) to.distributions = nullptr;
+        if (*wants_all.as<int64_t>() == 0) to.distributions = nullptr;
         block_.run(x.as<float>(), n, nullptr, to);
     }
 
@@ -103,10 +104,11 @@ private:
 
 }  // namespace
 
-// Memory for scanning the logits of a block of rows. logits: (rows, V); if there is a span buffer, valid only where
-// spans have hits. span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans, else
-// nullptr. slacks: (rows,). spans: (rows, spans). class_maxima: (rows,). top_k: the results of all rows; this block
-// begins with row `first`.
+// Memory for scanning the logits of a block of rows. logits: (rows, V); with a span buffer, only the groups of 16 logits
+// are written that may have one of the row's best. span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one
+// thread computes all spans, else nullptr. slacks: (rows,), bounds on the rounding error of each row's logits. spans:
+// (rows, spans), the results of each span. class_maxima: (rows,), the largest logits of classes of ids so far. top_k: the
+// results of all rows; this block begins with row `first`. among: the columns that are computed.
 struct LogitScan {
     float *logits, *span_buffer, *slacks;
     LogitSpan* spans;
@@ -115,7 +117,7 @@ struct LogitScan {
     int64_t first;
     const OutputColumns& among;
 
-    // Returns the index of the id that is no candidate of this row; NO_ID if there is none.
+    // Returns the index in `among` of the id that this row may not choose; NO_ID if there is none.
     int64_t excluded(int64_t row) const {
         int64_t id = top_k.excluded_id(first + row);
         return id == NO_ID ? NO_ID : among.index_of(id);
@@ -179,7 +181,7 @@ void CandidatesBlock::check(int64_t num_candidates) const {
 
 void CandidatesBlock::pack(Shortlist& list, int64_t k) const {
     if (int64_t(list.ids.size()) < k)
-        throw InvalidArgument("a shortlist has %d ids, fewer than the candidates", int(list.ids.size()));
+        throw InvalidArgument("a shortlist has %d ids, fewer than num_candidates, %d", int(list.ids.size()), int(k));
     if (list.is_packed) return;
     expect_in_range("shortlist", list.ids.data(), int64_t(list.ids.size()), 0, vocab_size());
     list.columns.select_columns(linear_, table_, list.ids.data(), int(list.ids.size()));
@@ -188,6 +190,7 @@ void CandidatesBlock::pack(Shortlist& list, int64_t k) const {
 
 void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n,
                                   const int32_t* to_rows, const TopK& to) const {
+    // Rows without a shortlist come first. The rows of each slot follow one another.
     int64_t begin = 0;
     while (begin < n && !lists.has(slots[begin])) ++begin;
     if (begin) run(x, begin, to_rows, to);
@@ -203,7 +206,7 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
         if (own.positions) own.positions += first;
         run_among({list.columns, list.ids.data()}, x + first * d(), end - first, to_rows + first, own);
     };
-    // A single slot's columns are shared by the threads. Otherwise each thread takes whole slots.
+    // The threads share the columns of a single slot. Of several slots, each thread computes whole ones.
     if (starts.size() == 1) return run_slot(0);
     if (starts.empty()) return;
     int64_t slot_rows = (n - begin) / int64_t(starts.size()), num_ids = int64_t(lists[slots[begin]].ids.size());
@@ -217,23 +220,23 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
 void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int64_t n, const int32_t* to_rows,
                                 const TopK& to) const {
     const Linear& linear = among.columns;
-    int64_t vocab_size = among.count(), k = to.k;
+    int64_t num_ids = among.count(), k = to.k;
     bool wants_distributions = to.distributions != nullptr;
     for_each_row_block(linear, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
-        // If one thread computes all spans, each span's logits overwrite those of the span before, in its cache.
+        // If one thread computes all spans, each span's logits overwrite those of the span before, so they stay in the
+        // thread's cache.
         bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
-        size_t num_logits = wants_distributions ? 0 : count * vocab_size,
+        size_t num_logits = wants_distributions ? 0 : count * num_ids,
                span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
         Scratch scratch(LinearInput::bytes(linear, count) + Scratch::padded_bytes<float>(num_logits) +
                         Scratch::padded_bytes<float>(span_buffer) +
-                        Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) +
+                        Scratch::padded_bytes<LogitSpan>(count * num_spans(num_ids)) +
                         Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
-        float* logits =
-            wants_distributions ? to.distributions + begin * vocab_size : scratch.allocate<float>(num_logits);
+        float* logits = wants_distributions ? to.distributions + begin * num_ids : scratch.allocate<float>(num_logits);
         LogitScan scan{logits,
                        uses_span_buffer ? scratch.allocate<float>(span_buffer) : nullptr,
                        scratch.allocate<float>(count),
-                       scratch.allocate<LogitSpan>(count * num_spans(vocab_size)),
+                       scratch.allocate<LogitSpan>(count * num_spans(num_ids)),
                        scratch.allocate<ClassMaxima>(count),
                        to,
                        begin,
@@ -241,8 +244,8 @@ void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int6
         scan_logits(among, x + begin * d(), count, scan, scratch);
         for_each_row(count, TOP_K_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
-            select_top_k(scan.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k,
-                         wants_distributions, scan.excluded(row), to.log_probabilities + at * k, to.ids + at * k);
+            select_top_k(scan.spans + row * num_spans(num_ids), logits + row * num_ids, num_ids, k, wants_distributions,
+                         scan.excluded(row), to.log_probabilities + at * k, to.ids + at * k);
             for (int64_t i = at * k; among.ids && i < (at + 1) * k; ++i) to.ids[i] = among.id(to.ids[i]);
         });
     });
@@ -251,7 +254,7 @@ void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int6
 void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, int64_t n, const LogitScan& scan,
                                   Scratch& scratch) const {
     const Linear& linear = among.columns;
-    int64_t vocab_size = among.count(), stride = scan.span_buffer ? SPAN_STRIDE : vocab_size;
+    int64_t num_ids = among.count(), stride = scan.span_buffer ? SPAN_STRIDE : num_ids;
     LinearInput prepared(linear, x, n, scratch);
     prepared.prepare_all();
     std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
@@ -264,18 +267,18 @@ void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, in
         return [=](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
     };
     auto scan_chunk = [&](const FinishedChunk& done) {
-        int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
+        int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, num_ids - column);
         for (int64_t row = done.begin; row < done.end; ++row) {
-            float* hits_out = scan.logits + row * vocab_size + column;
+            float* hits_out = scan.logits + row * num_ids + column;
             ClassMaxima span_maxima;
             const float* logits = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
-            scan.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
+            scan.spans[row * num_spans(num_ids) + column / SPAN_IDS] =
                 scan_span(logits, count, scan.num_ranked(row), scan.slacks[row],
                           scan.span_buffer ? scan.class_maxima[row] : span_maxima,
                           scan.span_buffer ? hits_out : nullptr, logits + stride);
         }
     };
-    int64_t scan_ns = n * vocab_size / LANES * SCAN_COST / 8;
+    int64_t scan_ns = n * num_ids / LANES * SCAN_COST / 8;
     multiply(linear, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
 }
 
