@@ -2,8 +2,9 @@
 
 It is one decoder layer's cross-attention, averaged over some of its heads. The manifest names the layer and the heads.
 The attention operators do not return their weights. Steps that need the weights compute them again from the same
-queries and keys. In other steps the graph itself must skip these nodes, because ONNX Runtime runs every node, whether
-or not its result is fetched. (`RunOptions.only_execute_path_to_fetches` has an effect only in builds for training.)
+queries and keys. In other steps the graph itself must skip the nodes that compute them, because ONNX Runtime runs every
+node, whether or not its result is fetched. (`RunOptions.only_execute_path_to_fetches` has an effect only in builds for
+training.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from model.config import ModelConfig
 
 
 def alignment_specs(config: ModelConfig) -> tuple[TensorSpec, TensorSpec]:
-    """The input `num_aligned`, which selects the output, and the output `alignment`."""
+    """The input `num_aligned`, the number of rows to compute, and the output `alignment`."""
     return (
         TensorSpec(name="num_aligned", dtype="int64", axes=(1,)),
         TensorSpec(name="alignment", dtype="float32", axes=("aligned_rows", config.max_length)),
@@ -28,8 +29,8 @@ def alignment_specs(config: ModelConfig) -> tuple[TensorSpec, TensorSpec]:
 def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
     """Add the output. q: queries (rows, 1, d_model) of its layer.
 
-    `num_aligned` (1,) int64 is 0 or `rows`, the number of rows of the output. With 0, a CPU skips the nodes by a
-    branch, at no measurable cost. A GPU's captured graphs have no branches, so a GPU computes zero rows.
+    `num_aligned` (1,) int64 is 0 or `rows`, the number of rows of the output. With 0, a branch skips the nodes, at no
+    measurable cost. Graphs in fp16 are for GPUs, whose captured graphs have no branches. They compute zero rows.
     """
     inputs = (q, f"cross_key_{weights.alignment.layer}", "last_source_positions")
     if g.precision == "fp16":

@@ -1,8 +1,9 @@
 """Rewrites quantities and dates for the target language: `1,234.5` as `1.234,5`, `12/31/2025` as `31.12.2025`.
 
 A number keeps its length. These stay unchanged: numbers without a mark, times, addresses, numbers with a letter
-attached, a decimal after a name or a word such as `version` (`Python 3.11`, `section 2.4`), and a date that is valid
-with its day first and with its month first (`05/06/2025`).
+attached, and, with a decimal point, a number in a heading (`2.4 Results`) or after a name or a word such as `version`
+(`Python 3.11`, `section 2.4`). So does an English date that is valid with its day first and with its month first
+(`05/06/2025`). A number that stays unchanged anywhere in the text stays unchanged everywhere.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _MARKS = (
     | dict.fromkeys(("de", "es", "it", "pt", "nl", "da", "tr"), _DOT_GROUPS)
     | dict.fromkeys(("fr", "pl", "cs", "ru", "uk", "sv", "nb", "fi"), _SPACE_GROUPS)
 )
-# The languages that write dates with slashes, by the parts that may come first. 12/31/2025 and 31/12/2025 are English.
+# The part that comes first in a date with slashes, for each language that writes such dates. English has both orders.
 _SLASH_DATES = {"en": "month or day"} | dict.fromkeys(("fr", "es", "it", "pt"), "day")
-# The mark of dates in each language that writes day, month and year.
+# The mark between the parts of a date, for each language that writes day, month and year in this order.
 _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr"), ".") | dict.fromkeys(
     ("fr", "es", "it", "pt"), "/"
 )
@@ -43,7 +44,7 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
     """Map the quantities and dates of a source to their spelling in the target language.
 
-    Numbers that stay unchanged are left out.
+    A number that stays unchanged anywhere in the text is left out.
     """
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
@@ -113,7 +114,7 @@ def _is_attached(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_a_name(text: str, match: re.Match[str]) -> bool:
-    """Whether the number is a name and no quantity: of a version, a section, a time or a heading."""
+    """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     word = before.group(1) if before is not None else None
     if word is None:

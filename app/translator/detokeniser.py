@@ -135,7 +135,7 @@ class Detokeniser:
         """Return the alignment of a part and its translation. offsets: those of the target's subwords."""
         if job.language.pair is None or not offsets:
             return None
-        source = self.encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
+        source = self.encoder.subword_offsets(part.span.of(job.segment.source), job.language.pair)
         weights = np.array(hypothesis.alignment[: len(offsets)], np.float64)
         num_columns = weights.shape[1]
         # Subwords without characters, such as the end token, have no effect on the alignment.
@@ -146,7 +146,7 @@ class Detokeniser:
         """Return the offsets of a part's subwords in its segment's source, an end token and a tag included."""
         assert job.language.pair is not None
         source, start = part.span.of(job.segment.source), part.span.start
-        offsets = self.encoder.source_offsets(source, job.language.pair)
+        offsets = self.encoder.subword_offsets(source, job.language.pair)
         return [(first + start, last + start) for first, last in offsets]
 
     def _hypothesis(

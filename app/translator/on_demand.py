@@ -1,4 +1,4 @@
-"""A model that is loaded when a request needs it. The request holds it until its work ends."""
+"""A model that is loaded when a request needs it. A request holds the model until the request's work ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result", TranslationResult, ScoreResult)
 
 
 class OnDemandTranslator(ModelTranslator):
-    """Translates with a model of a pool. `translate` and `score` also raise NotReady, as `ModelPool.held` does."""
+    """Translates with a model of a pool. `translate` and `score` raise NotReady also as `ModelPool.held` does."""
 
     def __init__(
         self,
@@ -65,15 +65,17 @@ class OnDemandTranslator(ModelTranslator):
     ) -> TranslationResult:
         """As `ModelTranslator.translate`."""
         self.languages.check(request.source, request.target)  # an invalid request loads no model
-        return await self._with_model(request.deadline, lambda model: model.translate(request, observer))
+        return await self._with_model(
+            request.deadline, lambda translator: translator.translate(request, observer)
+        )
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """As `ModelTranslator.score`."""
         self.languages.check(request.source, request.target)
-        return await self._with_model(request.deadline, lambda model: model.score(request))
+        return await self._with_model(request.deadline, lambda translator: translator.score(request))
 
     async def _with_model(self, deadline: float, work: Callable[[Translator], Awaitable[Result]]) -> Result:
-        """Return the result of `work` with the loaded model. Its timings include the wait for loading."""
+        """Return the result of `work` with the loaded model. Its timings include the wait for a load."""
         needs_load, started = not self.is_loaded, time.monotonic()
         async with self.held(deadline) as translator:
             load_s = time.monotonic() - started if needs_load else 0.0

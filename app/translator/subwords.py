@@ -1,4 +1,4 @@
-"""Encodes parts of segments, forced targets and texts to score as subwords of one model."""
+"""Encodes forced targets, texts to score, and parts of segments as subwords of one model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from app.translator.request import TextSpan
 from app.translator.unknown_tokens import UnknownTokens
 
 # A part with more than this many characters for each subword of the limit counts as too long, and is not tokenised. The
-# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long
-# subwords are split needlessly.
+# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If the
+# number is smaller, parts with long subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 
@@ -44,7 +44,7 @@ class SubwordEncoder:
     ) -> None:
         """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included.
 
-        unknown_tokens: None for a model that tells the placeholder symbols apart.
+        unknown_tokens: None for a model that can write each placeholder symbol, not only the unknown token.
         """
         self._unknown_tokens = unknown_tokens
         self._tokenizer = tokenizer
@@ -56,7 +56,7 @@ class SubwordEncoder:
         return self._tokenizer.has_piece(word.lower()) or self._tokenizer.has_piece(word.capitalize())
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
-        """Return the subwords of a part of a text, or None if the model cannot take it at once."""
+        """Return the subwords of a part of a text, or None if it is too long or cannot be tokenised."""
         if len(part) > self.max_source_length * MAX_CHARACTERS_PER_TOKEN:
             return None
         try:
@@ -79,29 +79,29 @@ class SubwordEncoder:
             ) from error
 
     def as_written(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a forced target as the model can write it."""
+        """Return a forced target, with the unknown token for each placeholder symbol that the model cannot write."""
         return ids if self._unknown_tokens is None else self._unknown_tokens.as_written(ids)
 
     def needs_matching(self, source: Encoded) -> bool:
-        """Whether attention must match the unknown tokens of a translation with those of its source."""
+        """Whether attention is needed to find the span of the source that an unknown token stands for."""
         return self._unknown_tokens is not None and len(source.verbatim_spans) > 1
 
     def matched(self, result: SequenceResult, source: Encoded) -> SequenceResult:
-        """Return the result with the placeholder symbol of one span of the source for each unknown token."""
+        """Replace each unknown token of the result by the placeholder symbol of the span that it stands for."""
         return result if self._unknown_tokens is None else self._unknown_tokens.matched(result, source)
 
-    def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Return the offsets of each subword in its part. The end token and a subword of the language are empty."""
+    def subword_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
+        """Return the offsets of each subword in its part. Those of the end token and of the language tag are empty."""
         tokenizer, end = self._tokenizer, (len(part), len(part))
         offsets = source_offsets(tokenizer, part) + [end] * tokenizer.ends_source
         if pair.source_prefix is None:
             return offsets
         return [*offsets, end] if tokenizer.tag_follows_source else [(0, 0), *offsets]
 
-    def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
-        """Return the span in the request's text of each subword of a text to score."""
-        start = piece.span.start
-        return [TextSpan(*offsets).moved(start) for offsets in self.source_offsets(piece.text, pair)]
+    def source_spans(self, source: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
+        """Return the span of each subword of a text to score, in the request's text."""
+        start = source.span.start
+        return [TextSpan(*offsets).moved(start) for offsets in self.subword_offsets(source.text, pair)]
 
 
 def stripped_span(field: str, index: int, text: str) -> Span:

@@ -52,15 +52,16 @@ from app.translator.unknown_tokens import UnknownTokens
 
 T = TypeVar("T")
 Request = TranslationRequest | ScoreRequest
-# Characters a subword, for the estimate before tokenising. English and German subwords have three to four. If larger,
+# Characters per subword, for the estimate before tokenising. English and German subwords have three to four. If larger,
 # the estimate is too low, and requests enter a queue that is too long for them. If smaller, requests are refused
 # needlessly.
 CHARACTERS_PER_TOKEN = 3
 # Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. If
 # larger, other requests wait for that work. If smaller, handing the work to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Sentences that a request submits in one turn on the event loop, which takes two milliseconds. If larger, other
-# requests wait longer. If smaller, requests with fewer sentences take turns, too.
+# Searches that a request submits before another request may submit some; they take two milliseconds. It is also the
+# most sentences whose short work runs on the event loop. If larger, other requests wait longer. If smaller, requests
+# with fewer sentences take turns, too.
 MAX_SUBMITTED = 16
 
 
@@ -69,7 +70,7 @@ class Extras:
     """Optional parts of a translator, and the limits of one request.
 
     detector: if None, every request must name its source language. glossaries: stored ones, which a request can name by
-    id. submitter: if None, no result is cached, and equal sentences in flight are coalesced.
+    id. submitter: if None, no result is cached; equal sentences in flight are coalesced all the same.
     """
 
     detector: LazyDetector | None = None
@@ -91,7 +92,7 @@ class Translator(ModelTranslator):
         executor: Executor,
         extras: Extras | None = None,
     ) -> None:
-        """Loads and starts nothing."""
+        """The constructor loads and starts nothing."""
         extras = extras or Extras()
         super().__init__(manifest, engine.limits, executor=executor, detector=extras.detector)
         self.engine = engine
@@ -138,7 +139,7 @@ class Translator(ModelTranslator):
         yield self, last
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
-        """Return the subwords of a part of a text, or None if the model cannot take it at once."""
+        """Return the subwords of a part of a text, or None if it is too long for the model."""
         return self.encoder.encode(part, pair)
 
     def options(
@@ -168,7 +169,9 @@ class Translator(ModelTranslator):
             ticket.finalize(sentences)
             if observer is not None:
                 observer.on_segments(spans_of(plan.texts))
-                await self._stream(plan, observer)
+                await self._stream(
+                    plan, observer
+                )  # then every segment is final, and nothing is left to decode
             result, detokenise_s = await self._decode_all(plan)
         if len(plan.jobs) > MAX_SUBMITTED:
             # The executor's thread frees the plan's many objects, which takes up to 10 ms.
@@ -184,13 +187,13 @@ class Translator(ModelTranslator):
         Raises the errors of `translate`. InvalidRequest names the pair that has a blank side or a translation that the
         model cannot produce; SourceTooLong names the pair whose text is too long.
         """
-        pair = self.languages.pair(request.source, request.target)
+        language_pair = self.languages.pair(request.source, request.target)
         defaults = replace(request.options or self.default_options, beam_size=1)
         check_options(defaults, self.bounds)
-        defaults = replace(defaults, start_id=self.encoder.start_id(pair))
+        defaults = replace(defaults, start_id=self.encoder.start_id(language_pair))
         with self.reserve(request) as ticket:
             started = time.monotonic()
-            pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, pair))
+            pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, language_pair))
             tokenise_s = time.monotonic() - started
             parts = [
                 Part(
@@ -204,7 +207,7 @@ class Translator(ModelTranslator):
             results = await self._decode(request, parts)
             decoded = time.monotonic()
             scores = await self.off_loop(
-                lambda: self.detokeniser.scores(request, pair, pieces, forced, results)
+                lambda: self.detokeniser.scores(request, language_pair, pieces, forced, results)
             )
             detokenise_s = time.monotonic() - decoded
         phases = Phases.of(results)
@@ -236,17 +239,17 @@ class Translator(ModelTranslator):
         )
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
-        """Run `work` on the executor.
+        """Run `work` on the event loop if it is short, else on the executor.
 
-        It runs on the event loop if the texts are short, their language is known and no tokens are returned, because
-        handing it to a thread would then take longer.
+        It is short if the texts are short, their language is known and no tokens are returned. Handing it to a thread
+        then takes longer than the work.
         """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
             return work()
         return await self.off_loop(work)
 
-    async def _brief(self, num_sentences: int, work: Callable[[], T]) -> T:
+    async def _run_brief(self, num_sentences: int, work: Callable[[], T]) -> T:
         """Run `work`, which takes microseconds a sentence: on the executor if the sentences are many."""
         return work() if num_sentences <= MAX_SUBMITTED else await self.off_loop(work)
 
@@ -255,7 +258,7 @@ class Translator(ModelTranslator):
         return plan, submissions(plan.jobs)
 
     async def _decode_all(self, plan: RequestPlan) -> tuple[TranslationResult, float]:
-        """Decode until every segment is final. Returns the result, and the seconds of work between decodings."""
+        """Decode until every segment is final. Returns the result, and the seconds of work after the decodings."""
 
         def advance() -> TranslationResult | None:
             """Accept or retry each decoded segment. Returns the result; None while parts are left to decode."""
@@ -329,7 +332,7 @@ class Translator(ModelTranslator):
         *,
         is_retry: bool = False,
     ) -> None:
-        """Decode the pending parts of jobs. live: receives the tokens of the only part of a single job.
+        """Decode the pending parts of jobs. live: receives the tokens of the first search.
 
         is_retry: whether the jobs were decoded before. Their sentences then go to the head of the queue.
         """
@@ -337,7 +340,7 @@ class Translator(ModelTranslator):
         parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
             await self._decode(request, parts, live, is_retry=is_retry)
-            await self._brief(len(parts), functools.partial(add_phases, pending))
+            await self._run_brief(len(parts), functools.partial(add_phases, pending))
 
     async def _decode(
         self,
@@ -369,13 +372,13 @@ class Translator(ModelTranslator):
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
 
-        def keep() -> list[SequenceResult]:
+        def store_results() -> list[SequenceResult]:
             results = [join_samples(list(islice(answers, len(each)))) for each in samples]
             for part, result in zip(parts, results, strict=True):
                 part.result = self.encoder.matched(result, part.encoded)
             return results
 
-        return await self._brief(len(searches), keep)
+        return await self._run_brief(len(searches), store_results)
 
     def _submit(
         self,
@@ -384,7 +387,7 @@ class Translator(ModelTranslator):
         futures: list[asyncio.Future[SequenceResult]],
         live: LiveSegment | None = None,
     ) -> None:
-        """Submit searches, and append their futures. live: receives the tokens of the first one."""
+        """Submit searches, and append their futures. live: receives the tokens of the first search."""
         for index, (part, options) in enumerate(searches):
             on_tokens = None
             if live is not None and index == 0:

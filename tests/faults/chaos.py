@@ -215,6 +215,10 @@ class Chaos:
         with self._counting:
             self.seen.num_begun += 1
 
+    def _worker(self, draw: random.Random) -> psutil.Process:
+        """A random process of a worker, which may have just ended."""
+        return draw.choice(psutil.Process(self._server.pid).children())
+
     def _break(self, draw: random.Random) -> None:
         """One fault, after a pause. Returns when the server has all its workers again."""
         self._ends.wait(draw.uniform(0.5, 3.0))
@@ -225,14 +229,16 @@ class Chaos:
 
     def kill_worker(self, draw: random.Random) -> None:
         """Kill a random worker."""
-        draw.choice(psutil.Process(self._server.pid).children()).send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._worker(draw).send_signal(signal.SIGKILL)
 
     def stop_worker(self, draw: random.Random) -> None:
         """Stop a random worker, and let it go on after up to a second."""
-        worker = draw.choice(psutil.Process(self._server.pid).children())
-        worker.send_signal(signal.SIGSTOP)
-        time.sleep(draw.random())
-        worker.send_signal(signal.SIGCONT)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker = self._worker(draw)
+            worker.send_signal(signal.SIGSTOP)
+            time.sleep(draw.random())
+            worker.send_signal(signal.SIGCONT)
 
     def swap(self, _draw: random.Random) -> None:
         """Replace the bundle by another version, and wait until the server has loaded it."""

@@ -28,9 +28,10 @@ class Alternative(NamedTuple):
 
 @dataclass(frozen=True)
 class Token:
-    """One subword of a translation. text: None for the end token. source, attention: only with `alignment`.
+    """One subword of a translation. text: None for the end token.
 
-    weights: with `attention`, the attention weight of each of the segment's (or pair's) `source_tokens`.
+    source, attention: with the option `alignment`, the source subword with the largest weight, and that weight.
+    weights: with the option `attention`, the weight of each of the segment's (or pair's) `source_tokens`.
     """
 
     text: str | None
@@ -73,8 +74,8 @@ class GlossaryHit:
 class Segment:
     """A sentence, or a part of an over-long one. Fields that the request does not enable are None or empty.
 
-    fallbacks: what its translation needed beyond one run of the model. changed_numbers: None if all numbers agree.
-    source_tokens: with `attention`, the segment's subwords; the end token's span is empty.
+    fallbacks: repairs of its translation. changed_numbers: None if all numbers agree.
+    source_tokens: with `attention`, the segment's subwords; the end token and a language tag have empty spans.
     """
 
     source: Span
@@ -95,9 +96,9 @@ class Segment:
 class Translation:
     """The translation of one text.
 
-    source: its language, as requested or detected. confidence: 0 to 1, only if detected. hypotheses: whole texts, best
-    first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. pivot: the language through which
-    the server translated, if it has no model of the pair. raw: the server's JSON object.
+    source: the language of the text, as requested or detected. confidence: 0 to 1, only if detected. hypotheses: whole
+    texts, best first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. pivot: the language
+    through which the server translated, if it has no model of the pair. raw: the server's JSON object.
     """
 
     text: str
@@ -209,7 +210,7 @@ class Model:
 
 
 def parsed(read: Callable[[Json], T], answer: object, what: str) -> T:
-    """The result of `read(answer)`. Raises InvalidAnswer if a field is missing or has a wrong type."""
+    """The result of `read(answer)`. Raises InvalidAnswer if it cannot be read, such as without a required field."""
     try:
         if not isinstance(answer, Mapping):
             raise TypeError(f"{type(answer).__name__} instead of an object")

@@ -33,9 +33,9 @@ def _sweep_lines(sweep: dict[str, Any]) -> list[str]:
         lines.append(_line("saturation", f"{saturated:.1f} requests/s in a closed loop"))
     for point in sorted(sweep["points"], key=lambda one: float(one["rate"])):
         latency = point["result"]["latency"]
-        held = "holds" if point["holds"] else "-"
+        held = "meets" if point["holds"] else "misses"
         figures = _percentiles(latency["percentiles"]) if latency else "no answers"
-        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{held:6} {figures}"))
+        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{held:6} the objective, {figures}"))
     return lines
 
 
@@ -56,7 +56,7 @@ def _run_lines(document: Document) -> list[str]:
         ("latency", "latency"),
         ("uncorrected_latency", "  uncorrected"),
         ("first_text", "to the first text"),
-        ("lag", "lag of the tester"),
+        ("lag", "lag of the load generator"),
     )
     for name, title in kinds:
         found = {key: summary[f"{name}_{key}_ms"]["median"] for key in SHOWN if f"{name}_{key}_ms" in summary}
@@ -115,11 +115,11 @@ def describe_load(load: dict[str, Any]) -> str:
         f"{one['rate']:g} requests/s for {one['duration_s']:g} s" for one in load["phases"]
     )
     shape = f", burstiness {load['burstiness']:g}" if load["kind"] == "bursty" else ""
-    return f"on schedule ({load['kind']}{shape}): {phases}"
+    return f"open loop ({load['kind']}{shape}): {phases}"
 
 
 def describe_workload(workload: dict[str, Any]) -> str:
     """A plan's workload on one line."""
-    distinct = "every text distinct" if workload["is_distinct"] else "repeated"
+    distinct = "every text distinct" if workload["is_distinct"] else "texts repeat"
     cancelled = f", {workload['disconnect_share']:.0%} cancelled" if workload["disconnect_share"] else ""
     return f"{workload['name']}: {workload['num_requests']} requests, {distinct}{cancelled}"

@@ -1,4 +1,4 @@
-"""What one view shows, computed from two scrapes: rates and percentiles of the time between them, and the state now."""
+"""One view, computed from two scrapes: rates and percentiles over the time between them, and the last state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from transduce.top.scrape import Keep, Labels, Scrape
 
 PROBES = re.compile(r"/livez|/readyz|/metrics|/health|/v2/health/.*")
-# Routes whose requests last as long as the caller wants.
+# Routes whose requests last as long as their stream, file or model needs.
 LONG_ROUTES = re.compile(r".*stream|/translate_file|/v2/document.*|/admin/.*")
 # The Unix time of the server's start. If it has changed, the counters have begun anew.
 START = "process_start_time_seconds"
@@ -32,7 +32,7 @@ class WorkerState:
 
 @dataclass(frozen=True)
 class ModelState:
-    """One served model. requests_per_s, sentences_per_s: NaN in the first frame."""
+    """One served model. requests_per_s, sentences_per_s: as in `Frame`."""
 
     name: str
     version: str
@@ -43,8 +43,10 @@ class ModelState:
 
 @dataclass(frozen=True)
 class Frame:
-    """One view. Rates, percentiles and utilisation are of the last interval_s seconds, and NaN in the first frame.
+    """One view. Rates, percentiles and utilisation are of the last interval_s seconds.
 
+    In the first frame, and in the first after a restart of the server, they are NaN, and statuses and rejected are
+    empty.
     p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: share of
     the time in which the workers compute, 0 to 1. statuses: answers per second by status, without probes. rejected: per
     second and by reason, the requests that got no translation. drain_s: seconds until the queue is done.
@@ -80,13 +82,13 @@ class Frame:
     models: tuple[ModelState, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON knows them: null in place of NaN and infinity."""
+        """The fields as JSON values: null in place of NaN and infinity."""
         found: dict[str, Any] = _finite(asdict(self))
         return found
 
 
 def compare(before: Scrape | None, now: Scrape) -> Frame:
-    """The frame of two scrapes. before: None for the first frame, and if the server has been away meanwhile."""
+    """The frame of two scrapes. before: None for the first frame, and if the last scrape failed."""
     change = _Change(before, now)
     statuses = change.rates("code", "http_requests_total", _is_no_probe)
     build = next((labels for labels, _ in now.of("build_info")), {})
@@ -95,7 +97,7 @@ def compare(before: Scrape | None, now: Scrape) -> Frame:
         ready=now.why_not_ready is None,
         why_not_ready=now.why_not_ready,
         **{name: build.get(name, "") for name in ("version", "kernels", "providers")},
-        requests_per_s=sum(statuses.values()) if statuses else 0.0 * change.seconds,
+        requests_per_s=sum(statuses.values()) if statuses else 0.0 * change.seconds,  # NaN without `before`
         sentences_per_s=change.rate("sentences_total"),
         num_inflight=now.total("inflight_requests"),
         p50_ms=change.percentile_ms(0.5, "http_request_duration_seconds", _is_short),
@@ -144,7 +146,7 @@ class _Change:
         }
 
     def percentile_ms(self, share: float, name: str, keep: Keep = lambda _labels: True) -> float:
-        """A percentile of a histogram's observations in between, interpolated within its bucket; NaN without any."""
+        """A percentile of a histogram between the scrapes, interpolated within its bucket; NaN without observations."""
         before = {} if self._before is None else self._before.by("le", f"{name}_bucket", keep)
         counts = self._now.by("le", f"{name}_bucket", keep) if self._before is not None else {}
         return 1000 * quantile(

@@ -171,7 +171,7 @@ inline Floats floor16(Floats values) {
 // Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
 // normal float.
 constexpr float LOWEST_EXPONENT = -250;
-// values - floor(values), rounded down; 0 or 1 far below 0.
+// Returns values - floor(values), rounded down, for values of at least LOWEST_EXPONENT.
 inline Floats fraction16(Floats values) {
     auto fraction = [](float32x4_t x) {
         float32x4_t floor = vrndmq_f32(x), nearest = vsubq_f32(x, floor);
@@ -182,7 +182,7 @@ inline Floats fraction16(Floats values) {
     return each(fraction, max16(all16(LOWEST_EXPONENT), values));
 }
 // values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2. Multiplies by two powers, each with half
-// of the exponent, because the result may be below the normal floats.
+// of the exponent, because 2^exponent itself may be no normal float.
 inline Floats scale_by_power16(Floats values, Floats exponents) {
     auto scaled = [](float32x4_t x, int32x4_t power) {
         const int32x4_t bias = vdupq_n_s32(127);
@@ -194,7 +194,7 @@ inline Floats scale_by_power16(Floats values, Floats exponents) {
     return each(scaled, values, integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents))));
 }
 
-// The same bits as the other kind of number.
+// Reinterprets the bits as the other type.
 inline Integers bits16(Floats values) {
     return each([](auto four) { return vreinterpretq_s32_f32(four); }, values);
 }
@@ -220,7 +220,7 @@ inline bool is_any_not_below16(Floats a, Floats b) {
     Lanes lanes = is_below16(a, b);
     return vminvq_u32(vandq_u32(vandq_u32(lanes.a, lanes.b), vandq_u32(lanes.c, lanes.d))) == 0;
 }
-// Returns a bit for each of the first lanes in which a >= b.
+// Returns a mask: bit i is set if lane i is one of `lanes` and a >= b in it.
 inline unsigned bits_at_least16(FirstLanes lanes, Floats a, Floats b) {
     constexpr uint32_t BITS[] = {1, 2, 4, 8};
     uint32x4_t bits = vld1q_u32(BITS);
@@ -257,7 +257,7 @@ inline int32_t largest16(Integers values) {
     return vmaxvq_s32(vmaxq_s32(vmaxq_s32(values.a, values.b), vmaxq_s32(values.c, values.d)));
 }
 
-// Stores the sums of four vectors.
+// Stores four numbers: the sum of the lanes of each vector.
 [[gnu::always_inline]]
 inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     // Lane i is the sum of four numbers of vector i: (0th + 2nd) + (1st + 3rd).
@@ -271,9 +271,9 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     vst1q_f32(to, vaddq_f32(vaddq_f32(four.a, four.c), vaddq_f32(four.b, four.d)));
 }
 
-// Products of int8: an instruction multiplies four inputs with the weights of four columns. Both are int8, so a row's
-// inputs are stored as int8, 128 less than their 8 unsigned bits. INT8_DEPTH: inputs of each column that are multiplied
-// and added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
+// Products of int8: an instruction multiplies four inputs of a row with the weights of four columns. An input is an
+// unsigned number of 8 bits, but the instruction takes int8, so STORED_INPUT_OFFSET is subtracted before an input is
+// stored. INT8_DEPTH: the inputs of a row that are multiplied with the weights of each column and added at once.
 using Quantized = int8_t;
 using QuantizedWeights = Quad<int8x16_t>;
 using QuantizedInputs = int8x16_t;
@@ -289,7 +289,7 @@ inline void store16(Quantized* to, Integers values) {
 inline QuantizedWeights load_weights16(const int8_t* from) {
     return {vld1q_s8(from), vld1q_s8(from + 16), vld1q_s8(from + 32), vld1q_s8(from + 48)};
 }
-// Reads INT8_DEPTH inputs of a row.
+// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);

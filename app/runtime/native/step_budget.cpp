@@ -28,7 +28,7 @@ bool StepBudget::begin_step(int64_t step) {
 
 void StepBudget::record_end(int64_t step) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (args_.max_steps_after_end >= end_ - step) return;
+    if (args_.max_steps_after_end >= end_ - step) return;  // the sum below could overflow
     end_ = std::min(end_, std::max(num_begun_, step + 1 + args_.max_steps_after_end));
 }
 
@@ -38,8 +38,8 @@ void StepBudget::limit_for_serial_runs() {
 
 }  // namespace transduce
 
-// Sets the DecodeArgs of the next decoder call on this thread, or resets them if `outcomes` is null. Everything that
-// the pointers refer to must stay valid until that call is over.
+// Sets the DecodeArgs of the next decoder call on this thread. Everything that the pointers refer to must stay valid
+// until that call is over.
 extern "C" __attribute__((visibility("default"))) void transduce_set_decoder_args(
     void* const* beams, int64_t num_beams, int64_t max_steps, int64_t max_steps_after_end, const int32_t* wake_flag,
     int64_t min_steps, int64_t first_position, int64_t* outcomes, void* shortlists) {
