@@ -57,15 +57,15 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
 def with_gzip_unpacked(folder: Path, output: Path, *, max_bytes: int = MAX_BYTES) -> Path:
     """A folder in which the folder's gzip files, such as `vocab.spm.gz`, are unpacked. Archives stay as they are.
 
-    It is `folder` itself if it has no gzip files, else `output`, with links to the other files. A gzip file is left out
-    if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
+    It is `folder` itself if it has no gzip files, else `output`, with links to the other files and folders. A gzip file
+    is left out if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
     """
-    files = [path for path in folder.iterdir() if path.is_file()]
-    packed = [path for path in files if path.name.endswith(GZIP) and not is_archive(path)]
+    paths = list(folder.iterdir())
+    packed = [path for path in paths if path.name.endswith(GZIP) and path.is_file() and not is_archive(path)]
     if not packed:
         return folder
     output.mkdir()
-    for path in files:
+    for path in paths:
         if path not in packed:
             (output / path.name).symlink_to(path.resolve())
     num_left = max_bytes

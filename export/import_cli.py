@@ -128,6 +128,8 @@ def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
             raise ValueError(
                 f"{path} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
             )
+        if not path.is_dir() and not is_archive(path):
+            raise ValueError(f"{path} is neither a folder nor an archive ({', '.join(SUFFIXES)})")
         if args.revision is not None:
             raise ValueError(f"--revision is for a model on the hub; {path} exists here")
         if is_on_hub:

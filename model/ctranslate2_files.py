@@ -188,10 +188,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     num_positions = len(files.variables["decoder/position_encodings/encodings"])
     longest = min(num_positions, max_length or num_positions)
     config = _config(files.variables, len(order) + len(FIRST), longest)
-    starts_with_zeros, ends_source = (
-        files.starts_with_zeros,
-        files.ends_source,
-    )  # before `_state` empties the variables
+    starts_with_zeros, ends_source = files.starts_with_zeros, files.ends_source
+    # Removes the variables, so what depends on them is read before.
     state = _state(files.variables, config, rows, vocabulary)
     if starts_with_zeros:
         state["embedding.weight"][[PAD_ID, BOS_ID]] = 0.0  # Marian's padding and start

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from export.archive import ArchiveError, is_archive, unpack, with_gzip_unpacked
+from transduce.cli import main
 
 
 def write_zip(path: Path, files: dict[str, bytes]) -> Path:
@@ -97,10 +98,14 @@ def test_gzip_files_of_a_folder_are_unpacked_beside_the_others(tmp_path: Path) -
     (folder / "c.bin").write_bytes(b"3")
     (folder / "c.bin.gz").write_bytes(gzip.compress(b"older"))
     write_tar(folder / "d.tar.gz", {"e": b"5"})
+    (folder / "model").mkdir()
+    (folder / "model" / "model.bin").write_bytes(b"6")
     found = with_gzip_unpacked(folder, tmp_path / "out")
-    contents = {path.name: path.read_bytes() for path in found.iterdir() if path.name != "d.tar.gz"}
+    contents = {path.name: path.read_bytes() for path in found.iterdir() if path.suffix in {".bin", ".spm"}}
     assert contents == {"a.bin": b"1", "b.spm": b"2", "c.bin": b"3"}
-    assert len(list(folder.iterdir())) == 5
+    assert (found / "model" / "model.bin").read_bytes() == b"6"
+    assert (found / "d.tar.gz").is_file()
+    assert len(list(folder.iterdir())) == 6, "the folder is not changed"
 
 
 def test_a_folder_without_gzip_files_stays_as_it_is(tmp_path: Path) -> None:
@@ -123,3 +128,11 @@ def test_gzip_files_are_bounded_together(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in found.iterdir()) == 20_000
     with pytest.raises(ArchiveError, match=r"\.bin\.gz unpacks to more than 9999 bytes"):
         with_gzip_unpacked(tmp_path, tmp_path / "less", max_bytes=19_999)
+
+
+def test_a_file_that_is_no_archive_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.bin").write_bytes(b"1")
+    options = ["--output", str(tmp_path / "out"), "--licence", "MIT"]
+    assert main(["import", str(tmp_path / "model.bin"), *options]) == 1
+    message = "model.bin is neither a folder nor an archive (.zip, .argosmodel, .tar.gz, .tgz, .tar)"
+    assert message in capsys.readouterr().err
