@@ -11,8 +11,6 @@ that the model writes.
 
 Words with a digit or with capitals inside stay unchanged. So do words in capitals in a title, and acronyms in other
 sentences.
-
-A translation begins with a capital if its sentence does.
 """
 
 from __future__ import annotations
@@ -24,12 +22,6 @@ from enum import Enum
 _CHUNK = re.compile(r"\S+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LOWER = re.compile(r"[a-z]")
-# The first word, after marks that may come before a sentence.
-_FIRST_WORD = re.compile(
-    r"[\s\"'(\[\u00ab\u00bb\u2018\u2019\u201a\u201c-\u201e\u2039\u203a\u00a1\u00bf]*([^\W\d_]+)"
-)
-# The languages in which the capital of i is not I.
-_DOTTED_CAPITAL = frozenset({"tr", "az"})
 _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
@@ -123,16 +115,3 @@ def _same_length(changed: str, character: str) -> str:
 def restored(text: str, casing: Casing) -> str:
     """Return a part of the translation in its sentence's casing."""
     return text.upper() if casing is Casing.CAPITALS else text
-
-
-def with_first_capital(text: str, source: str, target_language: str) -> str:
-    """Return a translation that begins with a capital if its source does. The length stays the same.
-
-    A first word with capitals inside, such as `iPhone`, stays as it is. target_language: ISO 639-1 code.
-    """
-    found, first = _FIRST_WORD.match(text), _FIRST_WORD.match(source)
-    if found is None or first is None or not first[1][0].isupper() or not found[1].islower():
-        return text
-    letter = found[1][0]
-    capital = "\u0130" if letter == "i" and target_language in _DOTTED_CAPITAL else letter.upper()
-    return text[: found.start(1)] + _same_length(capital, letter) + text[found.start(1) + 1 :]

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
-from app.text.casing import Casing, restored, with_first_capital
+from app.text.casing import Casing, restored
 from app.text.number_check import ChangedNumbers
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Offsets, Span
@@ -60,19 +60,16 @@ class Writer:
         check: Callable[[SourceSegment, str], ChangedNumbers],
         rewritten: Callable[[SourceSegment], Mapping[str, str]],
         *,
-        target_language: str,
         is_markup: bool,
         spellings: dict[int, dict[str, str]] | None = None,
     ) -> None:
         """check: compares the numbers of a segment and its translation. is_markup: whether text is escaped.
 
         rewritten: returns a segment's numbers that the target language writes differently, with that spelling.
-        target_language: ISO 639-1 code.
         spellings: a cache of the spellings of characters, by block. Writers of the same document share it.
         """
         self._check = check
         self._rewritten = rewritten
-        self._target_language = target_language
         self._is_markup = is_markup
         self._parts: list[str] = []
         self._segments: list[FinishedSegment] = []
@@ -136,8 +133,6 @@ class Writer:
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
         text = with_numbers_rewritten(text, rewritten)
-        if not segment.is_part:
-            text = with_first_capital(text, segment.source, self._target_language)
         if segment.numbers:
             spellings = spellings | {
                 placeholder: with_numbers_rewritten(number, rewritten)

@@ -164,13 +164,8 @@ class ParsedText:
         self._spellings: dict[int, dict[str, str]] = {}
 
     def _writer(self) -> Writer:
-        return Writer(
-            self.changed_numbers,
-            self.number_spellings,
-            target_language=self.options.target_language,
-            is_markup=self.document.is_markup,
-            spellings=self._spellings,
-        )
+        check, markup = self.changed_numbers, self.document.is_markup
+        return Writer(check, self.number_spellings, is_markup=markup, spellings=self._spellings)
 
     def number_spellings(self, segment: SourceSegment) -> dict[str, str]:
         """Return the segment's numbers that the target language writes differently, with that spelling."""

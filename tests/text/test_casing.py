@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.casing import Casing, casing_of, lowered, restored, with_first_capital
+from app.text.casing import Casing, casing_of, lowered, restored
 
 
 @pytest.mark.parametrize(
@@ -85,31 +85,3 @@ def test_positions_do_not_change(text: str, casing: Casing) -> None:
 def test_lowered_capitals_are_restored(text: str) -> None:
     text = text.upper()
     assert restored(lowered(text, Casing.CAPITALS), Casing.CAPITALS) == text
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "expected"),
-    [
-        ("Show more", "mehr anzeigen", "Mehr anzeigen"),
-        ("\u201cShow more\u201d", "\u201emehr anzeigen\u201c", "\u201eMehr anzeigen\u201c"),
-        ("\u00c9t\u00e9", "\u00e9t\u00e9", "\u00c9t\u00e9"),
-        ("show more", "mehr anzeigen", "mehr anzeigen"),
-        ("Phones are here", "iPhone und andere", "iPhone und andere"),
-        ("3 apples", "drei \u00c4pfel", "drei \u00c4pfel"),
-        ("Three apples", "3 \u00c4pfel", "3 \u00c4pfel"),
-        ("\U000f0000 Show", "mehr", "mehr"),
-        ("Show", "\U000f0000 mehr", "\U000f0000 mehr"),
-        ("Sharp", "\u00dfarf", "\u00dfarf"),  # its capital is two letters
-        ("", "mehr", "mehr"),
-        ("Show", "", ""),
-    ],
-)
-def test_a_translation_begins_with_a_capital_if_its_source_does(
-    source: str, text: str, expected: str
-) -> None:
-    assert with_first_capital(text, source, "de") == expected
-
-
-def test_the_capital_of_i_has_a_dot_in_turkish() -> None:
-    assert with_first_capital("ilk", "First", "tr") == "\u0130lk"
-    assert with_first_capital("ich", "First", "de") == "Ich"
