@@ -169,9 +169,7 @@ class Translator(ModelTranslator):
             ticket.finalize(sentences)
             if observer is not None:
                 observer.on_segments(spans_of(plan.texts))
-                await self._stream(
-                    plan, observer
-                )  # then every segment is final, and nothing is left to decode
+                await self._stream(plan, observer)  # afterwards nothing is left to decode
             result, detokenise_s = await self._decode_all(plan)
         if len(plan.jobs) > MAX_SUBMITTED:
             # The executor's thread frees the plan's many objects, which takes up to 10 ms.
@@ -241,8 +239,7 @@ class Translator(ModelTranslator):
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
         """Run `work` on the event loop if it is short, else on the executor.
 
-        It is short if the texts are short, their language is known and no tokens are returned. Handing it to a thread
-        then takes longer than the work.
+        It is short if texts are short, their language is known and no tokens are returned. A hand-over takes longer.
         """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
