@@ -154,7 +154,8 @@ class GraphBuilder:
     def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
         """Returns x (..., columns) in uint8, and the magnitude of each row (..., 1).
 
-        The magnitude is max |x|, or max(0, x) if `is_rectified`. Further calls with the same x return the same tensors.
+        The magnitude is the largest |x|, or max(0, the largest x) if `is_rectified`. Further calls with the same x
+        return the same tensors.
         A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
         and needs no ReLU, because negative values saturate at 0. A row with the magnitude 0 is divided by 0. Its
         integers have no effect, because they are multiplied by the magnitude 0.

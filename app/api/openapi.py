@@ -58,7 +58,7 @@ def operation(
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)
     if more.get("binary", False):
-        response["content"] |= _response("", OCTETS)["content"]
+        response["content"] |= _content(OCTETS)
     responses = {str(status): response}
     if errors is not None:
         responses |= {str(code): _response(why, errors.answer) for code, why in errors.statuses.items()}
@@ -122,13 +122,17 @@ def _schemas(kinds: Mapping[str, Any], generator: type[GenerateJsonSchema]) -> J
 def _response(meaning: str, answer: AnswerType) -> Json:
     if answer is None:
         return {"description": meaning}
+    return {"description": meaning, "content": _content(answer)}
+
+
+def _content(answer: AnswerType) -> Json:
     if isinstance(answer, str):
-        return {"description": meaning, "content": {answer: {"schema": {"type": "string"}}}}
+        return {answer: {"schema": {"type": "string"}}}
     if getattr(answer, "__origin__", None) is list:
         schema = {"type": "array", "items": _answer_ref(answer.__args__[0])}
     else:
         schema = _answer_ref(answer)
-    return {"description": meaning, "content": {JSON: {"schema": schema}}}
+    return {JSON: {"schema": schema}}
 
 
 def _answer_ref(kind: Any) -> Json:

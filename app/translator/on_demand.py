@@ -23,7 +23,7 @@ Result = TypeVar("Result", TranslationResult, ScoreResult)
 
 
 class OnDemandTranslator(ModelTranslator):
-    """Translates with a model of a pool. `translate` and `score` raise NotReady also as `ModelPool.held` does."""
+    """Translates with a model of a pool. `translate` and `score` raise NotReady as `ModelPool.held` does, too."""
 
     def __init__(
         self,

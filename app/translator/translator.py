@@ -139,7 +139,7 @@ class Translator(ModelTranslator):
         yield self, last
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
-        """Return the subwords of a part of a text, or None if it is too long for the model."""
+        """As `SubwordEncoder.encode`."""
         return self.encoder.encode(part, pair)
 
     def options(
@@ -237,9 +237,9 @@ class Translator(ModelTranslator):
         )
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
-        """Run `work` on the event loop if it is short, else on the executor.
+        """Run `work` on the event loop if handing it to a thread takes longer, else on the executor.
 
-        It is short if texts are short, their language is known and no tokens are returned. A hand-over takes longer.
+        It takes longer if the texts are short, their language is known and no tokens are returned.
         """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:

@@ -24,6 +24,7 @@ from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import FORKED_SERVE
 from tests.export.argos_package import write_argos
+from tests.export.pieces import pieces_of
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
@@ -83,25 +84,19 @@ def test_translations_equal_those_of_ctranslate2(
     options = DecodingOptions(beam_size=beam_size, alpha=0.0, max_target_length=MAX_TOKENS)
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, sources, options)
-    pieces = [[piece_of(tokenizer, identity) for identity in source] for source in sources]
+    pieces = [pieces_of(tokenizer, source) for source in sources]
     results = translator.translate_batch(
         pieces, beam_size=beam_size, length_penalty=1e-9, max_decoding_length=MAX_TOKENS
     )
     reference = [result.hypotheses[0] for result in results]
     ended = {text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_TOKENS - 1}
     ours = {
-        text: [piece_of(tokenizer, identity) for identity in ids]
-        for text, ids in zip(SENTENCES, found, strict=True)
-        if text in ended
+        text: pieces_of(tokenizer, ids) for text, ids in zip(SENTENCES, found, strict=True) if text in ended
     }
     assert ours == ended
     assert len({tuple(ids) for ids in ended.values()}) > len(SENTENCES) / 4, (
         "the translations are too similar"
     )
-
-
-def piece_of(tokenizer: Tokenizer, identity: int) -> str:
-    return str(tokenizer._processor.id_to_piece(identity))
 
 
 @pytest.mark.server

@@ -22,6 +22,7 @@ from model.marian import read_marian
 from model.search import greedy_search
 from model.transformer import Transformer
 from tests.export.marian_folder import write_marian, write_npz
+from tests.export.pieces import pieces_of
 from tests.model.sentences import pairs
 
 ctranslate2: Any = import_module("ctranslate2")  # it has no types
@@ -95,10 +96,6 @@ def test_translations_equal_those_of_ctranslate2(
     for source, result in zip(sources, results, strict=True):
         found = greedy_search(network, source, max_target_length=MAX_TOKENS)
         assert pieces_of(tokenizer, found.ids) == result.hypotheses[0]
-
-
-def pieces_of(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[str]:
-    return [str(tokenizer._processor.id_to_piece(each)) for each in ids]
 
 
 def test_another_scale_of_the_embeddings_is_refused(converted: Path, tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ def _sweep_lines(sweep: dict[str, Any]) -> list[str]:
         lines.append(_line("saturation", f"{saturated:.1f} requests/s in a closed loop"))
     for point in sorted(sweep["points"], key=lambda one: float(one["rate"])):
         latency = point["result"]["latency"]
-        held = "meets" if point["holds"] else "misses"
+        verdict = "meets the objective" if point["holds"] else "misses the objective"
         figures = _percentiles(latency["percentiles"]) if latency else "no answers"
-        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{held:6} the objective, {figures}"))
+        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{verdict:20} {figures}"))
     return lines
 
 

@@ -15,7 +15,8 @@ struct DecodeArgs {
     // Beams that the operator advances (`Beam`), and how many there are.
     void* const* beams = nullptr;
     int64_t num_beams = 0;
-    // Largest number of steps. A call also ends when Python must continue a beam, or when no row or beam is left.
+    // Largest number of steps. A call also ends when a beam is BeamOutcome::undecided, so that Python continues it, or
+    // when no row or beam is left.
     int64_t max_steps = std::numeric_limits<int64_t>::max();
     // Steps that may follow the one in which the first row or beam ends.
     int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
