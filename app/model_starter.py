@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
@@ -181,11 +180,14 @@ class ModelLoader(Protocol):
 
 
 class BundleLoader:
-    """A `ModelLoader` of bundles. Each load needs its own fork server. The first load uses one that runs already."""
+    """A `ModelLoader` of bundles. A fork server loads one model, and the first load uses one that runs already.
+
+    With a memory budget there are many loads. Then that fork server is kept, and each load uses a copy of it, because a
+    new one would first import its modules.
+    """
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
-        self._fork_server = fork_server
-        self._needs_spare = fork_server is not None  # models run in worker processes
+        self._fork_server = fork_server  # idle
         self._lock = threading.Lock()
 
     def load_all(self, settings: Settings) -> LoadedModels:
@@ -193,17 +195,22 @@ class BundleLoader:
         return load_models(settings, self._take_fork_server())
 
     def load_one(self, path: Path, settings: Settings) -> LoadedModel:
-        """As `ModelLoader.load_one`.
-
-        With a memory budget, it then starts a spare fork server, which imports the modules that the next load needs.
-        """
-        loaded = load_model(path, settings, self._take_fork_server())
-        with self._lock, contextlib.suppress(OSError):  # the next load tries again and reports the error
-            if settings.model_memory is not None and self._needs_spare and self._fork_server is None:
-                self._fork_server = start_fork_server()
-        return loaded
+        """As `ModelLoader.load_one`."""
+        is_kept = settings.model_memory is not None
+        return load_model(path, settings, self._copy_fork_server() if is_kept else self._take_fork_server())
 
     def _take_fork_server(self) -> ForkServer | None:
         with self._lock:
             fork_server, self._fork_server = self._fork_server, None
         return fork_server
+
+    def _copy_fork_server(self) -> ForkServer | None:
+        with self._lock:
+            if self._fork_server is None:
+                return None
+            try:
+                return self._fork_server.copy()
+            except OSError:  # it has been killed
+                self._fork_server.close()
+                self._fork_server = start_fork_server()
+                return self._fork_server.copy()

@@ -57,11 +57,11 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Point:
-    """One target subword of an anchor. step: its position. right: the correct source positions."""
+    """One target subword of an anchor. step: its position. sources: the correct source positions."""
 
     kind: str
     step: int
-    right: tuple[int, ...]
+    sources: tuple[int, ...]
 
 
 def find_anchors(pair: Pair) -> Iterator[Anchor]:
@@ -120,7 +120,7 @@ class Tally:
         for choice in choices:
             best = weights[choice[0], list(choice[1])].mean(0).argmax(-1)
             for point in points:
-                self._right[choice, point.kind] += int(best[point.step + shift] in point.right)
+                self._right[choice, point.kind] += int(best[point.step + shift] in point.sources)
 
     def shares(self, choice: Choice) -> dict[str, float]:
         """The share of correct subwords by kind, and `mean` over the kinds."""
@@ -170,7 +170,7 @@ def measure(
     return tallies
 
 
-def averages(tally: Tally, num_layers: int, num_heads: int) -> list[Choice]:
+def candidate_choices(tally: Tally, num_layers: int, num_heads: int) -> list[Choice]:
     """For each layer: averages over its best head, its two best heads, and so on up to all."""
     choices = []
     for layer in range(num_layers):
@@ -190,7 +190,7 @@ def report(args: argparse.Namespace) -> dict[str, Any]:
         (n, (h,)) for n in range(config.num_decoder_layers) for h in range(config.num_heads)
     ]
     single = measure(model, examples[::2], heads, bos_id=bos_id)
-    choices = averages(single[0], config.num_decoder_layers, config.num_heads)
+    choices = candidate_choices(single[0], config.num_decoder_layers, config.num_heads)
     several = measure(model, examples[::2], choices, bos_id=bos_id)
     best = max(choices, key=lambda choice: several[0].shares(choice)["mean"])
     default = default_alignment(config)

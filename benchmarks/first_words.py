@@ -1,8 +1,8 @@
-"""Count acceptable translations of 300 typical first inputs (`first_words.tsv`) through a real server.
+"""Measure the quality of translations of 300 texts that newcomers type (`first_words.tsv`), through a real server.
 
 Each entry of the server's language pairs is one request to POST /v1/translate, with the default options. Prints the
-share of acceptable answers (all, by direction, by kind), the number of empty answers, the number of answers that drop a
-number, and each failure. `benchmarks.first_words_score` has the rule of comparison.
+share of acceptable answers (all, by direction, by kind) and each failure. Counts the empty answers, and the answers
+that lack a number of their source. `benchmarks.first_words_score` has the rule of comparison.
 
     python -m benchmarks.first_words --bundle bundles/en-de --json benchmarks/results/first_words.json
 
@@ -72,7 +72,7 @@ def tallies(answers: Iterable[ScoredAnswer]) -> dict[str, Tally]:
 
 
 def served_model(http: httpx.Client) -> tuple[dict[str, Any], set[str]]:
-    """The server's model name and its directions, such as `en-de`."""
+    """The server's only model, as JSON, and its directions, such as `en-de`."""
     (model,) = http.get("/v1/models").raise_for_status().json()["models"]
     return model, {f"{pair['source']}-{pair['target']}" for pair in model["language_pairs"]}
 

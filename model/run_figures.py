@@ -37,7 +37,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """BLEU, 0 to 100, of the sentences whose sources have `low` to `high` words. high: None for no upper bound."""
+    """BLEU, 0 to 100, of the sentences whose sources have `low` to `high` words. high: None for no upper bound.
+
+    The first group also has shorter sources.
+    """
 
     low: int
     high: int | None
@@ -51,9 +54,9 @@ class LengthGroup:
 
 
 def read_curves(path: Path) -> Curves:
-    """Read the columns with `loss` or `bleu` in their names from a train.csv or from that of a run's folder.
+    """Read the columns whose names contain `loss` or `bleu`. path: a train.csv, or the folder of a run that has one.
 
-    Raises FigureError for a file that does not exist or is no training log.
+    Raises FigureError if the file does not exist, is no training log, or has no values yet.
     """
     file = path / LOG if path.is_dir() else path
     if not file.is_file():
@@ -69,7 +72,7 @@ def read_curves(path: Path) -> Curves:
     except (KeyError, TypeError, ValueError) as error:
         raise FigureError(f"{file} is no training log: {error!r}") from error
     if not points:
-        raise FigureError(f"{file} holds no losses yet")
+        raise FigureError(f"{file} has no loss and no BLEU yet")
     return Curves({name: tuple(values) for name, values in points.items()})
 
 
@@ -123,7 +126,8 @@ def bleu_by_length(
     """
     if not len(sources) == len(translations) == len(references):
         raise FigureError(
-            f"{len(translations)} translations, where the test set has {len(sources)} sentences"
+            f"the numbers of sources ({len(sources)}), translations ({len(translations)}) and references "
+            f"({len(references)}) differ"
         )
     groups = []
     for number, low in enumerate(bounds):
@@ -156,6 +160,6 @@ def lengths_picture(systems: Mapping[str, Sequence[LengthGroup]]) -> Picture:
         )
         axes.bar_label(bars, fmt="%.1f", fontsize=7)
     axes.set_xticks(range(len(groups)), [f"{group.name}\n({group.num_sentences})" for group in groups])
-    axes.set(xlabel="words of the source (sentences)", ylabel="BLEU")
+    axes.set(xlabel="words of the source (number of sentences)", ylabel="BLEU")
     axes.legend(fontsize=8)
     return Picture(figure)

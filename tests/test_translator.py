@@ -108,7 +108,7 @@ class FutureTranslator:
         )
 
     async def started(self, num_futures: int, **changes: Any) -> asyncio.Task[Any]:
-        """Start a request, and wait until all its sentences are submitted."""
+        """Start a request. Wait until num_futures sentences are submitted or the request has ended."""
         task = asyncio.create_task(self.translator.translate(request(**changes)))
         while len(self.engine.futures) < num_futures:
             if task.done():  # refused or expired
@@ -140,10 +140,10 @@ def test_large_requests_submit_one_slice_in_an_iteration_of_the_event_loop(token
 
 
 @pytest.mark.parametrize("num_sentences", [MAX_SUBMITTED, MAX_SUBMITTED + 1])
-def test_results_of_many_sentences_are_kept_off_the_event_loop(
+def test_another_thread_processes_the_results_of_many_sentences(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, num_sentences: int
 ) -> None:
-    """Sixteen requests whose last results arrive together would block the event loop for 0.1 s."""
+    """On the event loop, sixteen such requests that end together would block it for 0.1 s."""
     threads: set[int] = set()
     add_phases = SegmentJob.add_phases
 
@@ -208,7 +208,7 @@ def test_cancelling_a_request_cancels_all_sentences(tokenizer: Tokenizer) -> Non
     asyncio.run(run())
 
 
-def test_the_admission_ticket_is_finalized_after_tokenising(tokenizer: Tokenizer) -> None:
+def test_the_reservation_is_resized_after_tokenising(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         setup = FutureTranslator(tokenizer)
         task = await setup.started(3)
@@ -262,6 +262,7 @@ def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> 
         ({"min_target_length": 62}, 0, 62),
         ({"min_target_ratio": 10.5}, 0, 63),
         ({}, 61, 61),
+        # A requested maximum holds. `translate` refuses this contradiction before.
         ({"min_target_length": 62, "max_target_length": 60}, 0, 60),
     ],
 )
@@ -282,7 +283,7 @@ def test_an_unknown_pair_is_refused_before_admission(tokenizer: Tokenizer, sourc
     assert setup.engine.sizes == []
 
 
-def test_too_many_sentences_are_counted_over_all_texts(tokenizer: Tokenizer) -> None:
+def test_the_limit_of_sentences_applies_to_all_texts_together(tokenizer: Tokenizer) -> None:
     setup = FutureTranslator(tokenizer, max_sentences=5)
     with pytest.raises(PayloadTooLarge, match="more than 5 sentences"):
         asyncio.run(setup.translator.translate(request(texts=(TEXT, TEXT))))

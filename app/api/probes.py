@@ -58,7 +58,7 @@ def add_probes(router: APIRouter, service: Service) -> None:
 def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
     """Add the routes of the OpenAPI document and of its page, which loads no other file.
 
-    describe: returns the document. A call takes about 100 ms. It is called once, off the event loop.
+    describe: returns the document. A call takes about 100 ms and runs off the event loop. Its result is kept.
     """
     document = functools.cache(describe)
     page = functools.cache(lambda: docs_page(document()))

@@ -1,7 +1,7 @@
 """Markdown (CommonMark with tables and strikethrough): one unit per paragraph, heading or table cell.
 
 Front matter, code, URLs, image texts, link definitions, bullets and indentation are kept. HTML blocks are read as HTML.
-A block is also kept if its text, as the parser returns it, is not found in the file.
+A block is not translated if the file does not contain its text as the parser returns it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.files.unit import FileLimits, Slot, SlottedText, is_translatable
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
-# White space, beside which there is no emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
+# White space, which cannot be at the inner edges of emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
 _SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _EMPHASIS = frozenset({"em", "strong", "s"})
 # Characters that, at the beginning of a line, would turn running text into another kind of block.
@@ -64,7 +64,7 @@ class _Reader:
                 yield from self._html_slots(token.map[0], token.map[1])
             elif token.type == "inline" and token.map and before is not None:
                 is_cell = before.type in {"th_open", "td_open"}
-                # The parser removes the backslash of `\|`, which escapes the end of a cell.
+                # In a cell, `\|` is a literal `|`. The parser removes the backslash, so it is added again.
                 content = re.sub(r"(?<!\\)\|", r"\\|", token.content) if is_cell else token.content
                 offsets = self._line_offsets(content, token.map[0], before)
                 if offsets is not None:
@@ -129,22 +129,23 @@ class _Reader:
         tagged = TaggedText.of(pieces)
         if is_translatable(tagged.plain):
             beginning = tagged.pieces[0]
-            starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
-            writer = _Writer(tagged, tuple(text_breaks), kind, starts_block)
+            has_block_start = isinstance(beginning, str) and _as_text(beginning) != beginning
+            writer = _Writer(tagged, tuple(text_breaks), kind, has_block_start)
             yield Slot(offsets[0], ends[-1], tagged.unit(is_wrapped="\n" in content), writer)
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes a block. breaks: the line breaks in the block's text, with quote marks and indentation.
+    """Writes a block. breaks: the line breaks in its text, each with the `>` and the indentation of the next line.
 
+    has_block_start: the source begins as another kind of block does, so the translation's beginning is not escaped.
     A mark that spans lines holds its own line breaks.
     """
 
     tagged: TaggedText[str]
     breaks: tuple[str, ...]
     kind: str
-    starts_block: bool
+    has_block_start: bool
 
     def __call__(self, translation: str) -> str:
         """The block's text with a translation."""
@@ -155,7 +156,12 @@ class _Writer:
             pieces = [
                 piece if isinstance(piece, Mark) else re.sub(r"(?<!\\)\|", r"\\|", piece) for piece in pieces
             ]
-        if pieces and isinstance(pieces[0], str) and not self.starts_block and self.kind == "paragraph_open":
+        if (
+            pieces
+            and isinstance(pieces[0], str)
+            and not self.has_block_start
+            and self.kind == "paragraph_open"
+        ):
             pieces[0] = _as_text(pieces[0])
         written: list[str] = []
         num_breaks = 0

@@ -1,4 +1,7 @@
-"""Counters and histograms without locks, for a single writing thread. They are cheaper than the library's."""
+"""Counters and histograms without locks, for a single writing thread.
+
+They cost less than those of prometheus_client.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from prometheus_client.utils import floatToGoString
 
 
 class HistogramSeries:
-    """One series of a histogram. One thread adds values. Another thread may read, and misses at most the last value."""
+    """One series of a histogram. One thread adds values. Another thread may read.
+
+    A read has all values that were added before it began. The sum may have later ones, too.
+    """
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """bounds: the upper bound of each bucket, ascending; a further bucket takes larger values."""

@@ -1,7 +1,7 @@
 """The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
 The fork server first imports the modules that every worker needs, which takes longest. Then it waits for the spec of a
-model, loads the model, and forks once for each worker.
+model, loads the model, and forks once for each worker. Before that, the server can make it fork copies of itself.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import gc
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 from app.workers.fork_server import ignore_signals
 
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
 
+T = TypeVar("T")
 # Added to the nice value of the workers, so that the server's event loop has priority. With 0, requests under overload
 # wait for seconds before the event loop reads them. With 10, accepted requests are late while the event loop refuses
 # others.
 NICENESS = 3
+# Added to it while the model is loaded, so that other models have priority. If larger, loads take longer while other
+# models are busy. If smaller, requests for other models wait longer during loads.
+LOAD_NICENESS = 10
 # Variables that keep NumPy's BLAS from starting threads. The fork server must have one thread, since a forked process
 # has only the thread that forked.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -44,7 +50,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
     spec = msgspec.json.decode(spec_json, type=ModelSpec)
     configure_logging(spec.log_level, starts_thread=False)
     try:
-        shared = spec.load(starts_threads=False) if spec.is_native else None
+        shared = in_slow_thread(lambda: spec.load(starts_threads=False)) if spec.is_native else None
     except Exception:
         start_log()  # no worker starts, so this process must write its log lines itself
         raise
@@ -67,12 +73,26 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
     return runner_of
 
 
+def in_slow_thread(work: Callable[[], T]) -> T:
+    """Return the result of `work`, which a thread of a low priority runs. The thread has ended by then."""
+
+    def run() -> T:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS + LOAD_NICENESS)
+        return work()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
 def main(arguments: list[str]) -> None:
     """Load the model and fork the workers. Each worker runs until the server stops it or ends."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    import app.runtime.ort_runner  # noqa: F401 - imported before the server says which model to load
+    # Imported before the server says which model to load.
+    import app.observability.logging  # noqa: F401
+    import app.runtime.ort_runner  # noqa: F401
+    import app.workers.model_spec  # noqa: F401
     from app.workers.fork_server_main import load_and_fork
 
     with socket.socket(fileno=int(arguments[0])) as control:

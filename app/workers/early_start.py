@@ -28,7 +28,7 @@ def default_num_workers(device: Device, num_threads: int) -> int:
 
 def start_fork_server() -> ForkServer:
     """Start the fork server. It then waits for a ModelSpec. Raises OSError if it cannot be started."""
-    return ForkServer([sys.executable, "-P", "-m", "app.workers"])
+    return ForkServer.start([sys.executable, "-P", "-m", "app.workers"])
 
 
 def start_early() -> ForkServer | None:

@@ -3,7 +3,7 @@
 The fork server loads the model and forks once for each worker. The workers therefore share all memory that is not
 written: Python, the libraries and the weights. The fork server is a separate command with one thread, so that it can
 fork safely while the server has threads. It ends when it has forked all workers, which become children of the server.
-Linux only.
+Before it gets a model, it can be copied: a copy has imported all modules already. Linux only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import select
 import signal
 import socket
 import struct
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,30 +35,58 @@ ADOPT_ORPHANS = 36
 # Before the spec: its number of bytes, the number of workers that share the status, and the number of the first worker
 # to fork.
 HEADER = struct.Struct("<III")
+# In place of HEADER: the process shall copy itself. It answers with the copy's id.
+COPY = HEADER.pack(0, 0, 0)
+PROCESS_ID = struct.Struct("<I")
 
 
 class ForkServer:
-    """A process that was started and has not forked yet. Any thread may call its methods, one call at a time."""
+    """A process that waits for a model. Any thread may call its methods, one call at a time."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Start the process. command: without its last argument, the socket's descriptor. Raises OSError."""
+    def __init__(self, process: ChildProcess, control: socket.socket) -> None:
+        """control: the server's end of the process's socket."""
+        self._process = process
+        self._control = control
+
+    @classmethod
+    def start(cls, command: Sequence[str]) -> ForkServer:
+        """Start a process. command: without its last argument, the socket's descriptor. Raises OSError."""
         control, child_end = socket.socketpair()
         with contextlib.ExitStack() as unless_started:
             unless_started.enter_context(control)
-            with child_end, _blocked_signals():
-                self._process = subprocess.Popen(
+            with child_end:
+                child_end.set_inheritable(True)
+                process_id = os.posix_spawn(
+                    command[0],
                     [*command, str(child_end.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(child_end.fileno(),),
-                    env={**os.environ, "PYTHONPATH": _path_with_this_package()},
+                    {**os.environ, "PYTHONPATH": _path_with_this_package()},
+                    file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+                    setsigmask=SERVERS_SIGNALS,  # blocked until the process ignores them
                 )
             unless_started.pop_all()
-        self._control = control
+        return cls(ChildProcess(process_id), control)
 
     @property
     def process_id(self) -> int:
         """The process's id."""
-        return self._process.pid
+        return self._process.process_id
+
+    def copy(self) -> ForkServer:
+        """Make the process fork a copy of itself, which becomes a child of this process.
+
+        Waits until the process has imported its modules. Raises OSError if it has ended.
+        """
+        control, child_end = socket.socketpair()
+        with contextlib.ExitStack() as unless_copied:
+            unless_copied.enter_context(control)
+            with child_end:
+                _adopt_orphans()
+                socket.send_fds(self._control, [COPY], [child_end.fileno()])
+            answer = self._control.recv(PROCESS_ID.size, socket.MSG_WAITALL)
+            if len(answer) < PROCESS_ID.size:
+                raise ConnectionError("the fork server has ended")
+            unless_copied.pop_all()
+        return ForkServer(ChildProcess(*PROCESS_ID.unpack(answer)), control)
 
     def fork_workers(self, spec: bytes, status: SharedWorkerStatus, connections: Mapping[int, int]) -> None:
         """Make the process load the model and fork the workers. Does nothing if it has ended; `wait` tells how.
@@ -67,9 +94,7 @@ class ForkServer:
         spec: the model to load. status: shared by these workers and those that run. connections: the descriptor of each
         worker's connection, by consecutive numbers.
         """
-        import ctypes  # imported late: the server imports this module first of all
-
-        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+        _adopt_orphans()
         with contextlib.suppress(OSError):
             header = HEADER.pack(len(spec), status.num_workers, min(connections))
             socket.send_fds(self._control, [header], [status.descriptor, *connections.values()])
@@ -77,10 +102,7 @@ class ForkServer:
 
     def wait(self) -> int:
         """Wait for the process to end, and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
-        try:
-            code = self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
-            raise TimeoutError from error
+        code = self._process.wait()
         self._control.close()
         return code
 
@@ -88,12 +110,12 @@ class ForkServer:
         """Kill the process if it has not ended."""
         self._control.close()
         self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_TIMEOUT_S)
+        with contextlib.suppress(TimeoutError):
+            self._process.wait()
 
 
 class ChildProcess:
-    """A worker process by its id. It is a child of this process once the fork server has ended."""
+    """A child process by its id. A worker is a child of this process once the fork server has ended."""
 
     def __init__(self, process_id: int) -> None:
         self.process_id = process_id
@@ -145,14 +167,11 @@ class ChildProcess:
         return self._exit_code
 
 
-@contextlib.contextmanager
-def _blocked_signals() -> Iterator[None]:
-    """Block the server's signals. A process started meanwhile keeps them blocked until it ignores them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SERVERS_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _adopt_orphans() -> None:
+    """Become the parent of processes whose parent, a descendant of this process, ends."""
+    import ctypes  # imported late: the server imports this module first of all
+
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
 
 
 def ignore_signals() -> None:

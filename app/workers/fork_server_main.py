@@ -1,4 +1,4 @@
-"""The fork server: receives the model's spec and descriptors, loads the model, forks each worker, and ends."""
+"""The fork server: copies itself, or receives the model's spec, loads the model, forks each worker, and ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from app.errors import BundleError, SettingsError
 from app.runtime.interface import Runner
 from app.workers import framing, messages
-from app.workers.fork_server import HEADER
+from app.workers.fork_server import COPY, HEADER, PROCESS_ID
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
@@ -20,16 +20,16 @@ MAX_DESCRIPTORS = 253
 
 
 def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
-    """Load the model and fork the workers.
+    """Load the model and fork the workers. Before that, fork a copy of this process whenever the server wants one.
 
-    It returns in each worker process after the worker's end. In the fork server it returns only if the model cannot be
-    loaded or the server is gone.
+    It returns in each worker process after the worker's end. In the fork server and in its copies it returns only if
+    the model cannot be loaded or the server is gone.
 
     prepare: takes the spec, loads the data that the workers share, and returns a function that makes the runner of a
-    worker by its number. It must start no thread, since a forked process has only the thread that forked. Both
-    functions may raise BundleError and SettingsError, which are sent to the server.
+    worker by its number. It must start no thread that outlives it, since a forked process has only the thread that
+    forked. Both functions may raise BundleError and SettingsError, which are sent to the server.
     """
-    header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, MAX_DESCRIPTORS, socket.MSG_WAITALL)
+    control, header, descriptors = receive_header(control)
     if len(header) < HEADER.size:
         return None
     length, num_workers, first = HEADER.unpack(header)
@@ -55,3 +55,43 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
             with connection:
                 return worker.run(partial(runner_of, number))
     os._exit(0)  # skips clean-up, because the workers still use the loaded data
+
+
+def receive_header(control: socket.socket) -> tuple[socket.socket, bytes, list[int]]:
+    """Wait for the header of a model, and fork the copies that the server wants before it.
+
+    Returns, in this process and in each copy: its socket, the header (shorter if the server is gone) and the header's
+    descriptors.
+    """
+    while True:
+        header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, MAX_DESCRIPTORS, socket.MSG_WAITALL)
+        if header != COPY:
+            return control, header, descriptors
+        with socket.socket(fileno=descriptors[0]) as control_of_copy:
+            if process_id := fork_orphan():
+                control.sendall(PROCESS_ID.pack(process_id))
+            else:
+                control.close()
+                control = control_of_copy.dup()
+
+
+def fork_orphan() -> int:
+    """Fork twice. Returns the id of the last process in this one, and 0 in the last one.
+
+    The process between the two ends, so the last one becomes a child of the server.
+    """
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        last = os.fork()
+        if last > 0:
+            os.write(writer, PROCESS_ID.pack(last))
+            os._exit(0)
+        os.close(reader)
+        os.close(writer)
+        return 0
+    os.close(writer)
+    os.waitpid(between, 0)
+    process_id: int = PROCESS_ID.unpack(os.read(reader, PROCESS_ID.size))[0]
+    os.close(reader)
+    return process_id

@@ -52,7 +52,7 @@ class CancelSequence(msgspec.Struct, tag="cancel", array_like=True):
 
 
 class StartWorker(msgspec.Struct, tag="start", array_like=True):
-    """The first frame to a worker, after its model is loaded."""
+    """The first frame to a worker, which has sent ModelLoaded: it starts its engine."""
 
     settings: EngineLimits
 
@@ -62,7 +62,7 @@ class StopWorker(msgspec.Struct, tag="stop", array_like=True):
 
 
 class WorkerStarted(msgspec.Struct, tag="begun", array_like=True):
-    """The first frame from a worker, before it loads."""
+    """The first frame from a worker. The fork server has loaded the weights of native kernels before it."""
 
     process_id: int
 
@@ -74,12 +74,12 @@ class ModelLoaded(msgspec.Struct, tag="loaded", array_like=True):
 
 
 class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
-    """Sent instead of ModelLoaded, with the problems of a bundle or of the settings.
+    """A model cannot be loaded. From a worker instead of ModelLoaded, or from the fork server as the only frame.
 
-    path: the bundle's name; None for the settings.
+    bundle_name: None if the problems are those of the server's settings.
     """
 
-    path: str | None
+    bundle_name: str | None
     problems: tuple[str, ...]
 
     @classmethod
@@ -89,7 +89,11 @@ class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
 
     def error(self) -> BundleError | SettingsError:
         """Return the error of this message."""
-        return SettingsError(self.problems) if self.path is None else BundleError(self.path, self.problems)
+        return (
+            SettingsError(self.problems)
+            if self.bundle_name is None
+            else BundleError(self.bundle_name, self.problems)
+        )
 
 
 class Failure(msgspec.Struct, tag="failure", array_like=True):

@@ -1,4 +1,4 @@
-"""With API keys set, every route except the probes requires one."""
+"""If API keys are set, every route except the probes and the page requires a key."""
 
 from __future__ import annotations
 
@@ -73,6 +73,9 @@ def test_every_other_route_needs_a_key(client: httpx.Client, method: str, path: 
 )
 def test_a_path_that_looks_like_a_probe_is_not_open(client: httpx.Client, path: str) -> None:
     assert client.get(httpx.URL(str(client.base_url) + path)).status_code == 401
+
+
+def test_a_request_for_the_options_of_a_route_needs_a_key(client: httpx.Client) -> None:
     assert client.request("OPTIONS", "/v1/translate").status_code == 401
 
 

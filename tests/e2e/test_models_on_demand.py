@@ -163,7 +163,7 @@ def test_a_broken_new_version_changes_nothing(
 
 
 def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
-    """With worker processes, a spare fork server waits for the next load; it ends with the server, too."""
+    """With worker processes, each load uses a copy of one fork server. It ends with the server, too."""
     settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}
     settings |= {"model_memory": budget(bundles, 2, settings), "preload": "third, m-second"}
     with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
@@ -171,8 +171,12 @@ def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
             assert loaded(client) == ["second", "third"]
             assert post(client, "first").status_code == 200
             assert len(loaded(client)) == 2
+            children = psutil.Process(process.pid).children(recursive=True)
+            assert len(children) == 5, "two workers for each loaded model, and the fork server"
+            min(children, key=lambda child: child.create_time()).kill()  # the fork server is the oldest
+            assert [post(client, name).status_code for name in MODELS] == [200] * 3
         children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) == 5, "two workers for each loaded model, and the spare"
+        assert len(children) == 5, "with another fork server"
         process.signal()
         assert process.ended() == 0
         _, alive = psutil.wait_procs(children, timeout=30)

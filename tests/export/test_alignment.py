@@ -1,4 +1,4 @@
-"""The measurement of the best alignment, and the export option for it."""
+"""The choice of the decoder layer and heads that align words best, and the export option for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.text.tokenizer import Tokenizer
-from benchmarks.alignment import Point, Tally, averages, find_anchors, overlapping, points_of
+from benchmarks.alignment import Point, Tally, candidate_choices, find_anchors, overlapping, points_of
 from export.cli import add_export_arguments, alignment_argument
 from model.corpus import Pair
 from tests.model.sentences import write_tokenizer
@@ -42,7 +42,7 @@ def test_points_are_subwords_of_anchors(tmp_path: Path) -> None:
     assert {point.kind for point in points} == {"name", "number"}
     for point in points:
         word = tokenizer.decode([target[point.step]]).text.strip()
-        assert word in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
+        assert word in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.sources)
 
 
 def test_subwords_that_share_a_character() -> None:
@@ -51,7 +51,10 @@ def test_subwords_that_share_a_character() -> None:
 
 
 def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
-    """Head 0 attends to column 0 at every step. Head 1 attends to the column of the step."""
+    """Head 0 attends to source position 0 at every step. Head 1 attends to position n at step n.
+
+    With shift 1, the weights of the step after the target subword count.
+    """
     weights = np.zeros((1, 2, 4, 4), np.float32)
     weights[0, 0, :, 0] = 1.0
     weights[0, 1] = 0.9 * np.eye(4)
@@ -65,7 +68,7 @@ def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
     assert tally.shares((0, (1,))) == {"name": 0.0, "number": 1.0, "mean": 0.5}
     assert tally.shares((0, (0, 1))) == tally.shares((0, (0,)))
     assert shifted.shares((0, (1,))) == {"name": 0.0, "number": 0.0, "mean": 0.0}
-    assert averages(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
+    assert candidate_choices(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
 
 
 def test_the_export_option_is_parsed() -> None:

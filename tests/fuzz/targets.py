@@ -33,11 +33,11 @@ from benchmarks.roundtrip_models import copied, dropping, shuffled, without_alig
 from tests.files.samples import DOCUMENT, SAMPLES, docx
 from tests.house_rules.project import ROOT
 
-# The longest input that the fuzzer makes, in bytes. The CPU time that it may take: a server that parses it on its event
-# loop stalls for as long.
+# The longest input that the fuzzer makes, in bytes.
 MAX_BYTES = 4096
+# The CPU time that an input may take, in seconds. A server that parses it on its event loop stalls for as long.
 LIMIT_S = 0.25
-SWAPPED_LIMITS = FileLimits(max_unpacked_bytes=1 << 20, max_part_bytes=1 << 20)
+FILE_LIMITS = FileLimits(max_unpacked_bytes=1 << 20, max_part_bytes=1 << 20)
 BUNDLE = ROOT / "bundles" / "en-de"
 LANGUAGES = ("en", "de", "el", "zh", "th", "hi")
 
@@ -55,7 +55,7 @@ class Target:
     tokens: tuple[str, ...]
 
     def check_in_time(self, data: bytes) -> None:
-        """Check an input of at most MAX_BYTES. Raises what the check raises, and TooSlow if it always takes long."""
+        """Check an input of at most MAX_BYTES. Raises what it raises; TooSlow if each of three runs is slow."""
         taken = []
         for _ in range(3):
             started = time.thread_time()
@@ -72,7 +72,10 @@ def text_of(data: bytes) -> str:
 
 
 def check_markup(data: bytes) -> None:
-    """Copied texts keep all characters. Other translations of XML are well formed."""
+    """A model that copies its input keeps all characters (`characters_of`).
+
+    Other models' translations of well-formed XML are well formed.
+    """
     choice, text = data[0] if data else 0, text_of(data[1:])
     text_format = tuple(TextFormat)[choice % 3]
     splitting = tuple(Splitting)[choice // 3 % 3]
@@ -91,8 +94,8 @@ def check_markup(data: bytes) -> None:
 def characters_of(text: str) -> list[str]:
     """The decoded text's characters without case and spaces, sorted.
 
-    Titles are lowered for the model. In markup, spaces are joined, a lone `<` is written as a reference, and a tag
-    inside a word moves to the word's end.
+    The text layer may change these: it lower-cases titles, joins spaces in markup, writes a lone `<` as a reference,
+    and moves a tag inside a word to the word's end.
     """
     return sorted("".join(unescape(text).split()).casefold())
 
@@ -107,7 +110,7 @@ def is_xml(text: str) -> bool:
 
 
 def check_segmentation(data: bytes) -> None:
-    """No part of a text is lost, whatever length the model takes."""
+    """Joined sentences are the text, and so are joined pieces of at most 20 characters."""
     choice, text = data[0] if data else 0, text_of(data[1:])
     spans = list(sentence_spans(text, LANGUAGES[choice % len(LANGUAGES)]))
     assert join(text, spans, [span.of(text) for span in spans]).text == text
@@ -119,22 +122,22 @@ def check_segmentation(data: bytes) -> None:
 
 
 def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
-    """A file whose texts are unchanged is the same file. A file with other texts can be read again."""
+    """A file whose texts are unchanged is the same file. So is one with other texts, if it can be read again."""
 
     def check(data: bytes) -> None:
         with contextlib.suppress(FileError):
-            file = read_file(data, file_format, SWAPPED_LIMITS)
+            file = read_file(data, file_format, FILE_LIMITS)
             texts = [unit.text for unit in file.units]
             assert file.write(texts) == data
             changed = file.write([f"{text}x" for text in texts])
-            again = read_file(changed, file_format, SWAPPED_LIMITS)
+            again = read_file(changed, file_format, FILE_LIMITS)
             assert again.write([unit.text for unit in again.units]) == changed
 
     return check
 
 
 def check_docx(data: bytes) -> None:
-    """The bytes are an archive, else the text of one."""
+    """Bytes that begin like a ZIP archive are a DOCX file. Other bytes become the document of a sample DOCX file."""
     check = check_file(FileFormat.DOCX)
     if data.startswith(b"PK"):
         check(data)
@@ -158,7 +161,7 @@ def check_bundle(data: bytes) -> None:
 
 
 def check_bodies(data: bytes) -> None:
-    """The bytes are a form, a JSON object or a tensor with its header's length before it."""
+    """The bytes are parsed as a form, as JSON, and as an inference request whose first line is its header's length."""
     with contextlib.suppress(RequestError):
         parse_form(data)
     with contextlib.suppress(RequestError):

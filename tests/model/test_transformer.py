@@ -1,4 +1,7 @@
-"""The paper's model equals PyTorch's layers and arithmetic by hand. No result depends on the batch."""
+"""The model of "Attention Is All You Need" equals PyTorch's layers and arithmetic by hand.
+
+Neither padding nor later tokens change an output. The numbers of equations and sections are those of the paper.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +132,7 @@ def test_causal_in_the_fused_kernel_is_the_causal_mask() -> None:
     )
 
 
-def test_cross_attention_weights_belong_to_the_same_forward_pass() -> None:
+def test_layers_that_return_cross_attention_weights_compute_the_same() -> None:
     model = model_of(num_decoder_layers=3)
     source, target = torch.randint(4, VOCAB_SIZE, (2, 8)), torch.randint(4, VOCAB_SIZE, (2, 5))
     source[0, 5:] = 0
@@ -217,7 +220,7 @@ def test_the_embedding_is_shared_and_scaled() -> None:
     torch.testing.assert_close(model.embedding.project(x), model.embedding.weight @ x)
 
 
-def test_more_positions_than_there_are_is_an_error() -> None:
+def test_a_source_longer_than_max_length_is_an_error() -> None:
     model = model_of(max_length=8)
     with pytest.raises(ValueError, match="9 subwords, where positions end at 8"):
         model.encode(torch.full((1, 9), 5))

@@ -83,7 +83,7 @@ def test_a_swap_moves_the_translation_into_the_source(open_ui: OpenUi, two_way_s
 
 
 def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
-    """A translation of an older text does not replace it."""
+    """The translation of an older text does not replace newer input."""
     ui = open_ui(two_way_server).ready()
     ui.type("Anna sees the river.")
     ui.shows("Anna sees the river.")

@@ -106,13 +106,13 @@ async def running(
 
     def start_again(dead: Worker) -> Worker:
         assert isinstance(dead, WorkerProxy)
-        worker = dead.successor(ForkServer(plan.command()), b"")
+        worker = dead.successor(ForkServer.start(plan.command()), b"")
         worker.load()
         ids.append(worker.process_id)
         return worker
 
     before = descriptors("socket:")
-    processes = start_workers(ForkServer(plan.command()), num_workers)
+    processes = start_workers(ForkServer.start(plan.command()), num_workers)
     for process in processes:
         await asyncio.to_thread(process.load)
     ids = [process.process_id for process in processes]

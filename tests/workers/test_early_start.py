@@ -1,15 +1,17 @@
-"""The fork server starts before the settings are read, if the environment suggests worker processes."""
+"""The fork server: its start before the settings are read, its copies, and the priority of its loads."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
 from app.workers import early_start
+from app.workers.__main__ import LOAD_NICENESS, NICENESS, in_slow_thread
 from tests.engine.test_engine import HANG_TIMEOUT_S
-from tests.workers.running_engine import children
+from tests.workers.running_engine import children, descriptors
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,44 @@ def test_signals_do_not_end_the_fork_server_even_before_it_runs() -> None:
         assert fork_server._process.wait(HANG_TIMEOUT_S) == 0
     finally:
         fork_server.close()
+
+
+def test_a_copy_of_a_fork_server_is_a_child_that_outlives_it() -> None:
+    fork_server = early_start.start_fork_server()
+    copies = [fork_server.copy(), fork_server.copy()]
+    try:
+        assert {fork_server.process_id, *(copy.process_id for copy in copies)} <= {*children()}
+        fork_server.close()
+        second_copy = copies[1].copy()
+        copies.append(second_copy)
+        assert second_copy.process_id in children()
+        for copy in copies:
+            copy._control.close()
+            assert copy._process.wait(HANG_TIMEOUT_S) == 0
+    finally:
+        for one in (fork_server, *copies):
+            one.close()
+    assert not {copy.process_id for copy in copies} & {*children()}
+
+
+def test_an_ended_fork_server_cannot_be_copied() -> None:
+    fork_server = early_start.start_fork_server()
+    os.kill(fork_server.process_id, signal.SIGKILL)
+    before = descriptors("socket:")
+    try:
+        with pytest.raises(OSError, match=r"fork server has ended|Broken pipe|reset by peer"):
+            fork_server.copy()
+        assert descriptors("socket:") == before
+    finally:
+        fork_server.close()
+
+
+def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = priority()
+    assert in_slow_thread(priority) == min(19, NICENESS + LOAD_NICENESS)
+    assert priority() == before
+    with pytest.raises(ZeroDivisionError):
+        in_slow_thread(lambda: 1 // 0)

@@ -220,7 +220,7 @@ def test_errors_of_loading_reach_the_server(
     plan: FakePlan, ends: str, number: int, new_children: Callable[[], set[int]]
 ) -> None:
     before = descriptors("socket:")
-    fork_server = ForkServer(replace(plan, ends=ends, ends_in=number).command())
+    fork_server = ForkServer.start(replace(plan, ends=ends, ends_in=number).command())
     processes = start_workers(fork_server, 2)
     kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
     with pytest.raises(kind) as caught:
@@ -235,7 +235,7 @@ def test_errors_of_loading_reach_the_server(
 
 
 def test_closing_ends_workers_that_are_loading(plan: FakePlan, new_children: Callable[[], set[int]]) -> None:
-    processes = start_workers(ForkServer(plan.command()), 2)
+    processes = start_workers(ForkServer.start(plan.command()), 2)
     assert new_children()
     began = time.monotonic()
     for process in processes:
@@ -252,9 +252,9 @@ def test_a_failed_start_leaves_nothing(
     gc.collect()  # shared memory of other tests
     before = descriptors("socket:"), descriptors("/memfd:transduce")
     with pytest.raises(FileNotFoundError):
-        ForkServer(["/no/such/command"])
+        ForkServer.start(["/no/such/command"])
     assert descriptors("socket:") == before[0]
-    fork_server = ForkServer(plan.command())
+    fork_server = ForkServer.start(plan.command())
     made = [socket.socketpair()]
     monkeypatch.setattr(socket, "socketpair", made.pop)  # the second call fails
     with pytest.raises(IndexError):
@@ -268,7 +268,7 @@ def test_a_fork_server_ends_after_its_server(
     plan: FakePlan, is_forking: bool, new_children: Callable[[], set[int]]
 ) -> None:
     """The server ends before it sends a spec, or after the fork server has forked workers."""
-    fork_server = ForkServer(plan.command())
+    fork_server = ForkServer.start(plan.command())
     if is_forking:
         for worker in start_workers(fork_server, 2):
             worker._connection.close()
@@ -279,7 +279,7 @@ def test_a_fork_server_ends_after_its_server(
 
 def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
     async def scenario() -> None:
-        (process,) = start_workers(ForkServer(plan.command()), 1)
+        (process,) = start_workers(ForkServer.start(plan.command()), 1)
         process.load()
         assert process._child is not None
         process._child.kill()

@@ -38,7 +38,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """What a document says about the command beside its figures. models: those that the server reports."""
+    """What a document says about the command, apart from its measurements. models: those that the server reports."""
 
     label: str
     command: str
@@ -57,8 +57,8 @@ def make_document(
 ) -> Document:
     """The document of one command. runs: empty for a sweep. min_rate: the required requests/s.
 
-    min_ok: the share of requests that must be answered, 0 to 1. In a sweep, which overloads the server on purpose, one
-    response is enough.
+    min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so
+    one such request is enough.
     """
     problems = [
         f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
@@ -103,9 +103,10 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 
 
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
-    """The share of answered requests and the most frequent error, as text; None if enough requests were answered.
+    """The share of answered requests and the most frequent error, as text.
 
-    min_ok: the required share of requests over all runs, 0 to 1; no response at all is always a failure.
+    None if enough requests were answered, or if there are none to judge.
+    min_ok: the required share of answered requests over all runs, 0 to 1. If no request is answered, it is a failure.
     """
     num_judged = sum(one.num_judged for one in runs)
     num_ok = sum(one.outcomes[OK] for one in runs)
@@ -126,7 +127,10 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
 def find_thresholds(
     slos: Sequence[Slo], runs: Sequence[RunResult], sweep: SweepResult | None, min_rate: float | None
 ) -> list[Threshold]:
-    """The objectives, each by the median share of the runs, and the required rate; for a sweep only the rate."""
+    """The objectives and the required rate; for a sweep only the rate.
+
+    An objective is met if more than half of the runs meet it. Its text has the median share of the runs.
+    """
     found = []
     for number, slo in enumerate(slos if runs else ()):
         share = statistics.median(one.attained[number].share for one in runs)

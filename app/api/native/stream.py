@@ -1,8 +1,8 @@
 """POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
 The server sends the status with the first piece of the translation. An error before that is an ordinary error response.
-If no piece is ready within `keep_alive_s` and the text is already split, the stream begins without a piece, so that no
-proxy times out.
+If no piece is ready within `keep_alive_s`, the stream begins without a piece, so that no proxy times out. First, the
+text must be split into segments.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises the errors of the translation.
 
-        If the stream has begun, it ends with an error event before the error is raised.
+        If the stream has begun, an error event is sent before a ServiceError is raised. Raises RequestCancelled if the
+        client disconnects or does not read.
         """
         with (
             self._service.work() as models,
@@ -140,7 +141,7 @@ class EventStream(Response):
             is_quiet = not await _set_within(events.changed, self._limits.keep_alive_s)
             events.changed.clear()
             if watcher.done():
-                raise RequestCancelled("the client disconnected before the response")
+                raise RequestCancelled("the client disconnected before the end of the response")
             if work.done():
                 break
             if events.has_unsent or (is_quiet and events.has_segments):
@@ -197,7 +198,7 @@ class _EventWriter:
             is_end = is_last and not chunk
             await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_end})
             if self._has_stalled():
-                raise RequestCancelled("the client reads nothing of the response")
+                raise RequestCancelled("the client stopped reading the response")
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -33,7 +33,7 @@ def infer(texts: list[str]) -> dict[str, object]:
     return {"inputs": [tensor], "parameters": {"source": "auto", "target": "de"}}
 
 
-def test_the_native_api_names_the_language_and_the_text(http: httpx.Client) -> None:
+def test_the_native_api_names_the_language_and_the_index_of_the_text(http: httpx.Client) -> None:
     body = {"text": [ENGLISH, FRENCH], "source": "auto", "target": "de"}
     answer = http.post("/v1/translate", json=body)
     assert answer.status_code == 422
@@ -59,17 +59,16 @@ def test_every_dialect_names_the_language(http: httpx.Client, path: str, body: o
     answer = http.post(path, json=body)
     assert answer.status_code == 400
     assert "French" in answer.text
-    assert "fr" in answer.text.lower()
 
 
-def test_a_file_at_the_root_is_refused(http: httpx.Client) -> None:
+def test_translate_file_refuses_a_foreign_text(http: httpx.Client) -> None:
     files = {"file": ("a.txt", f"{FRENCH}\n".encode())}
     answer = http.post("/translate_file", files=files, data={"source": "auto", "target": "de"})
     assert answer.status_code == 400
     assert "French (fr)" in answer.json()["error"]
 
 
-def test_a_document_at_v2_is_refused(http: httpx.Client) -> None:
+def test_v2_document_refuses_a_foreign_text(http: httpx.Client) -> None:
     files = {"file": ("a.txt", f"{FRENCH}\n".encode())}
     handle = http.post("/v2/document", files=files, data={"target_lang": "DE"}).json()
     until = time.monotonic() + HANG_TIMEOUT_S
