@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,16 +116,21 @@ class ForkServer:
 
 
 class ChildProcess:
-    """A child process by its id. A worker is a child of this process once the fork server has ended."""
+    """A child process by its id. A worker is a child of this process once the fork server has ended.
+
+    Any thread may call `kill` and `wait`: a load may wait for a process that the end of the server kills.
+    """
 
     def __init__(self, process_id: int) -> None:
         self.process_id = process_id
         self._exit_code: int | None = None
+        self._lock = threading.Lock()  # held while the id is used, so that it is that of this process
 
     def kill(self) -> None:
         """Send SIGKILL, unless `wait` has returned the exit code."""
-        if self._exit_code is None:  # otherwise the id may belong to another process
-            os.kill(self.process_id, signal.SIGKILL)
+        with self._lock:
+            if self._exit_code is None:
+                os.kill(self.process_id, signal.SIGKILL)
 
     def when_ended(self, loop: AbstractEventLoop, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function on the event loop once the process has ended, or after END_TIMEOUT_S.
@@ -154,17 +160,21 @@ class ChildProcess:
 
     def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
         """Wait for the end, and return the exit code, or the negative number of a signal. Raises TimeoutError."""
-        if self._exit_code is None:
+        with self._lock:
+            if self._exit_code is not None:
+                return self._exit_code
             handle = os.pidfd_open(self.process_id)
-            try:
-                poll = select.poll()
-                poll.register(handle, select.POLLIN)
-                if not poll.poll(timeout_s * 1000):
-                    raise TimeoutError
-            finally:
-                os.close(handle)
-            self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
-        return self._exit_code
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                raise TimeoutError
+        finally:
+            os.close(handle)
+        with self._lock:
+            if self._exit_code is None:
+                self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
+            return self._exit_code
 
 
 def _adopt_orphans() -> None:

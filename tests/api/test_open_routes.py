@@ -15,7 +15,7 @@ from app.main import create_app
 from app.settings import load_settings
 from tests.api.server_process import ROOT, ServerProcess
 
-OPEN_LINE = re.compile(r"^Open to all, with keys too: (.*?)\.$", re.MULTILINE | re.DOTALL)
+OPEN_LINE = re.compile(r"^These routes stay open to all if keys are set: (.*?)\.$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")

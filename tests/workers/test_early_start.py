@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -81,6 +82,15 @@ def test_a_copy_of_a_fork_server_is_a_child_that_outlives_it() -> None:
         for one in (fork_server, *copies):
             one.close()
     assert not {copy.process_id for copy in copies} & {*children()}
+
+
+def test_several_threads_wait_for_one_fork_server_that_another_closes() -> None:
+    for _ in range(10):
+        fork_server = early_start.start_fork_server()
+        with ThreadPoolExecutor(4) as threads:
+            codes = [threads.submit(fork_server._process.wait, HANG_TIMEOUT_S) for _ in range(4)]
+            fork_server.close()
+            assert [code.result() for code in codes] == [-signal.SIGKILL] * 4
 
 
 def test_an_ended_fork_server_cannot_be_copied() -> None:
