@@ -210,7 +210,7 @@ class BundleLoader:
                 return None
             try:
                 return self._fork_server.copy()
-            except OSError:  # it has been killed
+            except OSError:  # it has been killed or stopped
                 self._fork_server.close()
                 self._fork_server = start_fork_server()
                 return self._fork_server.copy()

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
+# Seconds that a fork server may take to copy itself. Smaller: one that still imports on a busy machine is replaced.
+# Larger: after one was stopped, all loads wait longer.
+COPY_TIMEOUT_S = 30.0
 # A terminal's Ctrl-C and a supervisor's SIGTERM or SIGHUP reach every process of the group. Only the server handles
 # them.
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -75,13 +78,14 @@ class ForkServer:
     def copy(self) -> ForkServer:
         """Make the process fork a copy of itself, which becomes a child of this process.
 
-        Waits until the process has imported its modules. Raises OSError if it has ended.
+        Waits until the process has imported its modules. Raises OSError if it has ended or does not answer.
         """
         control, child_end = socket.socketpair()
         with contextlib.ExitStack() as unless_copied:
             unless_copied.enter_context(control)
             with child_end:
                 _adopt_orphans()
+                self._control.settimeout(COPY_TIMEOUT_S)
                 socket.send_fds(self._control, [COPY], [child_end.fileno()])
             answer = self._control.recv(PROCESS_ID.size, socket.MSG_WAITALL)
             if len(answer) < PROCESS_ID.size:

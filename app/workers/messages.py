@@ -89,11 +89,9 @@ class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
 
     def error(self) -> BundleError | SettingsError:
         """Return the error of this message."""
-        return (
-            SettingsError(self.problems)
-            if self.bundle_name is None
-            else BundleError(self.bundle_name, self.problems)
-        )
+        if self.bundle_name is None:
+            return SettingsError(self.problems)
+        return BundleError(self.bundle_name, self.problems)
 
 
 class Failure(msgspec.Struct, tag="failure", array_like=True):

@@ -105,6 +105,18 @@ def test_an_ended_fork_server_cannot_be_copied() -> None:
         fork_server.close()
 
 
+def test_a_stopped_fork_server_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.workers.fork_server.COPY_TIMEOUT_S", 0.05)
+    fork_server = early_start.start_fork_server()
+    os.kill(fork_server.process_id, signal.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError):
+            fork_server.copy()
+    finally:
+        fork_server.close()
+    assert fork_server.process_id not in children()
+
+
 def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
