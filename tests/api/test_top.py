@@ -63,16 +63,25 @@ def scraper_of(server: ServerProcess) -> Scraper:
     return Scraper(Endpoint.of(server.url, None, HANG_TIMEOUT_S))
 
 
+def logged_duration_s(server: ServerProcess, request_ids: set[str]) -> list[float]:
+    """The durations that the server logs. They end after the client has its answer, so a client cannot measure them."""
+    found: dict[str, float] = {}
+    while found.keys() != request_ids:
+        line = server.wait_for("request")
+        if line["request_id"] in request_ids:
+            found[line["request_id"]] = line["duration_ms"] / 1000
+    return [*found.values()]
+
+
 def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) -> None:
     with scraper_of(server) as scraper, server.client() as client:
         client.post("/v1/translate", json=BODY)
         before = scraper.scrape()
-        statuses, durations = Counter[str](), []
+        statuses, request_ids = Counter[str](), set[str]()
         while statuses["200"] < 7 or not statuses["422"]:
-            started = time.monotonic()
             answer = client.post("/v1/translate", json=BODY if statuses["200"] < 7 else {})
             statuses[str(answer.status_code)] += 1
-            durations.append(time.monotonic() - started)
+            request_ids.add(answer.headers["x-request-id"])
         client.get("/readyz")
         frame = compare(before, scraper.scrape())
     del statuses["503"]  # a request that a busy machine leaves unread is refused before it is a request
@@ -88,7 +97,8 @@ def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) ->
         ("echo-2", 0),
     ]
     assert 0 < frame.p50_ms <= frame.p99_ms
-    assert frame.p99_ms / 1000 <= min(bound for bound in BOUNDS_S if bound >= max(durations))
+    longest = max(logged_duration_s(server, request_ids))
+    assert frame.p99_ms / 1000 <= min(bound for bound in BOUNDS_S if bound >= longest)
     assert (frame.queue_sentences, frame.max_queue_sentences) == (0, 2 * 2048)
     assert 0 < frame.utilisation < 1
     assert [(worker.model, worker.state) for worker in frame.workers] == [
