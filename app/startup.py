@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -169,6 +169,7 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
         num_workers=settings.num_lanes or default_num_workers(device, num_threads),
         log_level=settings.log_level,
         has_shortlist=settings.shortlist and manifest.shortlist is not None,
+        load_yields=settings.model_memory is not None,
     )
 
 
@@ -184,7 +185,7 @@ def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
     be loaded or has changed, and OSError or RuntimeError if the process does not start or ends.
     """
     assert isinstance(dead, WorkerProxy)
-    worker = dead.successor(start_fork_server(), msgspec.json.encode(spec))
+    worker = dead.successor(start_fork_server(), msgspec.json.encode(replace(spec, load_yields=False)))
     try:
         worker.load()
         path = Path(spec.folder)
@@ -200,8 +201,7 @@ def find_device(settings: Settings) -> Device:
     """The device that the model runs on. Raises SettingsError if a GPU is required and there is none."""
     device = known_device(settings.device)
     if device is None:
-        # Imported only if the device must be probed: a server whose workers are processes does not need the memory of
-        # ONNX Runtime.
+        # Imported only if the device must be probed: if the workers are processes, the server can save the memory.
         from app.runtime.session import choose_device
 
         device = choose_device(settings.device)

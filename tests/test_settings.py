@@ -112,6 +112,15 @@ def test_the_default_number_of_rows_depends_on_the_device(tiny: Path, device: De
         assert (limits.num_rows, limits.num_kept_rows) == (expected + 2, 2)
 
 
+@pytest.mark.parametrize(("model_memory", "load_yields"), [(None, False), (10**9, True)])
+def test_loads_yield_to_other_models_with_a_memory_budget(
+    tiny: Path, model_memory: int | None, load_yields: bool
+) -> None:
+    bundle = load_bundle(tiny / "bundle")
+    spec = model_spec(bundle.path, bundle.manifest, "cpu", Settings(model_memory=model_memory))
+    assert spec.load_yields is load_yields
+
+
 @pytest.mark.parametrize(
     "name", [name for name, field in Settings.model_fields.items() if field.annotation in {int, float}]
 )

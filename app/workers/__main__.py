@@ -19,6 +19,7 @@ from app.workers.fork_server import ignore_signals
 
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
+    from app.workers.model_spec import ModelSpec
 
 T = TypeVar("T")
 # Added to the nice value of the workers, so that the server's event loop has priority. With 0, requests under overload
@@ -50,7 +51,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
     spec = msgspec.json.decode(spec_json, type=ModelSpec)
     configure_logging(spec.log_level, starts_thread=False)
     try:
-        shared = in_slow_thread(lambda: spec.load(starts_threads=False)) if spec.is_native else None
+        shared = load_shared(spec) if spec.is_native else None
     except Exception:
         start_log()  # no worker starts, so this process must write its log lines itself
         raise
@@ -71,6 +72,13 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
         return runner
 
     return runner_of
+
+
+def load_shared(spec: ModelSpec) -> Runner:
+    """Load the model that all workers share. Raises BundleError and SettingsError."""
+    if spec.load_yields:
+        return in_slow_thread(lambda: spec.load(starts_threads=False))
+    return spec.load(starts_threads=False)
 
 
 def in_slow_thread(work: Callable[[], T]) -> T:

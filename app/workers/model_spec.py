@@ -18,7 +18,7 @@ class ModelSpec:
     """A variant in the folder of a checked bundle, and the device to run it on.
 
     num_threads: threads of all workers together. log_level: the server's log level.
-    has_shortlist: as in `RunnerConfig`.
+    has_shortlist: as in `RunnerConfig`. load_yields: whether loading lets the workers of other models go first.
     """
 
     folder: str
@@ -31,6 +31,7 @@ class ModelSpec:
     num_workers: int
     log_level: str
     has_shortlist: bool = False
+    load_yields: bool = False
 
     @property
     def is_native(self) -> bool:

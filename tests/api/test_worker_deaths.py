@@ -125,6 +125,7 @@ def test_a_stream_continues_after_the_part_that_was_sent(
     num_replaced = [name for name, _ in events].count("replace")
     assert num_replaced == [name for name, _ in expected].count("replace")
     assert server.wait_for("engine_process_died")["decoded_again"] > 0
+    server.wait_for("engine_process_restarted")
 
 
 def test_without_any_worker_requests_wait(server: ServerProcess, bundled: httpx.Client) -> None:

@@ -6,11 +6,14 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from app.workers import early_start
-from app.workers.__main__ import LOAD_NICENESS, NICENESS, in_slow_thread
+from app.workers.__main__ import LOAD_NICENESS, NICENESS, in_slow_thread, load_shared
+from app.workers.model_spec import ModelSpec
 from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.running_engine import children, descriptors
 
@@ -115,6 +118,16 @@ def test_a_stopped_fork_server_cannot_be_copied(monkeypatch: pytest.MonkeyPatch)
     finally:
         fork_server.close()
     assert fork_server.process_id not in children()
+
+
+@pytest.mark.parametrize("load_yields", [True, False])
+def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -> None:
+    def load(**_options: object) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    spec = cast(ModelSpec, SimpleNamespace(load_yields=load_yields, load=load))
+    before = load()
+    assert cast(int, load_shared(spec)) == (NICENESS + LOAD_NICENESS if load_yields else before)
 
 
 def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> None:
