@@ -33,6 +33,8 @@ http {{
 }}
 """
 # Caddy must neither open the ports 80 and 2019 nor install its own certificate.
+# What the log of a proxy has if its port is taken.
+TAKEN = "address already in use"
 CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
 
 
@@ -91,22 +93,38 @@ def running(name: str, folder: Path, upstream: int, pair: tuple[Path, Path]) -> 
     """Run a proxy; yields its URL. Skips the test where the program is not installed."""
     if shutil.which(name, path=PATH) is None:
         pytest.skip(f"{name} is not installed")
-    port, log = free_port(), folder / f"{name}.log"
+    url = None
+    while url is None:
+        port = free_port()
+        with started(name, folder, PROXIES[name](folder, port, upstream, pair)) as process:
+            url = ready_url(process, port, pair[0], folder / f"{name}.log")
+            if url is not None:
+                yield url
+
+
+@contextlib.contextmanager
+def started(name: str, folder: Path, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a proxy's command, and end it. Its output is in NAME.log."""
     environment = {**os.environ, "PATH": PATH, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            PROXIES[name](folder, port, upstream, pair), stdout=output, stderr=output, env=environment
-        )
+    with (folder / f"{name}.log").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
-        url, until = f"https://127.0.0.1:{port}", time.monotonic() + HANG_TIMEOUT_S
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(url, verify=trusting(pair[0]), trust_env=False)
-                break
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < until, log.read_text("utf-8")
-            time.sleep(0.05)
-        yield url
+        yield process
     finally:
         process.terminate()
         process.wait(HANG_TIMEOUT_S)
+
+
+def ready_url(process: subprocess.Popen[bytes], port: int, certificate: Path, log: Path) -> str | None:
+    """Wait until a proxy answers. Returns its URL, or None if another process has taken the port meanwhile."""
+    url, until = f"https://127.0.0.1:{port}", time.monotonic() + HANG_TIMEOUT_S
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(url, verify=trusting(certificate), trust_env=False)
+            return url
+        has_ended, text = process.poll() is not None, log.read_text("utf-8")
+        if has_ended and TAKEN in text.lower():
+            return None
+        assert not has_ended, text
+        assert time.monotonic() < until, text
+        time.sleep(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from app.settings import Settings
+from benchmarks.server_process import free_port
 from tests.api.certificates import make_certificate, trusting
 from tests.api.conftest import echo_command, tokenizer_path
 from tests.api.echo import release_steps
@@ -156,3 +158,16 @@ def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() 
     assert int(kept) < defaults.keep_alive_s
     assert int(requests) > defaults.max_timeout_s
     assert min(int(files), int(silent)) > defaults.file_timeout_s
+
+
+@pytest.mark.parametrize("name", sorted(PROXIES))
+def test_a_proxy_whose_port_is_taken_gets_another(
+    name: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ports = [taken.getsockname()[1], free_port()]
+        monkeypatch.setattr("tests.deploy.proxies.free_port", lambda: ports.pop(0))
+        with running(name, tmp_path, free_port(), pair) as url:
+            assert client_of(url, pair).get("/").status_code == 502
+        assert not ports
