@@ -168,6 +168,6 @@ def test_a_proxy_whose_port_is_taken_gets_another(
         taken.bind(("127.0.0.1", 0))
         ports = [taken.getsockname()[1], free_port()]
         monkeypatch.setattr("tests.deploy.proxies.free_port", lambda: ports.pop(0))
-        with running(name, tmp_path, free_port(), pair) as url:
-            assert client_of(url, pair).get("/").status_code == 502
+        with running(name, tmp_path, free_port(), pair) as url, client_of(url, pair) as client:
+            assert client.get("/").status_code == 502
         assert not ports
