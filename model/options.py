@@ -14,6 +14,7 @@ class TrainingOptions:
     accumulate: batches in each update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
+    cooldown_s: the same for the last seconds before max_time_s.
     optimizer: "adam" is the paper's; "muon" uses Muon for the layers' matrices and Adam for the rest.
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not. "auto" is bf16 if the processor has
         instructions for it: without them, bf16 is several times slower than fp32.
@@ -32,6 +33,7 @@ class TrainingOptions:
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
     cooldown_steps: int = 0
+    cooldown_s: float = 0.0
     optimizer: Literal["adam", "muon"] = "adam"
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     evaluate_every: int = 500
@@ -52,6 +54,7 @@ HELP = {
     "warmup_steps": "updates until the learning rate is highest, section 5.3",
     "learning_rate_factor": "multiplies the learning rate of equation (3)",
     "cooldown_steps": "number of last updates over which the learning rate falls towards 0",
+    "cooldown_s": "seconds before --max-time-s over which the learning rate falls towards 0",
     "optimizer": "adam: the paper's; muon: Muon for the layers' matrices, Adam for the rest",
     "precision": "of matrix products: bf16 by autocast, or fp32; auto: bf16 if the processor has instructions for it",
     "evaluate_every": "updates between two evaluations",

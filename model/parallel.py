@@ -75,14 +75,19 @@ class ProcessGroup:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def sum(self, value: float, device: torch.device) -> float:
-        """The sum of every process's value."""
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of every process's value. Every process must call it."""
+        if self.size > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def mean(self, value: float, device: torch.device) -> float:
+        """The mean of every process's value. Every process must call it."""
         if self.size == 1:
             return value
-        number = torch.tensor(value, dtype=torch.float64, device=device)
-        dist.all_reduce(number)
-        return float(number)
+        return float(self.sum(torch.tensor(value, dtype=torch.float64, device=device))) / self.size
 
     def any(self, value: bool, device: torch.device) -> bool:
         """Whether the value is True in any process. Every process must call it."""
-        return self.sum(float(value), device) > 0.0
+        return self.mean(float(value), device) > 0.0

@@ -15,3 +15,8 @@ def cooldown(step: int, *, max_steps: int, cooldown_steps: int) -> float:
     of a longer run (Hägele et al. 2024). cooldown_steps 0 turns it off.
     """
     return min(1.0, (max_steps - step + 1) / (cooldown_steps + 1)) if cooldown_steps else 1.0
+
+
+def cooldown_by_time(elapsed_s: float, *, max_time_s: float, cooldown_s: float) -> float:
+    """As `cooldown`, over the last cooldown_s seconds before max_time_s. cooldown_s 0 turns it off."""
+    return min(1.0, max(0.0, max_time_s - elapsed_s) / cooldown_s) if cooldown_s else 1.0

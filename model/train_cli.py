@@ -198,7 +198,15 @@ def run_train(args: argparse.Namespace) -> int:
     check_required(args, ("data", "dev", "tokenizer", "run"))
     if args.domain_temperature < 1:
         raise ValueError(f"--domain-temperature is {args.domain_temperature:g}, but it must be at least 1")
+    if args.cooldown_s > args.max_time_s:
+        raise ValueError(
+            f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
+        )
     device = _device(args.device)
+    if (
+        device == "cuda"
+    ):  # cuDNN's attention builds a plan for each shape, and nearly every batch has another one
+        torch.backends.cuda.enable_cudnn_sdp(False)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
         print(f"transduce train: {args.run} holds a run already: --resume continues it", file=sys.stderr)

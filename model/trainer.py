@@ -25,7 +25,7 @@ from model.optimizers import Optimizers
 from model.options import TrainingOptions
 from model.parallel import ProcessGroup
 from model.precision import resolve_precision
-from model.schedule import cooldown, learning_rate
+from model.schedule import cooldown, cooldown_by_time, learning_rate
 from model.training_log import TrainingLog, draw, drop_rows_after
 from model.transformer import Transformer, source_padding
 
@@ -136,39 +136,58 @@ class Trainer:
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]
         num_tokens = sum(batch.num_target_tokens for batch, _ in parts)
-        plain_loss = 0.0
+        plain_losses = []
         for batch, _ in parts[self.group.rank :: self.group.size]:
             loss, plain = self.loss(batch)
             (loss / num_tokens).backward()  # type: ignore[no-untyped-call]
-            plain_loss += plain
+            plain_losses.append(plain)
         self.group.sum_gradients(self.model.parameters())
-        window.plain_loss += self.group.sum(plain_loss, self.device)
+        window.plain_loss = window.plain_loss + self.group.sum(torch.stack(plain_losses).sum())
         if self.options.max_gradient_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_gradient_norm)
-        self.rate = learning_rate(
-            self.step + 1,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.options.warmup_steps,
-            factor=self.options.learning_rate_factor,
-        ) * cooldown(
-            self.step + 1, max_steps=self.options.max_steps, cooldown_steps=self.options.cooldown_steps
-        )
+        self.rate = self._next_rate()
         self.optimizers.step(self.rate)
         self.step += 1
         self.position = parts[-1][1]
         window.num_tokens += num_tokens
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
-        """Summed label-smoothed loss of a batch, and the sum of -log p(label) without smoothing, in nats."""
-        source, target, labels = (x.to(self.device) for x in (batch.source, batch.target, batch.labels))
+    def _next_rate(self) -> float:
+        """The learning rate of the next update. It is the same in all processes."""
+        options, step = self.options, self.step + 1
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=options.warmup_steps,
+            factor=options.learning_rate_factor,
+        ) * cooldown(step, max_steps=options.max_steps, cooldown_steps=options.cooldown_steps)
+        if options.cooldown_s:
+            elapsed_s = self.group.mean(self.elapsed_s, self.device)
+            rate *= cooldown_by_time(elapsed_s, max_time_s=options.max_time_s, cooldown_s=options.cooldown_s)
+        return rate
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Summed label-smoothed loss of a batch, and the sum of -log p(label) without smoothing, in nats.
+
+        Masks and indices come from the batch before it is copied to the device, so a GPU never waits for the host.
+        """
+        padding = source_padding(batch.source)
+        real = (batch.labels != PAD_ID).flatten().nonzero()[:, 0]
+        labels = batch.labels.flatten()[real]
+        source, target = self._copied(batch.source), self._copied(batch.target)
         is_bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16) if is_bf16 else nullcontext():
-            mask = source_padding(source)
+            mask = None if padding is None else self._copied(padding)
             decoded = self.model.decode(target, self.model.encode(source, mask), mask)
-        real = labels != PAD_ID
+        rows = decoded.flatten(0, 1).index_select(0, self._copied(real))
         return label_smoothed_loss(
-            decoded[real], self.model.embedding.output_table, labels[real], self.options.label_smoothing
+            rows, self.model.embedding.output_table, self._copied(labels), self.options.label_smoothing
         )
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device. Only a copy from pinned memory does not wait for earlier work of a GPU."""
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
     # --- evaluation ---
 
@@ -189,7 +208,7 @@ class Trainer:
         total, num_tokens = 0.0, 0
         for indices in dev.epoch(0):
             batch = dev.collate(indices)
-            total += self.loss(batch)[1]
+            total += float(self.loss(batch)[1])
             num_tokens += batch.num_target_tokens
         return total, num_tokens
 
@@ -198,7 +217,7 @@ class Trainer:
         row = {
             "step": float(self.step),
             "epoch": float(self.position.epoch),
-            "train_loss": window.plain_loss / window.num_tokens,
+            "train_loss": float(window.plain_loss) / window.num_tokens,
             **self.dev_losses(dev),
             "learning_rate": self.rate,
             "target_tokens_per_s": window.num_tokens / (time.monotonic() - window.started),
@@ -308,7 +327,7 @@ class Window:
     """Sums since the last row of the log."""
 
     def __init__(self) -> None:
-        self.plain_loss = 0.0
+        self.plain_loss = torch.zeros(())
         self.num_tokens = 0
         self.started = time.monotonic()
 

@@ -31,6 +31,11 @@ def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
+def without_autocast(device: torch.device) -> torch.autocast:
+    """A context in which operations keep the types of their inputs."""
+    return torch.autocast(device.type, enabled=False)
+
+
 # --- 3.2.1 Scaled dot-product attention ---
 
 
@@ -79,7 +84,7 @@ class MultiHeadAttention(nn.Module):
         """
         q, k, v = self.project_heads(queries, memory)
         dtype = q.dtype
-        with torch.autocast(q.device.type, enabled=q.device.type != "cpu"):
+        with without_autocast(q.device):
             if q.device.type == "cpu":  # the backward pass of the CPU's bf16 kernel takes six times as long
                 q, k, v = q.float(), k.float(), v.float()
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).to(dtype)
@@ -176,12 +181,24 @@ class Embedding(nn.Module):
 # --- 3.1 Encoder and decoder stacks ---
 
 
+class Norm(nn.LayerNorm):
+    """Layer normalisation that returns the type of its input. Autocast on a GPU would return fp32."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (PyTorch's name)
+        """(..., d_model) -> the same shape."""
+        if input.device.type == "cpu":
+            return super().forward(input)
+        with without_autocast(input.device):
+            weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
+            return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+
+
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) as in sections 3.1 and 5.4. Pre-norm moves the norm inside."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=1e-5)
+        self.norm = Norm(config.d_model, eps=1e-5)
         self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm == "pre"
 
@@ -257,7 +274,7 @@ class DecoderLayer(nn.Module):
 
 def final_norm(config: ModelConfig) -> nn.Module:
     """The norm at the end of a stack. Pre-norm leaves sums unnormalised and needs one. The paper's stacks have none."""
-    return nn.LayerNorm(config.d_model, eps=1e-5) if config.norm == "pre" else nn.Identity()
+    return Norm(config.d_model, eps=1e-5) if config.norm == "pre" else nn.Identity()
 
 
 class Transformer(nn.Module):

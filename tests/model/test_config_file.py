@@ -132,6 +132,10 @@ def test_each_error_at_the_start_is_one_line(
             ("--data", data, *run_options, "--domain-temperature", 0.5),
             "--domain-temperature is 0.5, but it must",
         ),
+        (
+            ("--data", data, *run_options, "--cooldown-s", 60),
+            "--cooldown-s is 60, but --max-time-s, which contains it, is 0",
+        ),
         (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
         (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),
     ):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from model.dropout import Dropout
 from model.loss import ROWS_AT_A_TIME, label_smoothed_loss
-from model.schedule import cooldown, learning_rate
+from model.schedule import cooldown, cooldown_by_time, learning_rate
 
 
 @pytest.mark.parametrize("rows", [5, ROWS_AT_A_TIME + 3])
@@ -25,7 +25,7 @@ def test_loss_and_gradients_equal_pytorchs(rows: int, smoothing: float) -> None:
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     (expected / rows).backward()  # type: ignore[no-untyped-call]
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert plain == pytest.approx(F.cross_entropy(logits, labels, reduction="sum").item(), rel=1e-5)
+    assert plain.item() == pytest.approx(F.cross_entropy(logits, labels, reduction="sum").item(), rel=1e-5)
     torch.testing.assert_close(ours[0], x.grad, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(ours[1], weight.grad, atol=1e-5, rtol=1e-4)
 
@@ -54,6 +54,12 @@ def test_the_cooldown_ends_above_zero_and_begins_at_one() -> None:
     factors = [cooldown(step, max_steps=10, cooldown_steps=4) for step in range(1, 11)]
     assert factors == pytest.approx([1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
     assert cooldown(10, max_steps=10, cooldown_steps=0) == 1.0
+
+
+def test_the_cooldown_by_time_falls_over_the_last_seconds() -> None:
+    factors = [cooldown_by_time(now, max_time_s=100, cooldown_s=40) for now in (0, 60, 70, 90, 100, 101)]
+    assert factors == pytest.approx([1, 1, 0.75, 0.25, 0, 0])
+    assert cooldown_by_time(99, max_time_s=100, cooldown_s=0) == 1.0
 
 
 def test_the_learning_rate_is_equation_3() -> None:

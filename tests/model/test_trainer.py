@@ -16,13 +16,14 @@ from safetensors.torch import load_file
 
 from app.text.tokenizer import Tokenizer
 from model import checkpoint
-from model.batches import Batches
+from model.batches import Batches, Position
 from model.checkpoint import CheckpointError, Saved
 from model.config import preset
 from model.corpus import Filter, Pair, encode_corpus
 from model.dropout import Dropout
 from model.options import TrainingOptions
-from model.trainer import Trainer
+from model.schedule import learning_rate
+from model.trainer import Trainer, Window
 from model.transformer import Transformer
 from tests.forked import ForkedProcess, run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -163,7 +164,7 @@ def test_every_domain_of_the_dev_text_has_a_loss(
         batch = dev.collate(np.array([index]))
         name = corpus.domain_names[corpus.domains[index]]
         with torch.no_grad():
-            sums[name] += trainer.loss(batch)[1]
+            sums[name] += float(trainer.loss(batch)[1])
         counts[name] += batch.num_target_tokens
     for name, total in sums.items():
         assert float(last[f"dev_loss_{name}"]) == pytest.approx(total / counts[name], abs=0.02)
@@ -220,6 +221,16 @@ def test_an_update_takes_the_mean_over_the_subwords_of_all_its_batches(
     for moment, parameter in zip(moments, before.parameters(), strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(moment, 0.1 * parameter.grad, atol=1e-7, rtol=1e-4)
+
+
+def test_the_rate_falls_with_the_time_that_is_left(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, max_time_s=1000.0, cooldown_s=1000.0)
+    trainer.elapsed_s = 750.0
+    trainer.update(trainer.batches.since(Position()), Window())
+    whole = learning_rate(1, d_model=trainer.model.config.d_model, warmup_steps=10)
+    assert trainer.rate == pytest.approx(0.25 * whole)
 
 
 def test_resume_with_another_batch_size_is_refused(
