@@ -2,7 +2,7 @@
 
 After each step of the decoder, the kernel `advance_beams` (`cuda/beams.cu`) takes the same steps of `SharedBeam`s as
 `native/beams.cpp` does on a CPU, and `copy_rows` makes the copies that their rows need. The host waits once and then
-applies all steps to the beams. It has not run on a GPU.
+applies all steps to the beams.
 """
 
 from __future__ import annotations

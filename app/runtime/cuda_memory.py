@@ -1,4 +1,4 @@
-"""One GPU's memory and one CUDA stream, through CUDA's runtime library. It has not run on a GPU.
+"""One GPU's memory and one CUDA stream, through CUDA's runtime library.
 
 The copies made here and the graphs that ONNX Runtime runs share the stream and run in order. Only the host waits for
 results. Memory is allocated once and does not move, because bindings and CUDA graphs hold addresses.

@@ -2,7 +2,7 @@
 
 A call without a stop condition enqueues all its steps at once. In any other call the host keeps at most MAX_AHEAD steps
 enqueued: before it enqueues one, it waits for the end of an earlier one. So it reads in time which rows have ended,
-and the GPU has the next step before the present one ends. It has not run on a GPU.
+and the GPU has the next step before the present one ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cache pool in a GPU's memory. It has not run on a GPU.
+"""A cache pool in a GPU's memory.
 
 ONNX Runtime binds raw device addresses, so rows 0..n-1 of a plane are bound in place, as on the host.
 """

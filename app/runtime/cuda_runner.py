@@ -1,6 +1,6 @@
 """The Runner on a GPU. Caches and bound memory are on the device, and all steps of one shape share a CUDA graph.
 
-It has not run on a GPU. The parts outside CUDA are tested on the CPU (docs/gpu.md).
+The parts outside CUDA are tested on the CPU (docs/gpu.md).
 
 A CUDA graph records addresses and shapes, so both must be fixed. The numbers of rows and of candidates are therefore
 padded to buckets. Padding rows are the cache rows after the step's last one, at position 0. A runner may write to such

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import accuracy, speed
+from benchmarks.gpu import accuracy, kernels, speed
 from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
 from benchmarks.machine import ROOT, describe_run
@@ -28,11 +28,12 @@ from benchmarks.machine import ROOT, describe_run
 PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
     "placement": (accuracy.placement, 60.0),
     "steps": (speed.steps, 90.0),
+    "kernels": (kernels.kernels, 40.0),
     "agreement": (accuracy.agreement, 90.0),
     "throughput": (speed.throughput, 75.0),
     "batch_consistency": (accuracy.batch_consistency, 60.0),
     "memory": (speed.memory, 60.0),
-    "http": (speed.http, 75.0),
+    "http": (speed.http, 90.0),
 }
 
 

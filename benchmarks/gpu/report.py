@@ -81,6 +81,16 @@ def _steps(part: dict[str, Any]) -> Rows:
     ]
 
 
+def _kernels(part: dict[str, Any]) -> Rows:
+    rows = []
+    for name, call in part.items():
+        if isinstance(call, dict):
+            most = ", ".join(f"{row['kernel'][:40]} {row['us']:.0f}" for row in call["kernels"][:3])
+            what = f"{call['us']:.0f} us in {call['launches']:.0f} launches; most: {most}"
+            rows.append((f"kernels, {name.replace('_', ' ')}", what.replace("|", "/"), ""))
+    return rows
+
+
 def _throughput(part: dict[str, Any]) -> Rows:
     rows = []
     for name, case in part.items():
@@ -100,17 +110,19 @@ def _memory(part: dict[str, Any]) -> Rows:
 
 
 def _http(part: dict[str, Any]) -> Rows:
-    return [
-        (
-            f"HTTP, {part[f'beam_{beam}']['clients']} clients, beam {beam}",
-            (
-                f"{part[f'beam_{beam}']['target_tokens_per_s']:,.0f} target tokens/s, "
-                f"median {part[f'beam_{beam}']['latency_median_ms']:.0f} ms"
-            ),
-            "",
-        )
-        for beam in (1, 4)
-    ]
+    rows = []
+    for case in part.values():
+        if isinstance(case, dict):
+            what = f"{case['clients']} clients, {case['sentences_of_a_request']} sentences a request"
+            rows.append((
+                f"HTTP, {what}, beam {case['beam_size']}",
+                (
+                    f"{case['target_tokens_per_s']:,.0f} target tokens/s, "
+                    f"median {case['latency_median_ms']:.0f} ms"
+                ),
+                ">= 20,000" if case["beam_size"] == 4 else ">= 50,000",
+            ))  # fmt: skip
+    return rows
 
 
 ROWS = {
@@ -118,6 +130,7 @@ ROWS = {
     "agreement": _agreement,
     "batch_consistency": _batch_consistency,
     "steps": _steps,
+    "kernels": _kernels,
     "throughput": _throughput,
     "memory": _memory,
     "http": _http,

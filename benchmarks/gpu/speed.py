@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.bundle import Manifest
+from app.bundle import Bundle, Manifest
 from app.runtime.interface import Runner, StepInput
 from benchmarks.gpu.subject import (
     GpuBenchmarkOptions,
@@ -26,6 +28,9 @@ from benchmarks.gpu.subject import (
     translate,
 )
 
+if TYPE_CHECKING:
+    from benchmarks.server_process import ServerProcess
+
 # Peak rates, measured on an H200 with a copy in its memory and a large bf16 matrix product.
 BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
@@ -34,7 +39,7 @@ TARGET_LENGTH, SOURCE_LENGTH = 30, 25
 MEMORY_TARGET_LENGTH = 40
 SERVER_NEEDS = (
     *("fastapi", "uvicorn", "pydantic_settings", "orjson", "msgspec", "prometheus_client", "sentencex"),
-    *("python_multipart", "markdown_it"),
+    *("python_multipart", "markdown_it", "py3langid"),
 )
 
 
@@ -49,7 +54,7 @@ def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
             for num_rows in sizes:
                 if num_rows < beam_size:
                     continue
-                seconds = _time(_step_of(runner, num_rows, beam_size), options.pick(200, 3))
+                seconds = _time(step_of(runner, num_rows, beam_size), options.pick(200, 3))
                 rows.append({
                     "rows": num_rows,
                     "beam": beam_size,
@@ -60,7 +65,7 @@ def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
     return {"model": bundle.manifest.dimensions.model_dump(), "steps": rows}
 
 
-def _step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], object]:
+def step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], object]:
     """A step in the middle of a sentence. With a beam, a quarter of the rows are then copied from another row."""
     random_numbers = np.random.default_rng(num_rows)
     limits = runner.limits
@@ -140,40 +145,69 @@ def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Sentences/s and target tokens/s of the server with the bundle, with many closed-loop clients."""
+    """Sentences/s and target tokens/s of the server with the bundle, with many closed-loop clients.
+
+    Some clients send one sentence in a request, the others send many.
+    """
     missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise SkipError(f"not installed: {', '.join(missing)}")
-    from benchmarks.load import make_request
-    from benchmarks.passes import measure_load
     from benchmarks.server_process import ServeOptions, ServerProcess
 
     bundle = bundled(options)
-    pair = bundle.manifest.language_pairs[0]
-    texts = read_text(options, options.pick(500, 6)).sources
     found: dict[str, Any] = {}
     settings = {"golden_min_share": str(options.golden_min_share)}
     served = ServeOptions(sys.executable, options.bundle, precision="fp16", settings=settings)
     with ServerProcess(served) as server:
-        for beam_size in (1, 4):
-            requests = [
-                make_request(number, text, pair=(pair.source, pair.target), beam_size=beam_size)
-                for number, text in enumerate(texts)
-            ]
-            clients = options.pick(64, 2)
-            loaded, answers = measure_load(server, requests, num_clients=clients, limit_s=20.0)
-            tokens = statistics.mean(answer.comparison_key[1] for answer in answers)
-            found[f"beam_{beam_size}"] = {
-                "clients": clients,
-                "sentences_per_s": loaded.sentences_per_s,
-                "target_tokens_per_s": loaded.sentences_per_s * tokens,
-                "latency_median_ms": loaded.latency_median_ms,
-                "latency_p95_ms": loaded.latency_p95_ms,
-                "rows_per_step": loaded.rows_per_step,
-                "client_cpu_share": loaded.client_cpu_share,
-            }
+        for name, num_clients, num_sentences in (("single", 64, 1), ("many", 32, options.pick(32, 2))):
+            for beam_size in (1, 4):
+                case = LoadCase(options.pick(num_clients, 2), num_sentences, beam_size)
+                found[f"{name}_beam_{beam_size}"] = _load_of(options, bundle, server, case)
         found["start_to_ready_s"] = server.ready_s
     return found
+
+
+@dataclass(frozen=True)
+class LoadCase:
+    """A closed loop: clients, sentences of each request, beam size."""
+
+    clients: int
+    sentences_of_a_request: int
+    beam_size: int
+
+
+def _load_of(
+    options: GpuBenchmarkOptions, bundle: Bundle, server: ServerProcess, case: LoadCase
+) -> dict[str, Any]:
+    """The figures of one closed loop."""
+    from benchmarks.load import TIMEOUT_MS, request_of
+    from benchmarks.passes import measure_load
+
+    pair = bundle.manifest.language_pairs[0]
+    number = options.pick(500, 6) if case.sentences_of_a_request == 1 else options.pick(2048, 8)
+    texts = read_text(options, number).sources
+    requests = []
+    for number, start in enumerate(range(0, len(texts), case.sentences_of_a_request)):
+        fields = {
+            "text": texts[start : start + case.sentences_of_a_request],
+            "source": pair.source,
+            "target": pair.target,
+            "beam_size": case.beam_size,
+            "timeout_ms": TIMEOUT_MS,
+        }
+        requests.append(request_of(number, fields, beam_size=case.beam_size))
+    loaded, answers = measure_load(server, requests, num_clients=case.clients, limit_s=10.0)
+    tokens = statistics.mean(json.loads(answer.body)["usage"]["target_tokens"] for answer in answers)
+    return {
+        **asdict(case),
+        "requests_per_s": loaded.sentences_per_s,
+        "target_tokens_per_s": loaded.sentences_per_s * tokens,
+        "latency_median_ms": loaded.latency_median_ms,
+        "latency_p95_ms": loaded.latency_p95_ms,
+        "rows_per_step": loaded.rows_per_step,
+        "server_cpu_share": loaded.server_cpu_share,
+        "client_cpu_share": loaded.client_cpu_share,
+    }
 
 
 def memory(options: GpuBenchmarkOptions) -> dict[str, Any]:

@@ -105,9 +105,13 @@ def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
 
 
 def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text]:
-    """The tokenizer, ids with end tokens, and the texts of the sentences that fit the model."""
+    """The tokenizer, ids with tag and end token, and the texts of the sentences that fit the model.
+
+    Translates from the source to the target of the bundle's first language pair.
+    """
     tokenizer = Tokenizer(bundle.file("source.spm"))
-    ids = [list(tokenizer.encode(source).ids) for source in text.sources]
+    tag = bundle.manifest.language_pairs[0].source_prefix
+    ids = [list(tokenizer.encode_tagged(source, tag).ids) for source in text.sources]
     fits = [index for index, each in enumerate(ids) if len(each) <= bundle.manifest.max_source_length]
     targets = [text.targets[index] for index in fits] if text.targets else None
     return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)

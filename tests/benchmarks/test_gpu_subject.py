@@ -15,7 +15,7 @@ from benchmarks.machine import ROOT
 
 # Dependencies that the GPU machine has, and those that the server imports only if a request or a setting needs them.
 INSTALLED = {"numpy", "sentencepiece", "httpx"}
-LAZY = {"py3langid", "redis", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
+LAZY = {"redis", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
 
 
 @pytest.fixture
