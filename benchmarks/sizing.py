@@ -1,9 +1,11 @@
 """Hold the sizing model (`transduce size`) against the load tester, at three loads of one server.
 
-The server has one core and the tester another. `transduce size` measures the server. Then the load tester sends
-requests at shares of the simulated saturation, the passes in turn, each several times with other seeds. Each pass is
-also simulated, with the same sentences at the same times. The medians over the passes are compared. Writes JSON and the
-costs. Linux only.
+The server has one core and the tester another. In each pass `transduce size` measures the server's costs. Then the load
+tester sends requests at shares of the simulated saturation. Each run is also simulated, with the costs of its pass and
+the same sentences at the same times. The result has the medians over the passes, which have other seeds, and the costs
+of the first pass. Writes JSON. Linux only.
+
+A shared machine changes its speed within minutes. Costs of another time would be compared with latencies of now.
 
     python -m benchmarks.sizing --output benchmarks/results/sizing.json
 """
@@ -15,7 +17,7 @@ import json
 import os
 import statistics
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,40 +56,50 @@ def measured_ms(result: RunResult) -> dict[str, float]:
     return {f"p{number}": result.latency.percentiles[f"p{number}"] for number in PERCENTILES}
 
 
-def medians(runs: list[dict[str, float]]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Run:
+    """Latencies of a run at one rate in ms, by percentile. is_valid: whether the tester kept its times."""
+
+    simulated: dict[str, float]
+    measured: dict[str, float]
+    is_valid: bool
+
+    @property
+    def ratio(self) -> dict[str, float]:
+        """Simulated over measured."""
+        return {name: self.simulated[name] / self.measured[name] for name in self.measured}
+
+
+def medians(runs: list[dict[str, float]], *, digits: int = 1) -> dict[str, float]:
     """The median of each percentile over the runs."""
-    return {name: round(statistics.median(one[name] for one in runs), 1) for name in runs[0]}
+    return {name: round(statistics.median(one[name] for one in runs), digits) for name in runs[0]}
 
 
 def points(
-    url: str, workload: Workload, costs: Costs, saturated: float, *, seconds: float, num_passes: int
+    url: str, workload: Workload, first: Costs, saturated: float, *, seconds: float, num_passes: int
 ) -> list[dict[str, Any]]:
-    """Measure and simulate each share. The passes of the shares alternate."""
-    rates = {share: share * saturated for share in SHARES}
-    plans = {
-        share: [
-            RunPlan(Target(url), workload, Arrivals.at(rate, seconds), seed=100 + number)
-            for number in range(num_passes)
-        ]
-        for share, rate in rates.items()
-    }
-    runs: dict[float, list[RunResult]] = {share: [] for share in SHARES}
+    """Measure and simulate each share, in passes over all shares. first: the costs of the first pass."""
+    runs: dict[float, list[Run]] = {share: [] for share in SHARES}
+    costs = first
     for number in range(num_passes):
         for share in SHARES:
-            runs[share].append(run(plans[share][number]))
-    found = []
-    for share, rate in rates.items():
-        simulated = medians([simulated_ms(costs, plan) for plan in plans[share]])
-        seen = medians([measured_ms(result) for result in runs[share]])
-        found.append({
+            arrivals = Arrivals.at(share * saturated, seconds)
+            plan = RunPlan(Target(url), workload, arrivals, seed=100 + number)
+            result = run(plan)
+            runs[share].append(Run(simulated_ms(costs, plan), measured_ms(result), result.is_valid))
+        if number + 1 < num_passes:
+            costs = measure(Target(url), workload, seconds=seconds / 4)
+    return [
+        {
             "share": share,
-            "rate": round(rate, 2),
-            "simulated_ms": simulated,
-            "measured_ms": seen,
-            "ratio": {name: round(simulated[name] / seen[name], 3) for name in seen},
-            "num_invalid_runs": sum(not one.is_valid for one in runs[share]),
-        })  # fmt: skip
-    return found
+            "rate": round(share * saturated, 2),
+            "simulated_ms": medians([one.simulated for one in found]),
+            "measured_ms": medians([one.measured for one in found]),
+            "ratio": medians([one.ratio for one in found], digits=3),
+            "num_invalid_runs": sum(not one.is_valid for one in found),
+        }
+        for share, found in runs.items()
+    ]
 
 
 def loops(costs: Costs, lengths: list[int]) -> list[dict[str, float]]:
