@@ -203,9 +203,8 @@ def run_train(args: argparse.Namespace) -> int:
             f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
         )
     device = _device(args.device)
-    if (
-        device == "cuda"
-    ):  # cuDNN's attention builds a plan for each shape, and nearly every batch has another one
+    if device == "cuda":
+        # cuDNN's attention builds a plan for each shape, and nearly every batch has another shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
