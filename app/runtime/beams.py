@@ -101,29 +101,28 @@ class SharedBeam:
         rows: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
         return rows
 
-    @rows.setter
-    def rows(self, rows: Sequence[int]) -> None:
-        self._numbers[NUM_HEADER : self._tokens] = rows
+    def copy_state(
+        self,
+        header: NDArray[np.int32],
+        rows: NDArray[np.int32],
+        tokens: NDArray[np.int32],
+        sums: NDArray[np.float64],
+    ) -> None:
+        """Copy what a runner elsewhere needs to arrays, each at least as long as what it gets.
 
-    def header(self) -> dict[str, int]:
-        """Numbers of the beam that a runner needs beside its hypotheses."""
-        numbers = self._numbers
-        return {
-            "end_id": int(numbers[END_ID]),
-            "max_length": int(numbers[MAX_LENGTH]),
-            "length": int(numbers[LENGTH]),
-            "max_complete": int(numbers[MAX_COMPLETE]),
-            "num_complete": int(numbers[NUM_COMPLETE]),
-        }
-
-    def last_step(self) -> tuple[list[int], list[float]]:
-        """Last subword and sum of each live hypothesis; the start token and 0 before the first step."""
-        if not self.length:
-            return [int(self._numbers[START_ID])], [0.0]
-        end = self.length * self.beam_size
-        last = slice(end - self.beam_size, end)
-        tokens = self._numbers[self._tokens : self._parents][last].tolist()
-        return tokens, self._floats[self._sums : self._complete][last].tolist()
+        header: beam_size, id of the end token, max_length, length, num_to_complete, hypotheses completed. rows, tokens,
+        sums: cache row, last subword and summed log-probability of each live hypothesis. Before the first step every
+        hypothesis has the start token, and sums stay unchanged.
+        """
+        numbers, size = self._numbers, self.beam_size
+        header[:START_ID] = numbers[:START_ID]
+        rows[:size] = numbers[NUM_HEADER : self._tokens]
+        if length := self.length:
+            first = (length - 1) * size
+            tokens[:size] = numbers[self._tokens + first : self._tokens + first + size]
+            sums[:size] = self._floats[self._sums + first : self._sums + first + size]
+        else:
+            tokens[:size] = numbers[START_ID]
 
     def append(
         self,
@@ -131,14 +130,20 @@ class SharedBeam:
         parents: NDArray[np.int32],
         sums: NDArray[np.float64],
         *,
+        rows: NDArray[np.int32] | None = None,
         ended: Sequence[EndedHypothesis] = (),
     ) -> None:
-        """Append steps that a runner took elsewhere. tokens, parents, sums: (steps, beam_size). ended: oldest first."""
+        """Append steps that a runner took elsewhere. tokens, parents, sums: (steps, beam_size). ended: oldest first.
+
+        rows: (beam_size,) cache rows after these steps; None if they are as before.
+        """
         first, end = self.length * self.beam_size, self.length * self.beam_size + tokens.size
         for start, values in ((self._tokens, tokens), (self._parents, parents)):
             self._numbers[start + first : start + end] = values.reshape(-1)
         self._floats[self._sums + first : self._sums + end] = sums.reshape(-1)
         self._numbers[LENGTH] += len(tokens)
+        if rows is not None:
+            self._numbers[NUM_HEADER : self._tokens] = rows
         for hypothesis in ended:
             at = self._complete + 3 * int(self._numbers[NUM_COMPLETE])
             self._floats[at : at + 3] = hypothesis

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ ANY_ID = -1  # stands for any start token
 CONTINUES, DONE, UNDECIDED = map(int, BeamOutcome)
 # `DeviceBeam` and `BeamEntry` in cuda/beams.cu.
 DEVICE_BEAM = np.dtype([
-    *((name, np.int32) for name in ("beam_size", "end_id", "max_length", "length", "max_complete", "num_complete")),
+    ("header", np.int32, 6),  # beam_size, end_id, max_length, length, max_complete, num_complete
     *((name, np.int32) for name in ("first_entry", "outcome")),
     *((name, np.int32, MAX_BEAM_SIZE) for name in ("rows", "tokens")),
     ("sums", np.float64, MAX_BEAM_SIZE),
@@ -39,6 +39,7 @@ BEAM_ENTRY = np.dtype([
     *((name, np.float64) for name in ("sum", "ended_sum")),
     *((name, np.int32) for name in ("token", "parent", "row", "ended_parent", "outcome", "unused")),
 ])  # fmt: skip
+BeamStates = NDArray[np.void]  # (beams,) of DEVICE_BEAM
 
 
 class BeamSteps:
@@ -63,13 +64,16 @@ class BeamSteps:
         self._entries, self._memory = cuda.allocate(num_bytes), cuda.allocate_host(num_bytes)
         self._moves = cuda.allocate(3 * 4 * limits.num_rows)
 
-    def enqueue(self, step: StepInput, bound: BoundStep, run_decoder: Callable[[], None]) -> int:
+    def enqueue(
+        self, step: StepInput, states: BeamStates, bound: BoundStep, run_decoder: Callable[[], None]
+    ) -> int:
         """Enqueue the steps of a call whose inputs are enqueued. Returns how many. Raises EngineFailure.
 
-        bound: the call's shape. run_decoder: enqueues one step of the decoder. Call `apply` after the next wait.
+        states: of the step's beams. bound: the call's shape. run_decoder: enqueues one step of the decoder. Call
+        `apply` after the next wait.
         """
         limits, num_entries = self._limits, sum(beam.beam_size for beam in step.beams)
-        (beams,) = self._cuda.upload(device_beams(step.beams).view(np.uint8))
+        (beams,) = self._cuda.upload(states.view(np.uint8))
         inputs, results = self._inputs.addresses, bound.results
         pointers = (
             *(results["top_ids"].address, results["top_log_probabilities"].address),
@@ -104,61 +108,67 @@ class BeamSteps:
 
         attention: (rows, capacity) of the call's only step, if it was requested.
         """
-        num_entries = sum(beam.beam_size for beam in beams)
-        num_bytes = num_steps * num_entries * BEAM_ENTRY.itemsize
-        entries = self._memory[:num_bytes].view(BEAM_ENTRY).reshape(num_steps, num_entries)
-        # Contiguous arrays are cut faster than fields.
-        fields = {name: entries[name].copy() for name in BEAM_ENTRY.names or ()}
-        outcomes, first = [], 0
-        for beam in beams:
-            own = slice(first, first + beam.beam_size)
-            first = own.stop
-            if attention is not None and fields["outcome"][0, own.start] != UNDECIDED:
+        firsts = [0, *accumulate(beam.beam_size for beam in beams)]
+        num_bytes = num_steps * firsts[-1] * BEAM_ENTRY.itemsize
+        entries = self._memory[:num_bytes].view(BEAM_ENTRY).reshape(num_steps, firsts[-1])
+        # A call may have a hundred beams, so numpy does for all at once what it can.
+        tokens, parents, sums, rows = (entries[name].copy() for name in ("token", "parent", "sum", "row"))
+        step_outcomes = entries["outcome"][:, firsts[:-1]]
+        nums_taken = (step_outcomes == CONTINUES).sum(axis=0).tolist()
+        outcomes: list[int] = step_outcomes[-1].tolist()
+        all_ended = _ended(entries, firsts)
+        for number, (beam, first, end) in enumerate(zip(beams, firsts, firsts[1:], strict=False)):
+            num_taken, outcome = nums_taken[number], outcomes[number]
+            if attention is not None and step_outcomes[0, number] != UNDECIDED:
                 beam.record_attention(attention)
-            outcomes.append(_apply(beam, {name: values[:, own] for name, values in fields.items()}))
+            num_scored = num_taken + (outcome == DONE)
+            beam.append(
+                tokens[:num_taken, first:end],
+                parents[:num_taken, first:end],
+                sums[:num_taken, first:end],
+                rows=rows[num_taken - 1, first:end] if num_taken else None,
+                ended=[
+                    EndedHypothesis(total, beam.length + step, parent)
+                    for step, total, parent in all_ended.get(number, ())
+                    if step < num_scored
+                ],
+            )
         return outcomes
 
 
-def _apply(beam: SharedBeam, fields: dict[str, NDArray[Any]]) -> int:
-    """Apply the steps of one beam. Returns its outcome. fields: those of its entries, (steps, beam_size)."""
-    step_outcomes: list[int] = fields["outcome"][:, 0].tolist()
-    num_taken = step_outcomes.count(CONTINUES)
-    outcome = step_outcomes[-1]
-    num_scored = num_taken + (outcome == DONE)
-    parents = fields["ended_parent"][:num_scored]
-    ended = [
-        EndedHypothesis(
-            float(fields["ended_sum"][step, place]), beam.length + step, int(parents[step, place])
-        )
-        for step, place in np.argwhere(parents >= 0).tolist()
-    ]
-    taken = {name: values[:num_taken] for name, values in fields.items()}
-    beam.append(taken["token"], taken["parent"], taken["sum"], ended=ended)
-    if num_taken:
-        beam.rows = taken["row"][-1].tolist()
-    return outcome
+def _ended(entries: NDArray[np.void], firsts: Sequence[int]) -> dict[int, list[tuple[int, float, int]]]:
+    """The hypotheses that ended, by the number of their beam: step, sum and parent, oldest first.
 
-
-def device_beams(beams: Sequence[SharedBeam]) -> NDArray[Any]:
-    """The state of beams for the kernel, (beams,)."""
-    found = np.zeros(len(beams), DEVICE_BEAM)
-    first = 0
-    for one, beam in zip(found, beams, strict=True):
-        size = beam.beam_size
-        tokens, sums = beam.last_step()
-        for name, value in beam.header().items():
-            one[name] = value
-        one["beam_size"], one["first_entry"], one["outcome"] = size, first, CONTINUES
-        one["rows"][:size], one["tokens"][: len(tokens)], one["sums"][: len(sums)] = beam.rows, tokens, sums
-        first += size
+    entries: (steps, entries of all beams). firsts: the first entry of each beam. Steps that a beam has not taken may
+    have some, too.
+    """
+    found: dict[int, list[tuple[int, float, int]]] = {}
+    steps, places = np.nonzero(entries["ended_parent"] >= 0)
+    numbers = np.searchsorted(firsts, places, side="right") - 1
+    ended = entries[steps, places]
+    columns = numbers, steps, ended["ended_sum"], ended["ended_parent"]
+    for number, step, total, parent in zip(*(column.tolist() for column in columns), strict=True):
+        found.setdefault(number, []).append((step, total, parent))
     return found
 
 
-def with_beam_inputs(step: StepInput) -> StepInput:
-    """The step with the ids and positions of its beams' next steps."""
+def states_of(beams: Sequence[SharedBeam]) -> BeamStates:
+    """The state of beams for the kernel, (beams,)."""
+    states = np.zeros(len(beams), DEVICE_BEAM)
+    header, rows, tokens, sums = (states[name] for name in ("header", "rows", "tokens", "sums"))
+    for number, beam in enumerate(beams):
+        beam.copy_state(header[number], rows[number], tokens[number], sums[number])
+    states["first_entry"][1:] = np.cumsum(header[:-1, 0])
+    states["outcome"] = CONTINUES
+    return states
+
+
+def with_beam_inputs(step: StepInput, states: BeamStates) -> StepInput:
+    """The step with the ids and positions of its beams' next steps. states: of some of the beams."""
     ids, positions = step.ids.copy(), step.positions.copy()
-    for beam in step.beams:
-        tokens, _ = beam.last_step()
-        # Before the first step all rows hold the source, and have the start token.
-        ids[beam.rows], positions[beam.rows] = tokens if beam.length else tokens[0], beam.length
+    # Before the first step all rows hold the source, and have the start token.
+    is_row = np.arange(MAX_BEAM_SIZE) < states["header"][:, :1]
+    rows = states["rows"][is_row]
+    ids[rows] = states["tokens"][is_row]
+    positions[rows] = np.broadcast_to(states["header"][:, 3:4], is_row.shape)[is_row]
     return replace(step, ids=ids, positions=positions)

@@ -20,7 +20,8 @@ import onnxruntime
 
 from app.errors import BundleError, EngineFailure
 from app.graphs import GraphPair
-from app.runtime.cuda_beams import BeamSteps, with_beam_inputs
+from app.runtime.beams import BeamOutcome
+from app.runtime.cuda_beams import BeamSteps, states_of, with_beam_inputs
 from app.runtime.cuda_choice import SWITCHES, Switch, choose_switches, switched
 from app.runtime.cuda_copies import KernelCopier, make_copier
 from app.runtime.cuda_greedy import GreedySteps
@@ -226,13 +227,19 @@ class CudaRunner:
     def _decode_beams(self, step: StepInput) -> StepOutput:
         """Run a call with beams. An undecided beam's rows have the candidates of the step that it has not taken."""
         assert self._beams is not None
-        step = with_beam_inputs(step)
+        states = states_of(step.beams)
+        step = with_beam_inputs(step, states)
         bound = self._enqueue_inputs(step, *_extra(step))
-        num_steps = self._beams.enqueue(step, bound, lambda: self._run_decoder(bound))
+        num_steps = self._beams.enqueue(step, states, bound, lambda: self._run_decoder(bound))
         found = self._results(bound, step)
         outcomes = self._beams.apply(step.beams, num_steps, found.get("alignment"))
         # Rows whose candidates are read: those of undecided beams, and if there was one step, those without a beam.
-        last = with_beam_inputs(step)
+        undecided = [
+            beam
+            for beam, outcome in zip(step.beams, outcomes, strict=True)
+            if outcome == BeamOutcome.UNDECIDED
+        ]
+        last = with_beam_inputs(step, states_of(undecided))
         return replace(self._output(last, found), num_steps=num_steps, outcomes=outcomes)
 
     def _output(self, step: StepInput, found: dict[str, Any]) -> StepOutput:

@@ -15,7 +15,7 @@ import torch
 from app.decoding.options import DecodingOptions
 from app.engine.beams import can_offload, offload, reclaim
 from app.runtime.beams import BeamOutcome, SharedBeam
-from app.runtime.cuda_beams import BeamSteps
+from app.runtime.cuda_beams import BeamSteps, states_of
 from app.runtime.cuda_copies import make_copier
 from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
@@ -89,7 +89,7 @@ class ScriptedDecoder:
 
         zeros = np.zeros(NUM_TABLE_ROWS, np.int32)
         step = StepInput(zeros, zeros, self.ids.shape[1], len(script), beams=beams)
-        assert self.steps.enqueue(step, self.bound, decode) == len(script)
+        assert self.steps.enqueue(step, states_of(beams), self.bound, decode) == len(script)
         self.cuda.wait()
         return self.steps.apply(beams, len(script), None)
 
