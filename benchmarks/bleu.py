@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +19,28 @@ import httpx
 
 from app.bundle import load_bundle
 from benchmarks.machine import describe_run
+from benchmarks.numbers import translate
 from benchmarks.server_process import ServeOptions, ServerProcess
 from model.corpus import Pair, read_data
 from model.evaluate import score
 
-SENTENCES_OF_A_REQUEST, NUM_CLIENTS, TIMEOUT_S = 64, 4, 300.0
-
-
-def translate(
-    server: ServerProcess, texts: Sequence[str], source: str, target: str, beam_size: int
-) -> list[str]:
-    """The translations of all texts, in order. Raises httpx.HTTPStatusError for a refused request."""
-    parts = [
-        texts[start : start + SENTENCES_OF_A_REQUEST]
-        for start in range(0, len(texts), SENTENCES_OF_A_REQUEST)
-    ]
-    with httpx.Client(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client:
-
-        def one(part: Sequence[str]) -> list[str]:
-            fields = {"text": part, "source": source, "target": target, "beam_size": beam_size}
-            answer = client.post("/v1/translate", json=fields).raise_for_status().json()
-            return [translation["text"] for translation in answer["translations"]]
-
-        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-            return [text for found in pool.map(one, parts) for text in found]
+TIMEOUT_S = 300.0
 
 
 def measure(bundle: Path, sets: dict[str, list[Pair]], beam_size: int) -> list[dict[str, Any]]:
     """One row for each test set and direction."""
     pairs = load_bundle(bundle).manifest.language_pairs
     rows = []
-    with ServerProcess(ServeOptions(sys.executable, bundle, precision="int8")) as server:
+    with (
+        ServerProcess(ServeOptions(sys.executable, bundle, precision="int8")) as server,
+        httpx.Client(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as http,
+    ):
         for name, examples in sets.items():
             for pair in pairs:
-                is_first = (pair.source, pair.target) == (pairs[0].source, pairs[0].target)
                 sides = [example.source for example in examples], [example.target for example in examples]
-                sources, references = sides if is_first else sides[::-1]
-                scores = score(translate(server, sources, pair.source, pair.target, beam_size), references)
+                sources, references = sides if pair == pairs[0] else sides[::-1]
+                found = translate(http, sources, pair.source, pair.target, beam_size=beam_size)
+                scores = score([translation["text"] for translation in found], references)
                 rows.append({
                     "bundle": bundle.name,
                     "test_set": name,
@@ -86,9 +69,10 @@ def main() -> int:
         Path(name.partition(":")[0]).name.split(".tsv")[0]: list(read_data(name))[: args.limit]
         for name in args.data
     }
+    head = describe_run("benchmarks.bleu")
     rows = [row for bundle in args.bundles for row in measure(bundle, sets, args.beam_size)]
     if args.output:
-        result = {**describe_run("benchmarks.bleu"), "beam_size": args.beam_size, "scores": rows}
+        result = {**head, "beam_size": args.beam_size, "scores": rows}
         args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

@@ -78,8 +78,8 @@ class TimedAnswer:
         return translation["text"], int(answer["usage"]["target_tokens"]), scores
 
 
-def make_request(number: int, text: str, *, pair: tuple[str, str], beam_size: int) -> Request:
-    """Prepare a request's bytes. pair: source and target language."""
+def make_request(number: int, text: str | Sequence[str], *, pair: tuple[str, str], beam_size: int) -> Request:
+    """Prepare a request's bytes. text: one or several. pair: source and target language."""
     fields = {
         "text": text,
         "source": pair[0],

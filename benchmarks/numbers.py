@@ -42,11 +42,14 @@ def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
     return {"first": pairs[:limit], "numbered": numbered[:limit]}
 
 
-def translate(http: httpx.Client, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """Translate each sentence once. Returns the server's translations."""
+def translate(
+    http: httpx.Client, sources: Sequence[str], source: str = "en", target: str = "de", **fields: object
+) -> list[dict[str, Any]]:
+    """Translate each sentence once. Returns the server's translations. fields: further fields of each request."""
     found: list[dict[str, Any]] = []
     for start in range(0, len(sources), TEXTS_A_REQUEST):
-        body = {"text": list(sources[start : start + TEXTS_A_REQUEST]), "source": "en", "target": "de"}
+        texts = list(sources[start : start + TEXTS_A_REQUEST])
+        body = {"text": texts, "source": source, "target": target, **fields}
         found += http.post("/v1/translate", json=body).raise_for_status().json()["translations"]
     return found
 

@@ -14,9 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Eight-byte numbers in the header, and header fields. They must agree with native/beams.h.
+# Eight-byte numbers in the header, and header fields: beam size, id of the end token, most steps, steps taken, complete
+# hypotheses that end the search, complete hypotheses, id of the start token. They must agree with native/beams.h and, up
+# to START_ID, with `DeviceBeam` in cuda/beams.cu.
 NUM_HEADER = 8
-END_ID, MAX_LENGTH, LENGTH, MAX_COMPLETE, NUM_COMPLETE, START_ID = range(1, 7)
+BEAM_SIZE, _, _, LENGTH, _, NUM_COMPLETE, START_ID = range(7)
 
 
 class BeamOutcome(IntEnum):
@@ -110,9 +112,9 @@ class SharedBeam:
     ) -> None:
         """Copy what a runner elsewhere needs to arrays, each at least as long as what it gets.
 
-        header: beam_size, id of the end token, max_length, length, num_to_complete, hypotheses completed. rows, tokens,
-        sums: cache row, last subword and summed log-probability of each live hypothesis. Before the first step every
-        hypothesis has the start token, and sums stay unchanged.
+        header: the memory's header up to START_ID, without it. rows, tokens, sums: cache row, last subword and summed
+        log-probability of each live hypothesis. Before the first step every hypothesis has the start token, and sums
+        stay unchanged.
         """
         numbers, size = self._numbers, self.beam_size
         header[:START_ID] = numbers[:START_ID]

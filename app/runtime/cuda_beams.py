@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.beams import BeamOutcome, EndedHypothesis, SharedBeam
+from app.runtime.beams import BEAM_SIZE, LENGTH, START_ID, BeamOutcome, EndedHypothesis, SharedBeam
 from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pacing import Pacing
@@ -30,7 +30,7 @@ ANY_ID = -1  # stands for any start token
 CONTINUES, DONE, UNDECIDED = map(int, BeamOutcome)
 # `DeviceBeam` and `BeamEntry` in cuda/beams.cu.
 DEVICE_BEAM = np.dtype([
-    ("header", np.int32, 6),  # beam_size, end_id, max_length, length, max_complete, num_complete
+    ("header", np.int32, START_ID),  # of a SharedBeam, up to START_ID
     *((name, np.int32) for name in ("first_entry", "outcome")),
     *((name, np.int32, MAX_BEAM_SIZE) for name in ("rows", "tokens")),
     ("sums", np.float64, MAX_BEAM_SIZE),
@@ -158,7 +158,7 @@ def states_of(beams: Sequence[SharedBeam]) -> BeamStates:
     header, rows, tokens, sums = (states[name] for name in ("header", "rows", "tokens", "sums"))
     for number, beam in enumerate(beams):
         beam.copy_state(header[number], rows[number], tokens[number], sums[number])
-    states["first_entry"][1:] = np.cumsum(header[:-1, 0])
+    states["first_entry"][1:] = np.cumsum(header[:-1, BEAM_SIZE])
     states["outcome"] = CONTINUES
     return states
 
@@ -167,8 +167,9 @@ def with_beam_inputs(step: StepInput, states: BeamStates) -> StepInput:
     """The step with the ids and positions of its beams' next steps. states: of some of the beams."""
     ids, positions = step.ids.copy(), step.positions.copy()
     # Before the first step all rows hold the source, and have the start token.
-    is_row = np.arange(MAX_BEAM_SIZE) < states["header"][:, :1]
+    sizes = states["header"][:, BEAM_SIZE]
+    is_row = np.arange(MAX_BEAM_SIZE) < sizes[:, None]
     rows = states["rows"][is_row]
     ids[rows] = states["tokens"][is_row]
-    positions[rows] = np.broadcast_to(states["header"][:, 3:4], is_row.shape)[is_row]
+    positions[rows] = states["header"][:, LENGTH].repeat(sizes)
     return replace(step, ids=ids, positions=positions)

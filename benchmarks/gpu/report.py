@@ -37,6 +37,11 @@ def _runtime(versions: dict[str, str]) -> str:
 Rows = list[tuple[str, str, str]]
 
 
+def _cases(part: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of a part that are cases, by name. Others are numbers about the whole part."""
+    return {name: case for name, case in part.items() if isinstance(case, dict)}
+
+
 def _placement(part: dict[str, Any]) -> Rows:
     return [("nodes elsewhere than on the device", str(part["elsewhere"]), "0")]
 
@@ -83,25 +88,22 @@ def _steps(part: dict[str, Any]) -> Rows:
 
 def _kernels(part: dict[str, Any]) -> Rows:
     rows = []
-    for name, call in part.items():
-        if isinstance(call, dict):
-            most = ", ".join(f"{row['kernel'][:40]} {row['us']:.0f}" for row in call["kernels"][:3])
-            what = f"{call['us']:.0f} us in {call['launches']:.0f} launches; most: {most}"
-            rows.append((f"kernels, {name.replace('_', ' ')}", what.replace("|", "/"), ""))
+    for name, call in _cases(part).items():
+        most = ", ".join(f"{row['kernel'][:40]} {row['us']:.0f}" for row in call["kernels"][:3])
+        what = f"{call['us']:.0f} us in {call['launches']:.0f} launches; most: {most}"
+        rows.append((f"kernels, {name.replace('_', ' ')}", what.replace("|", "/"), ""))
     return rows
 
 
 def _throughput(part: dict[str, Any]) -> Rows:
-    rows = []
-    for name, case in part.items():
-        if isinstance(case, dict):
-            goal = ">= 40,000" if name.endswith("beam_4") else ">= 100,000"
-            rows.append((
-                f"offline, {name.replace('_', ' ')}",
-                f"{case['target_tokens_per_s']:,.0f} target tokens/s, {case['ms_per_step']:.2f} ms a step",
-                goal,
-            ))  # fmt: skip
-    return rows
+    return [
+        (
+            f"offline, {name.replace('_', ' ')}",
+            f"{case['target_tokens_per_s']:,.0f} target tokens/s, {case['ms_per_step']:.2f} ms a step",
+            ">= 40,000" if name.endswith("beam_4") else ">= 100,000",
+        )
+        for name, case in _cases(part).items()
+    ]
 
 
 def _memory(part: dict[str, Any]) -> Rows:
@@ -110,19 +112,20 @@ def _memory(part: dict[str, Any]) -> Rows:
 
 
 def _http(part: dict[str, Any]) -> Rows:
-    rows = []
-    for case in part.values():
-        if isinstance(case, dict):
-            what = f"{case['clients']} clients, {case['sentences_of_a_request']} sentences a request"
-            rows.append((
-                f"HTTP, {what}, beam {case['beam_size']}",
-                (
-                    f"{case['target_tokens_per_s']:,.0f} target tokens/s, "
-                    f"median {case['latency_median_ms']:.0f} ms"
-                ),
-                ">= 20,000" if case["beam_size"] == 4 else ">= 50,000",
-            ))  # fmt: skip
-    return rows
+    return [
+        (
+            (
+                f"HTTP, {case['clients']} clients, {case['sentences_of_a_request']} sentences a request, "
+                f"beam {case['beam_size']}"
+            ),
+            (
+                f"{case['target_tokens_per_s']:,.0f} target tokens/s, "
+                f"median {case['latency_median_ms']:.0f} ms"
+            ),
+            ">= 20,000" if case["beam_size"] == 4 else ">= 50,000",
+        )
+        for case in _cases(part).values()
+    ]
 
 
 ROWS = {

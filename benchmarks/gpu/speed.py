@@ -180,22 +180,20 @@ def _load_of(
     options: GpuBenchmarkOptions, bundle: Bundle, server: ServerProcess, case: LoadCase
 ) -> dict[str, Any]:
     """The figures of one closed loop."""
-    from benchmarks.load import TIMEOUT_MS, request_of
+    from benchmarks.load import make_request
     from benchmarks.passes import measure_load
 
-    pair = bundle.manifest.language_pairs[0]
-    number = options.pick(500, 6) if case.sentences_of_a_request == 1 else options.pick(2048, 8)
-    texts = read_text(options, number).sources
-    requests = []
-    for number, start in enumerate(range(0, len(texts), case.sentences_of_a_request)):
-        fields = {
-            "text": texts[start : start + case.sentences_of_a_request],
-            "source": pair.source,
-            "target": pair.target,
-            "beam_size": case.beam_size,
-            "timeout_ms": TIMEOUT_MS,
-        }
-        requests.append(request_of(number, fields, beam_size=case.beam_size))
+    pair, size = bundle.manifest.language_pairs[0], case.sentences_of_a_request
+    texts = read_text(options, options.pick(500, 6) if size == 1 else options.pick(2048, 8)).sources
+    requests = [
+        make_request(
+            number,
+            texts[start : start + size],
+            pair=(pair.source, pair.target),
+            beam_size=case.beam_size,
+        )
+        for number, start in enumerate(range(0, len(texts), size))
+    ]
     loaded, answers = measure_load(server, requests, num_clients=case.clients, limit_s=10.0)
     tokens = statistics.mean(json.loads(answer.body)["usage"]["target_tokens"] for answer in answers)
     return {
