@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Eight-byte numbers in the header, and header fields: beam size, id of the end token, most steps, steps taken, complete
-# hypotheses that end the search, complete hypotheses, id of the start token. They must agree with native/beams.h and, up
-# to START_ID, with `DeviceBeam` in cuda/beams.cu.
+# hypotheses that end the search, complete hypotheses, id of the start token. They must agree with native/beams.h and,
+# up to START_ID, with `DeviceBeam` in cuda/beams.cu.
 NUM_HEADER = 8
 BEAM_SIZE, _, _, LENGTH, _, NUM_COMPLETE, START_ID = range(7)
 
