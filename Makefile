@@ -134,7 +134,7 @@ endef
 .venv-ray/ready: requirements/ray.txt $(PROJECT_FILES)
 	$(call build_environment,.venv-ray,$<,--require-hashes)
 	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/dev.txt \
-		hdrhistogram psutil pytest sacrebleu
+		hdrhistogram hypothesis psutil pytest sacrebleu
 
 build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-dev/ready
 	@rm -rf build/$*
