@@ -59,7 +59,7 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
 
 
 def dimension_order(model: Transformer) -> Tensor:
-    """The index of our dimension for each of Marian's, (d_model,). Raises FormatError for learned positions."""
+    """The index of our dimension for each of Marian's, (d_model,). Raises FormatError for other positions."""
     config = model.config
     own = model.embedding.positions.detach().float()
     marian = marian_positions(config.max_length, config.d_model)
@@ -68,7 +68,7 @@ def dimension_order(model: Transformer) -> Tensor:
         if torch.allclose(own[:, order], marian, rtol=0.0, atol=MAX_ROUNDING):
             return order
     raise FormatError(
-        "the model's positions are learned, and Hugging Face's Marian computes its positions as sines and cosines; "
+        "the model's positions are not the sines and cosines that Hugging Face's Marian computes; "
         "--to ctranslate2 can express them"
     )
 

@@ -1,6 +1,7 @@
 """Converts a Marian model (OPUS-MT) to our Transformer and vocabulary.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
+Marian and Hugging Face compute the positions with slightly different frequencies: those of the files' owner are used.
 Source, target and output may have tables of their own, and the target a vocabulary of its own.
 A decoder may have SSRUs in the place of self-attention, as the models of Firefox have.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
@@ -68,7 +69,7 @@ class Files:
 
     facts: config.json. search: the same, with generation_config.json. vocabularies: of sources and of targets; the same
     object if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the
-    ids of the vocabularies.
+    ids of the vocabularies. is_own: whether the files are Marian's own.
     """
 
     facts: Mapping[str, Any]
@@ -77,6 +78,7 @@ class Files:
     weights: Mapping[str, Tensor]
     sentencepieces: tuple[Any, Any]
     shortlist: MarianShortlist | None = None
+    is_own: bool = False
 
     @property
     def is_pre_norm(self) -> bool:
@@ -142,7 +144,15 @@ def _own_files(folder: Path) -> Files:
     source, target = found.vocabularies
     vocabulary = checked_vocabulary(source)
     vocabularies = vocabulary, vocabulary if target is source else checked_vocabulary(target)
-    return Files(found.facts, found.facts, vocabularies, found.weights, found.sentencepieces, found.shortlist)
+    return Files(
+        found.facts,
+        found.facts,
+        vocabularies,
+        found.weights,
+        found.sentencepieces,
+        found.shortlist,
+        is_own=True,
+    )
 
 
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
@@ -170,10 +180,11 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     longest = min(longest, max_length or longest)
     config = model_config(facts, length + len(FIRST), longest, norm=norm, own_tables=own_tables)
     bias = files.weights["final_logits_bias"].float()[0, rows[1]]
+    positions = own_positions if files.is_own else marian_positions
     state = {
         **table_state(config, files.weights, tables, source_rows=rows[0], target_rows=rows[1]),
         "embedding.output_bias": masked_bias(bias, target),
-        "embedding.positions": marian_positions(config.max_length, config.d_model),
+        "embedding.positions": positions(config.max_length, config.d_model),
     }
     left_out = [
         num_left_out([proto], vocabulary)
@@ -255,8 +266,20 @@ def _vocabulary_problems(
 
 
 def marian_positions(max_length: int, d_model: int) -> Tensor:
-    """Sines in the first half of a row, cosines in the second: (max_length, d_model), fp32."""
+    """The positions of Hugging Face's Marian, (max_length, d_model), fp32: 10000^(-2i / d_model) as frequency i."""
+    return _positions(max_length, d_model, d_model // 2)
+
+
+def own_positions(max_length: int, d_model: int) -> Tensor:
+    """The positions of Marian itself, (max_length, d_model), fp32: 10000^(-i / (d_model / 2 - 1)) as frequency i."""
+    return _positions(max_length, d_model, d_model // 2 - 1)
+
+
+def _positions(max_length: int, d_model: int, num_intervals: int) -> Tensor:
+    """Sines in the first half of a row, cosines in the second. num_intervals: from frequency 1 to frequency 1/10000."""
     position = torch.arange(max_length, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    frequency = torch.exp(
+        torch.arange(d_model // 2, dtype=torch.float64) * (-math.log(10000.0) / num_intervals)
+    )
     angles = position * frequency
     return torch.cat((angles.sin(), angles.cos()), dim=-1).float()

@@ -45,7 +45,7 @@ PREPROCESS, POSTPROCESS, TOP = (
     "transformer-postprocess",
     "transformer-postprocess-top",
 )
-POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
+POST_NORM = ("", "an", "")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
 # Beam size and length penalty of a file without them: Marian's own, and those of Firefox, whose files are binary.
@@ -91,9 +91,12 @@ def read_marian_files(folder: Path) -> MarianFiles:
         for name, known in NEEDED.items()
         if options.get(name) not in known
     ]
-    if _steps(options) not in (POST_NORM, PRE_NORM):
+    if _steps(options) != POST_NORM:
         found = ", ".join(f"{name} {options.get(name) or ''!r}" for name in (PREPROCESS, POSTPROCESS, TOP))
-        problems.append(f"{YAML_CONFIG} has {found}; these must be '', 'dan', '' or 'n', 'da', 'n'")
+        problems.append(
+            f"{YAML_CONFIG} has {found}; these must be '', 'dan', ''. In pre-norm, Marian normalises the queries of "
+            "attention, but not the keys and values, which this network cannot express"
+        )
     if _has_ssru(options) and options.get("dec-cell") != "ssru":
         problems.append(f"dec-cell of {YAML_CONFIG} is {options.get('dec-cell')!r}; it must be 'ssru'")
     if problems:
@@ -238,12 +241,8 @@ def _facts(
     options: Mapping[str, Any], source: Mapping[str, int], target: Mapping[str, int]
 ) -> dict[str, Any]:
     """The fields of Hugging Face's config.json. Raises KeyError for an option that is missing."""
-    is_pre_norm = _steps(options) == PRE_NORM
     return {
-        # PEGASUS is the same network in pre-norm.
-        "model_type": "pegasus" if is_pre_norm else "marian",
-        "normalize_before": is_pre_norm,
-        "add_final_layer_norm": is_pre_norm,
+        "model_type": "marian",
         "share_encoder_decoder_embeddings": _is_source_tied(options),
         "tie_word_embeddings": _is_output_tied(options),
         "scale_embedding": True,
@@ -297,9 +296,9 @@ class _Arrays:
         """The weights of a linear layer."""
         return {f"{ours}.weight": self.matrix(weight), f"{ours}.bias": self.vector(bias)}
 
-    def norm(self, ours: str, theirs: str, suffix: str = "") -> dict[str, Tensor]:
-        """The weights of a norm. suffix: `_pre` for one before its sub-layer."""
-        scale, bias = (self.vector(f"{theirs}_ln_{part}{suffix}") for part in ("scale", "bias"))
+    def norm(self, ours: str, theirs: str) -> dict[str, Tensor]:
+        """The weights of a norm."""
+        scale, bias = (self.vector(f"{theirs}_ln_{part}") for part in ("scale", "bias"))
         return {f"{ours}.weight": scale, f"{ours}.bias": bias}
 
 
@@ -317,38 +316,32 @@ def _weights(arrays: _Arrays, options: Mapping[str, Any]) -> dict[str, Tensor]:
         weights |= {SOURCE_TABLE: arrays.table("encoder_Wemb"), TARGET_TABLE: arrays.table("decoder_Wemb")}
     if not _is_output_tied(options):
         weights[OUTPUT_TABLE] = _padded(arrays.matrix("decoder_ff_logit_out_W"))
-    suffix = "_pre" if _steps(options) == PRE_NORM else ""
     for stack, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for layer in range(options[depth]):
-            weights |= _layer(
-                arrays, stack, layer, suffix, has_ssru=stack == "decoder" and _has_ssru(options)
-            )
-        if suffix:
-            weights |= arrays.norm(f"model.{stack}.layer_norm", f"{stack}_top")
+            weights |= _layer(arrays, stack, layer, has_ssru=stack == "decoder" and _has_ssru(options))
     return weights
 
 
-def _layer(arrays: _Arrays, stack: str, layer: int, suffix: str, *, has_ssru: bool) -> dict[str, Tensor]:
-    """The weights of a layer. suffix: of the norms' names. has_ssru: whether it has no self-attention."""
+def _layer(arrays: _Arrays, stack: str, layer: int, *, has_ssru: bool) -> dict[str, Tensor]:
+    """The weights of a layer. has_ssru: whether it has no self-attention."""
     own, name = f"{stack}_l{layer + 1}", f"model.{stack}.layers.{layer}"
     attentions = [("self", "self_attn"), *([("context", "encoder_attn")] if stack == "decoder" else [])]
     weights: dict[str, Tensor] = {}
     if has_ssru:
         del attentions[0]
-        weights = ssru_weights(arrays, f"{own}_rnn", name, suffix)
+        weights = _ssru_weights(arrays, f"{own}_rnn", name)
     for theirs, ours in attentions:
         for letter, projection in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out")):
             names = (f"{own}_{theirs}_{kind}{letter}" for kind in "Wb")
             weights |= arrays.linear(f"{name}.{ours}.{projection}_proj", *names)
-        weights |= arrays.norm(f"{name}.{ours}_layer_norm", f"{own}_{theirs}_Wo", suffix)
+        weights |= arrays.norm(f"{name}.{ours}_layer_norm", f"{own}_{theirs}_Wo")
     for number in (1, 2):
         weights |= arrays.linear(f"{name}.fc{number}", f"{own}_ffn_W{number}", f"{own}_ffn_b{number}")
-    return weights | arrays.norm(f"{name}.final_layer_norm", f"{own}_ffn_ffn", suffix)
+    return weights | arrays.norm(f"{name}.final_layer_norm", f"{own}_ffn_ffn")
 
 
-def ssru_weights(arrays: _Arrays, theirs: str, layer: str, suffix: str) -> dict[str, Tensor]:
+def _ssru_weights(arrays: _Arrays, theirs: str, layer: str) -> dict[str, Tensor]:
     """The weights of an SSRU, and those of its norm. theirs: the start of their names. layer: ours."""
-    # Marian names a norm before the SSRU after the SSRU, and one after the SSRU after `_ffn`.
-    norm = arrays.norm(f"{layer}.self_attn_layer_norm", theirs if suffix else f"{theirs}_ffn", suffix)
     gate = arrays.linear(f"{layer}.{SSRU}.w_f", f"{theirs}_Wf", f"{theirs}_bf")
+    norm = arrays.norm(f"{layer}.self_attn_layer_norm", f"{theirs}_ffn")
     return {f"{layer}.{SSRU}.w.weight": arrays.matrix(f"{theirs}_W"), **gate, **norm}

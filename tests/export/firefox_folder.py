@@ -51,7 +51,7 @@ class FirefoxModel:
     has_two: whether sources and targets have vocabularies and embeddings of their own.
     """
 
-    def __init__(self, *, has_two: bool = False, is_pre_norm: bool = False, bits: int = 8) -> None:
+    def __init__(self, *, has_two: bool = False, bits: int = 8) -> None:
         source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]
         self.models = models if has_two else [vocabulary_model(source + target, 110)]
@@ -60,12 +60,8 @@ class FirefoxModel:
             for model in (self.models[0], self.models[-1])
         )
         self.options = OPTIONS | {"tied-embeddings-all": not has_two, "tied-embeddings": has_two}
-        if is_pre_norm:
-            self.options |= {
-                "transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n",
-            }  # fmt: skip
-        self.kind, self._is_pre_norm = {8: INTGEMM8, 16: INTGEMM16, 32: FLOAT32}[bits], is_pre_norm
-        self._random = np.random.default_rng(5)
+        self.kind = {8: INTGEMM8, 16: INTGEMM16, 32: FLOAT32}[bits]
+        self._random = np.random.default_rng(6)
         self.arrays = self._all_arrays(has_two=has_two)
 
     def _matrix(self, rows: int, columns: int) -> Array:
@@ -77,11 +73,10 @@ class FirefoxModel:
     def _vector(self, mean: float = 0.0, width: int = D_MODEL) -> Array:
         return self._random.normal(mean, 0.2, (1, width)).astype(np.float32)
 
-    def _norm(self, name: str, suffix: str = "") -> dict[str, Array]:
-        return {f"{name}_ln_scale{suffix}": self._vector(1.0), f"{name}_ln_bias{suffix}": self._vector()}
+    def _norm(self, name: str) -> dict[str, Array]:
+        return {f"{name}_ln_scale": self._vector(1.0), f"{name}_ln_bias": self._vector()}
 
     def _all_arrays(self, *, has_two: bool) -> dict[str, Array]:
-        suffix = "_pre" if self._is_pre_norm else ""
         tables = {"encoder_Wemb": self.num_source, "decoder_Wemb": self.num_target}
         found = {
             name: self._matrix(size, D_MODEL)
@@ -96,20 +91,18 @@ class FirefoxModel:
                         # What is attended to weighs so much that translations differ.
                         found[f"{name}_{attention}_W{letter}"] = 3 * self._matrix(D_MODEL, D_MODEL)
                         found[f"{name}_{attention}_b{letter}"] = self._vector()
-                    found |= self._norm(f"{name}_{attention}_Wo", suffix)
+                    found |= self._norm(f"{name}_{attention}_Wo")
                 if stack == "decoder":
                     rnn = f"{name}_rnn"
                     found |= {f"{rnn}_{kind}": self._matrix(D_MODEL, D_MODEL) for kind in ("W", "Wf")}
                     found[f"{rnn}_bf"] = self._vector()
-                    found |= self._norm(rnn if self._is_pre_norm else f"{rnn}_ffn", suffix)
+                    found |= self._norm(f"{rnn}_ffn")
                 found[f"{name}_ffn_W1"], found[f"{name}_ffn_b1"] = (
                     self._matrix(D_MODEL, D_FF),
                     self._vector(width=D_FF),
                 )
                 found[f"{name}_ffn_W2"], found[f"{name}_ffn_b2"] = self._matrix(D_FF, D_MODEL), self._vector()
-                found |= self._norm(f"{name}_ffn_ffn", suffix)
-            if self._is_pre_norm:
-                found |= self._norm(f"{stack}_top")
+                found |= self._norm(f"{name}_ffn_ffn")
         return found
 
     def write(self, folder: Path) -> None:
@@ -151,9 +144,7 @@ class FirefoxModel:
                 )
             else:
                 rnn = f"{name}_rnn"
-                x = self._residual(
-                    rnn if self._is_pre_norm else f"{rnn}_ffn", x, lambda y, rnn=rnn: self._ssru(rnn, y)
-                )
+                x = self._residual(f"{rnn}_ffn", x, lambda y, rnn=rnn: self._ssru(rnn, y))
                 x = self._residual(
                     f"{name}_context_Wo",
                     x,
@@ -162,19 +153,13 @@ class FirefoxModel:
             x = self._residual(
                 f"{name}_ffn_ffn", x, lambda y, name=name: self._feed_forward(f"{name}_ffn", y)
             )
-        return self._normalised(f"{stack}_top", x, "") if self._is_pre_norm else x
+        return x
 
     def _residual(self, name: str, x: Array, sublayer: Any) -> Array:
-        if self._is_pre_norm:
-            return np.asarray(x + sublayer(self._normalised(name, x, "_pre")))
-        return self._normalised(name, x + sublayer(x), "")
-
-    def _normalised(self, name: str, x: Array, suffix: str) -> Array:
-        centred = x - x.mean(-1, keepdims=True)
+        total = x + sublayer(x)
+        centred = total - total.mean(-1, keepdims=True)
         normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-        return np.asarray(
-            normal * self.arrays[f"{name}_ln_scale{suffix}"] + self.arrays[f"{name}_ln_bias{suffix}"]
-        )
+        return np.asarray(normal * self.arrays[f"{name}_ln_scale"] + self.arrays[f"{name}_ln_bias"])
 
     def _affine(self, name: str, letter: str, x: Array) -> Array:
         return np.asarray(x @ self.arrays[f"{name}_W{letter}"] + self.arrays[f"{name}_b{letter}"])
@@ -203,9 +188,9 @@ class FirefoxModel:
 
 
 def embedded(rows: Array) -> Array:
-    """Scaled embeddings plus positions: sines in the first half, cosines in the second."""
+    """Scaled embeddings plus positions: sines in the first half, cosines in the second, frequencies 1 to 1/10000."""
     half = D_MODEL // 2
-    angles = np.arange(len(rows))[:, None] * np.exp(np.arange(half) * (-math.log(10000) / half))
+    angles = np.arange(len(rows))[:, None] * np.exp(np.arange(half) * (-math.log(10000) / (half - 1)))
     return np.asarray(rows * math.sqrt(D_MODEL) + np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
 
 

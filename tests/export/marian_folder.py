@@ -140,7 +140,7 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def write_npz(folder: Path, output: Path) -> None:
-    """Convert a Hugging Face folder to Marian's own files: an .npz, and one or two vocabularies in YAML."""
+    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, one or two vocabularies in YAML."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))
     state = load_file(folder / "model.safetensors")
@@ -158,15 +158,14 @@ def write_npz(folder: Path, output: Path) -> None:
         (output / ours).write_text("".join(lines), "utf-8")
     for name in ("source.spm", "target.spm"):
         (output / name).write_bytes((folder / name).read_bytes())
-    is_pre_norm, is_tied = config["model_type"] == "pegasus", config["tie_word_embeddings"]
+    is_tied = config["tie_word_embeddings"]
     options = {
         "type": "transformer", "tied-embeddings-all": is_tied and not has_target_vocabulary,
         "tied-embeddings-src": not has_target_vocabulary, "tied-embeddings": is_tied,
         "transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False,
         "transformer-guided-alignment-layer": "last",
-        "transformer-preprocess": "n" if is_pre_norm else "",
-        "transformer-postprocess": "da" if is_pre_norm else "dan",
-        "transformer-postprocess-top": "n" if is_pre_norm else "", "transformer-postprocess-emb": "d",
+        "transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-top": "",
+        "transformer-postprocess-emb": "d",
         "dim-emb": config["d_model"], "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
         "transformer-heads": config["encoder_attention_heads"], "transformer-dim-ffn": config["encoder_ffn_dim"],
         "transformer-ffn-activation": config["activation_function"],
@@ -183,24 +182,22 @@ def write_npz(folder: Path, output: Path) -> None:
     if not is_tied:
         arrays["decoder_ff_logit_out_W"] = state["lm_head.weight"][:-1].T.contiguous().numpy()
     for name, tensor in state.items():
-        if key := npz_name(name, suffix="_pre" if is_pre_norm else ""):
+        if key := npz_name(name):
             arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
     np.savez(output / "opus.npz", **arrays)  # type: ignore[arg-type]
 
 
-def npz_name(name: str, *, suffix: str) -> str | None:
-    """Marian's name of a weight of a stack; None for other weights. suffix: of the norms within layers."""
-    if ".layers." not in name and ".layer_norm." not in name:
+def npz_name(name: str) -> str | None:
+    """Marian's name of a layer's weight; None for other weights."""
+    if ".layers." not in name:
         return None
     _, stack, *rest = name.split(".")
     part = {"weight": "scale", "bias": "bias"}[rest[-1]]
-    if rest[0] == "layer_norm":
-        return f"{stack}_top_ln_{part}"
     _, layer, module, *_ = rest
     own = f"{stack}_l{int(layer) + 1}"
     letter = {"weight": "W", "bias": "b"}[rest[-1]]
     attention = {"self_attn": "self", "encoder_attn": "context"}.get(module.removesuffix("_layer_norm"))
     if module.endswith("_layer_norm"):
         block = f"{attention}_Wo" if attention else "ffn_ffn"
-        return f"{own}_{block}_ln_{part}{suffix}"
+        return f"{own}_{block}_ln_{part}"
     return f"{own}_{attention}_{letter}{rest[3][0]}" if attention else f"{own}_ffn_{letter}{module[-1]}"

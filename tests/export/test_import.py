@@ -239,7 +239,10 @@ def test_marians_own_files_are_the_same_model(npz: Path) -> None:
     assert found.config == reference.config
     assert (found.source_spm, found.target_spm) == (reference.source_spm, reference.target_spm)
     assert reference.state.keys() == found.state.keys()
-    assert all(torch.equal(reference.state[name], found.state[name]) for name in reference.state)
+    different = [
+        name for name in reference.state if not torch.equal(reference.state[name], found.state[name])
+    ]
+    assert different == ["embedding.positions"]
     assert (found.beam_size, found.length_penalty) == (1, 1.0)
 
 

@@ -324,7 +324,7 @@ def test_an_existing_folder_is_left_as_it_is(
 def test_learned_positions_cannot_become_marians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     learned = write_checkpoint(tmp_path, random_model(max_length=MAX_LENGTH, positions="learned"))
     message = refused(capsys, f"--checkpoint {learned} --to huggingface --output {tmp_path / 'out'}")
-    assert "the model's positions are learned" in message
+    assert "the model's positions are not the sines and cosines" in message
     assert "--to ctranslate2 can express them" in message
     assert not (tmp_path / "out").exists()
     assert main(f"export --checkpoint {learned} --to ctranslate2 --output {tmp_path / 'out'}".split()) == 0
