@@ -26,7 +26,6 @@ from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
 from app.graphs import Precision
 from app.settings import load_settings
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.breakdown import profile, where_time_goes
 from benchmarks.engine.cases import (
     Case,
@@ -43,6 +42,7 @@ from benchmarks.engine.report import render
 from benchmarks.engine.weights import ModelPair, discard, prepare, random_model, trained_model
 from benchmarks.machine import describe_run
 from benchmarks.serving import rounded
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 # Stands for a model with random weights.
 RANDOM = Path("-")
@@ -229,7 +229,7 @@ def precisions_of(args: argparse.Namespace) -> list[Precision]:
 
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
     """The sentences of every corpus as subword ids, by the corpus's name."""
-    tokenizer = Tokenizer(bundle.file("source.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     texts = read_corpora(args.data, most=args.num_corpus)
     longest = bundle.manifest.max_source_length
     return {name: encode(tokenizer, own, most_subwords=longest) for name, own in texts.items()}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.jobs import Job
 from benchmarks.serving import read_sentences
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
@@ -120,7 +120,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def encode(tokenizer: Tokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
+def encode(tokenizer: TaggedTokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
     """The ids of each text that fits the model. Texts with more than 8 runs of unknown characters are left out."""
     fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= 8]
     encoded = [list(tokenizer.encode(text).ids) for text in fitting]

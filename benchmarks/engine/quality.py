@@ -24,7 +24,7 @@ from app.bundle import Bundle, load_bundle
 from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
 from app.settings import load_settings
-from app.text.tokenizer import Encoded, Tokenizer
+from app.text.tokenizer import Encoded
 from benchmarks.engine.cases import BEAM_SIZES, read_pairs
 from benchmarks.engine.compare import ComparisonOptions, arguments_of, print_progress
 from benchmarks.engine.floor import num_usable_threads
@@ -34,6 +34,7 @@ from benchmarks.engine.weights import QUANTIZATION, prepare, trained_model
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run
 from benchmarks.serving import read_sentences
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 from model.evaluate import score
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_quality.json"
@@ -52,7 +53,7 @@ class TestSet:
 
 def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
     """The sentences of `sentences.tsv`, and each test set in the folder. Sentences that do not fit are left out."""
-    tokenizer = Tokenizer(bundle.file("source.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
     found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
     for name in names if data else ():
@@ -65,7 +66,7 @@ def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: in
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
     """Compare with each precision, test set and beam size. Returns a row for each."""
-    tokenizer = Tokenizer(bundle.file("target.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     test_sets = read_test_sets(bundle, args.data, args.test_sets.split(","), args.num_sentences)
     options = ComparisonOptions(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
     rows = []
@@ -91,7 +92,9 @@ def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
     return Job([sources], beam_size, max_target_length, is_forced=False, is_warmed=False)
 
 
-def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: Tokenizer) -> dict[str, Any]:
+def compare(
+    ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: TaggedTokenizer
+) -> dict[str, Any]:
     """Translate with both engines, and compare the outputs and their BLEU."""
     sides = {
         "ours": ours.translate(job).ids,
@@ -108,7 +111,7 @@ def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: 
     if test_set.targets:
         texts = {
             side: [
-                tokenizer.decode(found[:last], source.verbatim_spans).text
+                tokenizer.decode(found[:last], source.verbatim_spans)
                 for found, source in zip(ids, test_set.sources, strict=True)
             ]
             for side, ids in sides.items()

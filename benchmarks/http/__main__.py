@@ -1,8 +1,9 @@
-"""Compare Transduce with CTranslate2, Hugging Face and LibreTranslate over HTTP, on one machine with the same weights.
+"""Compare Transduce with CTranslate2, Marian, Hugging Face and LibreTranslate over HTTP, on one machine with the same
+weights.
 
 An interrupted run continues: a part that the result file has from this commit is not measured again, and a peer's
 settings are not searched again. Linux only. Needs PyTorch and CTranslate2. LibreTranslate is installed in a separate
-environment.
+environment. `benchmarks/marian/build.sh` builds Marian.
 
     python -m benchmarks.http --quick
     python -m benchmarks.http --part latency --part goodput
@@ -62,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--python", default=sys.executable, help="the Transduce server's Python (default: this one)")
     add("--output", type=Path, default=RESULT, help="JSON file; the tables are written beside it as .md")
     add("--no-libretranslate", action="store_true", help="do not install and measure LibreTranslate")
+    add(
+        "--marian-programs",
+        type=Path,
+        metavar="FOLDER",
+        help="Marian's programs (default: Marian is not measured)",
+    )
     add(
         "--price-per-hour",
         type=float,
@@ -148,6 +155,7 @@ def context_of(args: argparse.Namespace, bundle: Bundle, folder: Path) -> Contex
         python=args.python,
         data=args.data,
         with_libretranslate=not args.no_libretranslate,
+        marian_programs=args.marian_programs and args.marian_programs.resolve(),
         price_per_hour=args.price_per_hour,
     )
 

@@ -62,7 +62,8 @@ class Context:
     """The state that all parts of a run share.
 
     python: the interpreter of the Transduce server. data: a table of sentence pairs, for quality. choices:
-    CTranslate2's fastest settings by the number of threads, then by the number of sentences in a call.
+    CTranslate2's fastest settings by the number of threads, then by the number of sentences in a call. marian_programs:
+    the folder that `benchmarks/marian/build.sh` makes; None to leave Marian out.
     """
 
     bundle: Bundle
@@ -71,6 +72,7 @@ class Context:
     python: str
     data: Path | None
     with_libretranslate: bool
+    marian_programs: Path | None
     price_per_hour: float
     choices: dict[int, dict[int, Choice]] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)

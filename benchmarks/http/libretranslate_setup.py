@@ -107,8 +107,13 @@ def _name_pieces(model: Path, tokenizer: Path) -> None:
     path.write_text(json.dumps(config), "utf-8")
 
 
-def command_of(python: Path, packages: Path, home: Path, *, choice: Choice, beam_size: int) -> Command:
-    """The command of LibreTranslate's server. home: the folder that it may write to. choice: CTranslate2's settings."""
+def command_of(
+    python: Path, packages: Path, home: Path, *, choice: Choice, beam_size: int, tag: str | None
+) -> Command:
+    """The command of LibreTranslate's server.
+
+    home: the folder that it may write to. choice: CTranslate2's settings. tag: the first subword of each source.
+    """
     return Command(
         lambda port: [
             str(python),
@@ -129,6 +134,7 @@ def command_of(python: Path, packages: Path, home: Path, *, choice: Choice, beam
             "ARGOS_INTER_THREADS": str(choice.settings.inter_threads),
             "ARGOS_INTRA_THREADS": str(choice.settings.intra_threads),
             "ARGOS_BEAM_SIZE": str(beam_size),
+            "SOURCE_TAG": tag or "",
             **BACKENDS[choice.backend],
         },
         ready_path="/languages",

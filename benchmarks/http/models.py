@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.bundle import Bundle, Training
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.cases import Case, encode, real_cases
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import random_model, trained_model
 from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_package
+from benchmarks.http.marian_engine import MarianEngine, MarianFiles, MarianSettings
+from benchmarks.http.peer_engines import search_of
+from benchmarks.marian.trained import write_trained
 from benchmarks.serving import read_sentences
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 from export.bundle_writer import BundleRequest, write_bundle
 from export.model_card import Facts
 from model.checkpoint import Saved, save
@@ -25,6 +30,10 @@ from model.checkpoint import Saved, save
 BASE_VOCABULARY = 8000
 # Batch sizes into which CTranslate2 splits larger calls, after sorting by length.
 BATCHES = (8, 16)
+# The most sentences that the peers' server puts into a call.
+LARGEST_CALL = 32
+# Sentences from which the scales of Marian's activations are found.
+NUM_CALIBRATION = 100
 NUM_ROUNDS = 2
 
 
@@ -39,25 +48,66 @@ class LibreTranslate:
 
 @dataclass(frozen=True)
 class ModelFormats:
-    """The same weights in every server's format. libretranslate: a string says why it is not measured."""
+    """The same weights in every server's format.
+
+    libretranslate: a string says why it is not measured. marian: None if it is not measured.
+    """
 
     bundle: Bundle
     converted: Path
     libretranslate: LibreTranslate | str
+    marian: MarianFiles | None = None
 
 
-def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -> ModelFormats:
-    """Convert the bundle's weights into `folder`."""
+def prepare(
+    bundle: Bundle, folder: Path, *, with_libretranslate: bool = True, marian_programs: Path | None = None
+) -> ModelFormats:
+    """Convert the bundle's weights into `folder`. Raises MarianError."""
     converted = folder / "ctranslate2"
     write_ctranslate2(trained_model(bundle), converted, "int8")
-    if not with_libretranslate:
-        return ModelFormats(bundle, converted, "left out by the option --no-libretranslate")
+    return ModelFormats(
+        bundle,
+        converted,
+        _libretranslate(bundle, converted, folder)
+        if with_libretranslate
+        else "left out by the option --no-libretranslate",
+        None if marian_programs is None else _marian(bundle, folder / "marian", marian_programs),
+    )
+
+
+def _libretranslate(bundle: Bundle, converted: Path, folder: Path) -> LibreTranslate | str:
+    """LibreTranslate with the weights, or why it cannot be measured."""
     try:
         python = ensure_environment()
         write_package(bundle, converted, folder / "packages")
     except UnavailableError as error:
-        return ModelFormats(bundle, converted, str(error))
-    return ModelFormats(bundle, converted, LibreTranslate(python, folder / "packages", folder / "home"))
+        return str(error)
+    return LibreTranslate(python, folder / "packages", folder / "home")
+
+
+def _marian(bundle: Bundle, folder: Path, programs: Path) -> MarianFiles:
+    """The weights in Marian's format."""
+    tokenizer = TaggedTokenizer(bundle)
+    calibration = [tokenizer.encode(text).ids for text in read_sentences()[:NUM_CALIBRATION]]
+    return write_trained(trained_model(bundle), calibration, folder, programs)
+
+
+def best_marian_settings(served: ModelFormats, *, num_threads: int) -> MarianSettings:
+    """The size of batches with which Marian is fastest for 32 sentences, on the cores that this process may use."""
+    assert served.marian is not None
+    texts = read_sentences()[:LARGEST_CALL]
+    times: dict[MarianSettings, float] = {}
+    for size in sorted({*BATCHES, LARGEST_CALL // num_threads}):
+        settings = MarianSettings(num_threads, size)
+        engine = MarianEngine(
+            served.marian, TaggedTokenizer(served.bundle), search_of(served.bundle.path), settings
+        )
+        for _ in range(NUM_ROUNDS + 1):
+            started_at = time.perf_counter()
+            engine.translate(texts)
+            times[settings] = min(times.get(settings, math.inf), time.perf_counter() - started_at)
+        engine.close()
+    return min(times, key=lambda each: times[each])
 
 
 def best_choices(served: ModelFormats, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
@@ -66,7 +116,7 @@ def best_choices(served: ModelFormats, *, num_threads: int, is_quick: bool) -> d
     CTranslate2 may split a call of 32 sentences into smaller batches of similar length, and run one batch per worker.
     """
     bundle = served.bundle
-    tokenizer = Tokenizer(bundle.file("source.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
     sentences = encode(tokenizer, read_sentences(), most_subwords=longest)
     cases = [

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import load_bundle
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.jobs import Job
 from benchmarks.engine.worker import Worker
 from benchmarks.http.context import Context, Cores, cached_share, print_progress, running_servers
@@ -35,6 +34,7 @@ from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import echo, ours
 from benchmarks.http.traffic import CLOSED_LOOP_TIMEOUT_S, plan_of, samples_of, ten_words
 from benchmarks.http.wire import exchange
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.dialects import DIALECTS, Dialect, ParsedResponse
 from transduce.loadtest.sample import read_server_timing
@@ -117,7 +117,7 @@ def _model(
     bundle = load_bundle(path)
     beam_size = bundle.manifest.decoding.beam_size
     texts = ten_words()[: context.effort.num_ten_words]
-    tokenizer = Tokenizer(bundle.file("source.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     longest = (target_length or bundle.manifest.max_target_length - 1) + 1
     subject = ours(path, context.python, SETTINGS)
     splits: list[Split] = []

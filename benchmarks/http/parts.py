@@ -10,17 +10,28 @@ from benchmarks.engine.search import Choice
 from benchmarks.http.context import Context, Cores, print_progress, separate_cores, shared_cores
 from benchmarks.http.goodput import measure_bimodal, measure_slo
 from benchmarks.http.latency import measure_latency
-from benchmarks.http.models import LibreTranslate, ModelFormats, best_choices, pin, prepare
+from benchmarks.http.marian_engine import MarianSettings
+from benchmarks.http.models import (
+    LibreTranslate,
+    ModelFormats,
+    best_choices,
+    best_marian_settings,
+    pin,
+    prepare,
+)
 from benchmarks.http.overhead import measure_overhead
 from benchmarks.http.scaling import measure_scaling
 from benchmarks.http.subjects import (
     ALONE,
     LIBRETRANSLATE,
+    MARIAN_ALONE,
+    MARIAN_WINDOW,
     WINDOW,
     Subject,
     ctranslate2,
     echo,
     libretranslate,
+    marian,
     ours,
     transformers,
 )
@@ -46,9 +57,13 @@ def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Su
         found.append(ctranslate2(served, first, has_window=False, name=ALONE + suffix))
         found.append(ctranslate2(served, many, has_window=True, name=WINDOW + suffix))
         if isinstance(served.libretranslate, LibreTranslate):
-            beam_size = served.bundle.manifest.decoding.beam_size
             name = LIBRETRANSLATE + suffix
-            found.append(libretranslate(served.libretranslate, first, beam_size=beam_size, name=name))
+            found.append(libretranslate(served.bundle, served.libretranslate, first, name=name))
+    if served.marian is not None:
+        settings = context.once(f"marian {num_threads}", lambda: _marian_settings(served, cores))
+        single = replace(settings, batch_size=1)
+        found.append(marian(served, served.marian, single, has_window=False, name=MARIAN_ALONE))
+        found.append(marian(served, served.marian, settings, has_window=True, name=MARIAN_WINDOW))
     if isinstance(served.libretranslate, str):
         print_progress(f"LibreTranslate is not measured: {served.libretranslate}")
     return found
@@ -62,10 +77,23 @@ def _choices(served: ModelFormats, context: Context, cores: Cores) -> dict[int, 
         pin(ALL_CORES)
 
 
+def _marian_settings(served: ModelFormats, cores: Cores) -> MarianSettings:
+    pin(cores.server)
+    try:
+        return best_marian_settings(served, num_threads=len(cores.server))
+    finally:
+        pin(ALL_CORES)
+
+
 def _prepared(context: Context) -> ModelFormats:
     return context.once(
         "served",
-        lambda: prepare(context.bundle, context.folder, with_libretranslate=context.with_libretranslate),
+        lambda: prepare(
+            context.bundle,
+            context.folder,
+            with_libretranslate=context.with_libretranslate,
+            marian_programs=context.marian_programs,
+        ),
     )
 
 
@@ -76,7 +104,8 @@ def _slow(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]
 
 def _missing_servers(served: ModelFormats) -> dict[str, Any]:
     found = served.libretranslate
-    return {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
+    missing = {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
+    return missing if served.marian else {**missing, "marian_is_missing": "no --marian-programs"}
 
 
 def latency(context: Context) -> dict[str, Any]:

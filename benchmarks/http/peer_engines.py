@@ -1,7 +1,7 @@
 """The engines of the peers' HTTP server. Each translates a list of texts.
 
 Texts are single sentences, so nothing splits them. CTranslate2 and Hugging Face's model have the bundle's weights, and
-get ids from the bundle's tokeniser.
+get ids from the bundle's tokeniser. The language pair is the bundle's first.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from app.bundle import load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.jobs import PeerSettings
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 TranslateBatch = Callable[[list[str]], list[str]]
 
@@ -35,7 +35,7 @@ def search_of(bundle: Path) -> Search:
 
 
 def ctranslate2_engine(
-    model: Path, tokenizer: Tokenizer, search: Search, settings: PeerSettings
+    model: Path, tokenizer: TaggedTokenizer, search: Search, settings: PeerSettings
 ) -> TranslateBatch:
     """CTranslate2 in int8, with a model that `benchmarks.engine.ctranslate2_model` has written."""
     translator: Any = import_module("ctranslate2").Translator(
@@ -58,7 +58,7 @@ def ctranslate2_engine(
             batch_type=settings.batch_type,
         )
         return [
-            tokenizer.decode([int(token) for token in result.hypotheses[0]], each.verbatim_spans).text
+            tokenizer.decode([int(token) for token in result.hypotheses[0]], each.verbatim_spans)
             for result, each in zip(found, encoded, strict=True)
         ]
 
@@ -66,7 +66,7 @@ def ctranslate2_engine(
 
 
 def transformers_engine(
-    weights: Path, tokenizer: Tokenizer, search: Search, *, num_threads: int
+    weights: Path, tokenizer: TaggedTokenizer, search: Search, *, num_threads: int
 ) -> TranslateBatch:
     """Hugging Face's `generate` in fp32 on PyTorch, with padded batches."""
     import torch
@@ -95,8 +95,6 @@ def transformers_engine(
                 max_new_tokens=sources.shape[1] + EXTRA_TARGET_LENGTH,
             )
         rows = [[each for each in row if each not in (EOS_ID, PAD_ID)] for row in targets[:, 1:].tolist()]
-        return [
-            tokenizer.decode(row, each.verbatim_spans).text for row, each in zip(rows, encoded, strict=True)
-        ]
+        return [tokenizer.decode(row, each.verbatim_spans) for row, each in zip(rows, encoded, strict=True)]
 
     return translate

@@ -25,9 +25,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from app.bundle import load_bundle
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.arrivals import WindowBatcher
 from benchmarks.engine.jobs import PeerSettings
+from benchmarks.http.marian_engine import MarianEngine, MarianFiles, MarianSettings
 from benchmarks.http.peer_engines import (
     TranslateBatch,
     ctranslate2_engine,
@@ -35,6 +35,7 @@ from benchmarks.http.peer_engines import (
     transformers_engine,
 )
 from benchmarks.server_process import HOST
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 WINDOW_S = 0.005
 MAX_BATCH = 32
@@ -91,10 +92,12 @@ async def echo(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
-    add("engine", choices=("ctranslate2", "transformers", "echo"))
+    add("engine", choices=("ctranslate2", "marian", "transformers", "echo"))
     add("--port", type=int, required=True)
     add("--bundle", type=Path, help="bundle with the tokeniser, the search options and the weights")
-    add("--model", type=Path, help="the model in CTranslate2's format")
+    add("--model", type=Path, help="the model in CTranslate2's format, or the weights in Marian's")
+    add("--vocabulary", type=Path, help="the vocabulary of Marian's model")
+    add("--programs", type=Path, help="the folder of Marian's programs")
     add("--window", action="store_true", help="batch requests that arrive within 5 ms, at most 32")
     add("--num-workers", type=int, default=1, help="calls of the engine at once (default: 1)")
     add("--num-threads", type=int, default=1, help="threads of one call (default: 1)")
@@ -102,17 +105,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-batch-size",
         type=int,
         default=0,
-        help="size of the batches into which CTranslate2 splits a call; 0: no splitting (default: 0)",
+        help="size of the batches into which CTranslate2 or Marian splits a call; 0: CTranslate2 does not (default: 0)",
     )
 
 
 def load_engine(args: argparse.Namespace) -> TranslateBatch:
     """Load the engine and warm it up."""
-    tokenizer = Tokenizer(load_bundle(args.bundle).file("source.spm"))
+    tokenizer = TaggedTokenizer(load_bundle(args.bundle))
     search = search_of(args.bundle)
     if args.engine == "ctranslate2":
         settings = PeerSettings(args.num_workers, args.num_threads, args.max_batch_size)
         engine = ctranslate2_engine(args.model, tokenizer, search, settings)
+    elif args.engine == "marian":
+        files = MarianFiles(args.model, args.vocabulary, args.programs)
+        marian = MarianSettings(args.num_threads, args.max_batch_size)
+        engine = MarianEngine(files, tokenizer, search, marian).translate
     else:
         engine = transformers_engine(args.bundle / "weights", tokenizer, search, num_threads=args.num_threads)
     engine([WARM_UP])

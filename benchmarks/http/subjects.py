@@ -7,19 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.bundle import Bundle
 from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.http.libretranslate_setup import command_of
+from benchmarks.http.marian_engine import MarianFiles, MarianSettings
 from benchmarks.http.models import LibreTranslate, ModelFormats
 from benchmarks.http.traffic import TEXTS
 from benchmarks.server_process import NO_CACHE, Command, serve_command
 from transduce.loadtest.dialects import DIALECTS, Dialect
 
 OURS, ALONE, WINDOW = "transduce", "ctranslate2-alone", "ctranslate2-window"
+MARIAN_ALONE, MARIAN_WINDOW = "marian-alone", "marian-window"
 TRANSFORMERS, LIBRETRANSLATE, ECHO = "transformers", "libretranslate", "echo"
 TITLES = {
     OURS: "Transduce",
     ALONE: "CTranslate2 behind FastAPI, a call a request",
     WINDOW: "CTranslate2 behind FastAPI, window batcher",
+    MARIAN_ALONE: "Marian behind FastAPI, a call a request",
+    MARIAN_WINDOW: "Marian behind FastAPI, window batcher",
     TRANSFORMERS: "Hugging Face generate behind FastAPI, window batcher, fp32",
     LIBRETRANSLATE: "LibreTranslate",
     ECHO: "echo server",
@@ -65,6 +70,19 @@ def ctranslate2(served: ModelFormats, choice: Choice, *, has_window: bool, name:
     return Subject(name, _peer(arguments, BACKENDS[choice.backend]), TEXTS, choice.describe())
 
 
+def marian(
+    served: ModelFormats, files: MarianFiles, settings: MarianSettings, *, has_window: bool, name: str
+) -> Subject:
+    """Marian behind a minimal server, which sends it one call at a time."""
+    arguments = [
+        *("marian", "--bundle", str(served.bundle.path.resolve()), "--model", str(files.weights)),
+        *("--vocabulary", str(files.vocabulary), "--programs", str(files.programs)),
+        *("--num-threads", str(settings.num_threads), "--max-batch-size", str(settings.batch_size)),
+        *(["--window"] if has_window else []),
+    ]
+    return Subject(name, _peer(arguments, {}), TEXTS, settings.describe())
+
+
 def transformers(served: ModelFormats, *, num_threads: int) -> Subject:
     """Hugging Face's model behind a minimal server."""
     arguments = [
@@ -74,9 +92,17 @@ def transformers(served: ModelFormats, *, num_threads: int) -> Subject:
     return Subject(TRANSFORMERS, _peer(arguments, {}), TEXTS, f"fp32, {num_threads} threads")
 
 
-def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int, name: str) -> Subject:
+def libretranslate(bundle: Bundle, found: LibreTranslate, choice: Choice, *, name: str) -> Subject:
     """LibreTranslate's own server."""
-    command = command_of(found.python, found.packages, found.home, choice=choice, beam_size=beam_size)
+    manifest = bundle.manifest
+    command = command_of(
+        found.python,
+        found.packages,
+        found.home,
+        choice=choice,
+        beam_size=manifest.decoding.beam_size,
+        tag=manifest.language_pairs[0].source_prefix,
+    )
     return Subject(name, command, DIALECTS["root"], f"4 HTTP threads, {choice.describe()}")
 
 

@@ -1,5 +1,7 @@
 // Marian's TranslateService (translator/translator.h) with graphs that stay, one a thread, and timed calls.
-// stdin: "MINI_BATCH NUM_SENTENCES NUM_CALLS"; stdout: JSON with milliseconds of each call and the lengths of the outputs.
+// With BENCH_SOURCE, a file of sentences: stdin "MINI_BATCH NUM_SENTENCES NUM_CALLS"; stdout JSON with milliseconds of each
+// call and the lengths of the outputs.
+// Without it: stdin "MINI_BATCH NUM_SENTENCES" and a line for each sentence; stdout a line for each translation.
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -12,12 +14,12 @@
 using namespace marian;
 
 int main(int argc, char** argv) {
-    std::string source = getenv("BENCH_SOURCE");
+    const char* source = getenv("BENCH_SOURCE");
     auto options = parseOptions(argc, argv, cli::mode::translation);
     options = New<Options>(options->clone());
     options->set("inference", true, "shuffle", std::string("none"));
     std::vector<std::string> lines;
-    {
+    if (source) {
         std::ifstream in(source);
         std::string line;
         while (std::getline(in, line)) lines.push_back(line);
@@ -89,6 +91,13 @@ int main(int argc, char** argv) {
     std::cout << "{\"ready\": true}" << std::endl;
     int miniBatch;
     size_t num, calls;
+    while (!source && std::cin >> miniBatch >> num) {
+        std::string text, line;
+        std::getline(std::cin, line);
+        for (size_t i = 0; i < num && std::getline(std::cin, line); ++i) text += (i ? "\n" : "") + line;
+        options->set("mini-batch", miniBatch, "maxi-batch", 1000);
+        std::cout << run(text) << std::endl;
+    }
     while (std::cin >> miniBatch >> num >> calls) {
         std::string text;
         for (size_t i = 0; i < num; ++i) text += (i ? "\n" : "") + lines[i % lines.size()];

@@ -11,6 +11,8 @@ if [ ! -d marian-dev ]; then
     git clone -q https://github.com/browsermt/marian-dev
     git -C marian-dev checkout -q 2781d735d4a10dca876d61be587afdab2726293c
     git -C marian-dev submodule update -q --init src/3rd_party/{intgemm,sentencepiece,simd_utils}
+    # Marian with the environment variable PAPER_NETWORK is the network of the bundled model (trained.py).
+    git -C marian-dev apply --unidiff-zero "$here/paper_network.patch"
     # GCC 12 warns in its own AVX-512 headers.
     sed -i 's/-Wall; -Werror; -Wextra/-Wall; -Wextra/' marian-dev/CMakeLists.txt
 fi

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from benchmarks.imports import sentencepiece_model, words
 from model.imported import EOS, UNK
 
 VOCAB_SIZE = 32_000
-D_MODEL, D_FF, NUM_HEADS, NUM_LAYERS = 512, 2048, 8, 6
 SOURCE_LENGTH, NUM_SENTENCES, NUM_CALIBRATED = 25, 32, 16
 # Target subwords of each source subword in the table of the shortlist, and those that every shortlist has.
 NUM_LIKELY, NUM_FREQUENT = 50, 50
@@ -33,22 +33,55 @@ NUM_LIKELY, NUM_FREQUENT = 50, 50
 FIRST_WORD = 200
 # Marian decodes until source length times this factor.
 LENGTH_FACTOR = 1.14
+# Options that do not depend on the sizes.
 OPTIONS: dict[str, Any] = {
     "type": "transformer", "tied-embeddings-all": True, "tied-embeddings": False, "tied-embeddings-src": False,
-    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "dec-cell-base-depth": 2, "dec-cell-high-depth": 1,
-    "transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-top": "",
+    "dec-cell": "ssru", "dec-cell-base-depth": 2, "dec-cell-high-depth": 1,
     "transformer-postprocess-emb": "d", "transformer-ffn-depth": 2, "transformer-ffn-activation": "relu",
-    "transformer-dim-ffn": D_FF, "transformer-heads": NUM_HEADS, "transformer-tied-layers": [],
+    "transformer-tied-layers": [],
     "transformer-train-position-embeddings": False, "transformer-train-positions": False,
     "transformer-depth-scaling": False, "transformer-no-projection": False, "transformer-pool": False,
     "transformer-guided-alignment-layer": "last", "transformer-aan-depth": 2, "transformer-aan-nogate": False,
-    "transformer-aan-activation": "swish", "transformer-dim-aan": 2048, "dim-emb": D_MODEL, "dim-rnn": 1024,
-    "enc-depth": NUM_LAYERS, "dec-depth": NUM_LAYERS, "enc-type": "bidirectional", "enc-cell": "gru",
-    "enc-cell-depth": 1, "dim-vocabs": [VOCAB_SIZE, VOCAB_SIZE], "input-types": [], "layer-normalization": False,
+    "transformer-aan-activation": "swish", "transformer-dim-aan": 2048, "dim-rnn": 1024,
+    "enc-type": "bidirectional", "enc-cell": "gru",
+    "enc-cell-depth": 1, "input-types": [], "layer-normalization": False,
     "lemma-dim-emb": 0, "factors-combine": "sum", "factors-dim-emb": 0, "output-omit-bias": False,
     "right-left": False, "skip": False, "ulr": False, "ulr-dim-emb": 0, "ulr-trainable-transformation": False,
     "bert-train-type-embeddings": True, "bert-type-vocab-size": 2, "version": "v1.9.56",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a model with one embedding. has_ssru: whether its decoder has SSRUs."""
+
+    vocab_size: int
+    d_model: int
+    d_ff: int
+    num_heads: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    has_ssru: bool
+    is_pre_norm: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Marian's options."""
+        return {
+            **OPTIONS,
+            "transformer-decoder-autoreg": "rnn" if self.has_ssru else "self-attention",
+            "transformer-preprocess": "n" if self.is_pre_norm else "",
+            "transformer-postprocess": "da" if self.is_pre_norm else "dan",
+            "transformer-postprocess-top": "n" if self.is_pre_norm else "",
+            "transformer-dim-ffn": self.d_ff,
+            "transformer-heads": self.num_heads,
+            "dim-emb": self.d_model,
+            "enc-depth": self.num_encoder_layers,
+            "dec-depth": self.num_decoder_layers,
+            "dim-vocabs": [self.vocab_size, self.vocab_size],
+        }
+
+
+BASE = Sizes(VOCAB_SIZE, 512, 2048, 8, 6, 6, has_ssru=True)
 
 Array = NDArray[np.float32]
 
@@ -83,7 +116,7 @@ def write_model(folder: Path, programs: Path) -> MarianModel:
         ours=ours,
         sentences=_sentences(random, pieces, NUM_SENTENCES),
     )
-    write_npz(folder / "model.npz", random_weights(random))
+    write_npz(folder / "model.npz", random_weights(random, BASE, end_id=0), BASE)
     (ours / "vocab.spm").write_bytes(sentencepiece_model(pieces))
     found.vocabulary.write_text(
         "".join(f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces)),
@@ -92,61 +125,67 @@ def write_model(folder: Path, programs: Path) -> MarianModel:
     write_lines(found.source, found.sentences)
     write_lines(folder / "calibrate.txt", _sentences(random, pieces, NUM_CALIBRATED))
     write_lexicon(folder / "lex.txt", random, pieces)
-    _quantise(folder, programs, found)
+    quantise(folder, programs, BASE, vocabulary=found.vocabulary, weights=found.weights)
     vocabularies = ["--vocabs", found.vocabulary, found.vocabulary]
     table = [folder / "lex.txt", NUM_FREQUENT, NUM_LIKELY, 0]
     run([programs / "marian-conv", "--shortlist", *table, "--dump", found.shortlist, *vocabularies])
     return found
 
 
-def run(command: Sequence[object]) -> str:
-    """Run a program and return its output. Raises MarianError."""
+def run(command: Sequence[object], changes: Mapping[str, str] | None = None) -> str:
+    """Run a program and return its output. changes: of the environment. Raises MarianError."""
     done = subprocess.run(
         [str(word) for word in command],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+        env={**os.environ, **(changes or {})},
     )  # fmt: skip
     if done.returncode:
         raise MarianError(done.stdout[-2000:])
     return done.stdout
 
 
-def random_weights(random: np.random.Generator) -> dict[str, Array]:
-    """Weights by Marian's names. The bias keeps the end token away, so that each sentence has the same length."""
+def random_weights(random: np.random.Generator, sizes: Sizes, *, end_id: int) -> dict[str, Array]:
+    """Weights in post-norm by Marian's names.
+
+    The bias keeps the end token away, so that lengths depend on the sources alone.
+    """
+    width = sizes.d_model
 
     def glorot(rows: int, columns: int) -> Array:
         limit = (6 / (rows + columns)) ** 0.5
         return random.uniform(-limit, limit, (rows, columns)).astype(np.float32)
 
-    def zeros(width: int) -> Array:
-        return np.zeros((1, width), np.float32)
+    def zeros(columns: int) -> Array:
+        return np.zeros((1, columns), np.float32)
 
     def norm(name: str) -> dict[str, Array]:
-        return {f"{name}_ln_scale": zeros(D_MODEL) + 1, f"{name}_ln_bias": zeros(D_MODEL)}
+        return {f"{name}_ln_scale": zeros(width) + 1, f"{name}_ln_bias": zeros(width)}
 
-    bias = zeros(VOCAB_SIZE)
-    bias[0, 0] = -1e4
-    table = random.normal(0, D_MODEL**-0.5, (VOCAB_SIZE, D_MODEL)).astype(np.float32)
+    bias = zeros(sizes.vocab_size)
+    bias[0, end_id] = -1e4
+    table = random.normal(0, width**-0.5, (sizes.vocab_size, width)).astype(np.float32)
     weights = {"Wemb": table, "decoder_ff_logit_out_b": bias}
-    for stack in ("encoder", "decoder"):
-        for layer in range(1, NUM_LAYERS + 1):
+    for stack, depth in (("encoder", sizes.num_encoder_layers), ("decoder", sizes.num_decoder_layers)):
+        for layer in range(1, depth + 1):
             name = f"{stack}_l{layer}"
-            if stack == "decoder":
-                weights |= {f"{name}_rnn_{kind}": glorot(D_MODEL, D_MODEL) for kind in ("W", "Wf")}
-                weights |= {f"{name}_rnn_bf": zeros(D_MODEL)} | norm(f"{name}_rnn_ffn")
-            attention = f"{name}_{'self' if stack == 'encoder' else 'context'}"
-            weights |= {f"{attention}_W{letter}": glorot(D_MODEL, D_MODEL) for letter in "qkvo"}
-            weights |= {f"{attention}_b{letter}": zeros(D_MODEL) for letter in "qkvo"} | norm(
-                f"{attention}_Wo"
-            )
-            weights |= {f"{name}_ffn_W1": glorot(D_MODEL, D_FF), f"{name}_ffn_b1": zeros(D_FF)}
-            weights |= {f"{name}_ffn_W2": glorot(D_FF, D_MODEL), f"{name}_ffn_b2": zeros(D_MODEL)}
+            attentions = ["self"] if stack == "encoder" else ["self", "context"]
+            if stack == "decoder" and sizes.has_ssru:
+                attentions = ["context"]
+                weights |= {f"{name}_rnn_{kind}": glorot(width, width) for kind in ("W", "Wf")}
+                weights |= {f"{name}_rnn_bf": zeros(width)} | norm(f"{name}_rnn_ffn")
+            for attention in attentions:
+                weights |= {f"{name}_{attention}_W{letter}": glorot(width, width) for letter in "qkvo"}
+                weights |= {f"{name}_{attention}_b{letter}": zeros(width) for letter in "qkvo"}
+                weights |= norm(f"{name}_{attention}_Wo")
+            weights |= {f"{name}_ffn_W1": glorot(width, sizes.d_ff), f"{name}_ffn_b1": zeros(sizes.d_ff)}
+            weights |= {f"{name}_ffn_W2": glorot(sizes.d_ff, width), f"{name}_ffn_b2": zeros(width)}
             weights |= norm(f"{name}_ffn_ffn")
     return weights
 
 
-def write_npz(path: Path, weights: dict[str, Array]) -> None:
+def write_npz(path: Path, weights: dict[str, Array], sizes: Sizes) -> None:
     """Write weights as Marian reads them: without the ZIP64 headers of `numpy.savez`."""
-    text = yaml.safe_dump(OPTIONS).encode() + b"\0"
+    text = yaml.safe_dump(sizes.options()).encode() + b"\0"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         arrays: dict[str, NDArray[Any]] = {"special:model.yml": np.frombuffer(text, np.int8), **weights}
         for name, values in arrays.items():
@@ -176,35 +215,37 @@ def _sentences(random: np.random.Generator, pieces: Sequence[str], count: int) -
     return [[pieces[each] for each in row] for row in ids]
 
 
-def _quantise(folder: Path, programs: Path, found: MarianModel) -> None:
-    """Find the scales of activations on a few sentences, and write int8 weights."""
-    decoder = [
-        programs / "marian-decoder",
-        "--models",
-        folder / "model.npz",
-        "--cpu-threads",
-        1,
-        "--beam-size",
-        1,
-    ]
-    vocabularies = ["--vocabs", found.vocabulary, found.vocabulary]
-    batches = [
-        "--mini-batch",
-        8,
-        "--maxi-batch",
-        2,
-        "--max-length-factor",
-        LENGTH_FACTOR,
-        "--quiet-translation",
-    ]
-    files = ["--input", folder / "calibrate.txt", "--output", folder / "calibrated.txt"]
-    output = run([*decoder, *vocabularies, *batches, *files, "--dump-quantmult", "--quiet"])
+def quantise(
+    folder: Path,
+    programs: Path,
+    sizes: Sizes,
+    *,
+    vocabulary: Path,
+    weights: Path,
+    changes: Mapping[str, str] | None = None,
+) -> None:
+    """Find the scales of activations on the sources in `calibrate.txt` of `folder`, and write its `model.npz` in int8.
+
+    weights: the file to write. changes: of the environment. Raises MarianError.
+    """
+    arguments = {
+        "--models": folder / "model.npz",
+        "--cpu-threads": 1,
+        "--beam-size": 1,
+        "--mini-batch": 8,
+        "--maxi-batch": 2,
+        "--max-length-factor": LENGTH_FACTOR,
+        "--input": folder / "calibrate.txt",
+        "--output": folder / "calibrated.txt",
+    }
+    command = [programs / "marian-decoder", *(word for pair in arguments.items() for word in pair)]
+    flags = ["--quiet", "--quiet-translation", "--dump-quantmult"]
+    output = run([*command, "--vocabs", vocabulary, vocabulary, *flags], changes)
     lines = [line for line in output.splitlines() if line.startswith("Name: ")]
     (folder / "scales.txt").write_text("\n".join(lines) + "\n", "utf-8")
     script = programs.parent / "marian-dev" / "scripts" / "alphas" / "extract_stats.py"
     scaled = folder / "model.alphas.npz"
     run([sys.executable, script, folder / "scales.txt", folder / "model.npz", scaled])
     with np.load(scaled) as file:
-        weights = {name: file[name] for name in file.files if name != "special:model.yml"}
-    write_npz(scaled, weights)
-    run([programs / "marian-conv", "--from", scaled, "--to", found.weights, "--gemm-type", "intgemm8"])
+        write_npz(scaled, {name: file[name] for name in file.files if name != "special:model.yml"}, sizes)
+    run([programs / "marian-conv", "--from", scaled, "--to", weights, "--gemm-type", "intgemm8"])

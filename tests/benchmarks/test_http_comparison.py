@@ -139,7 +139,7 @@ def test_every_peer_is_measured_with_one_call_on_all_threads_and_with_a_call_on_
 ) -> None:
     found = LibreTranslate(Path("python"), Path("packages"), tmp_path)
     served = ModelFormats(bundle, Path("converted"), found)
-    context = Context(bundle, tmp_path, QUICK, sys.executable, None, True, 0.1)
+    context = Context(bundle, tmp_path, QUICK, sys.executable, None, True, None, 0.1)
     for cores, workers in (
         (Cores(frozenset({0}), frozenset({1})), [1]),
         (Cores(frozenset({0, 1}), frozenset({0, 1})), [1, 2]),
