@@ -43,6 +43,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "times-amd": ("engine_amd.json", lambda result: page_tables.times_tables(result["cases"])),
     "arrivals-amd": ("engine_amd.json", lambda result: page_tables.arrivals_table(result["arrivals"])),
     "machine-avx2": ("engine_avx2.json", page_tables.measured_on),
+    "goals-avx2": ("engine_avx2.json", page_tables.goals_tables),
     "times-avx2": ("engine_avx2.json", lambda result: page_tables.times_tables(result["cases"])),
     "steps-avx2-small": ("step_avx2.json", lambda result: page_tables.target_table(result, "avx2")),
     "steps-avx2-base": ("step_avx2_base.json", lambda result: page_tables.target_table(result, "avx2")),

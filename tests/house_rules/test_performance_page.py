@@ -67,14 +67,32 @@ def result() -> dict[str, Any]:
         row("int8", num_sentences=1, ratio=3.5, python_share=0.2),
         row("fp32", num_sentences=1, ratio=2.99, python_share=0.05),
     ]
-    return {"cases": cases, "arrivals": []}
+    return {"cases": cases, "arrivals": [], "machine": {"cpu": "AMD EPYC (AVX2)", "vendor": "AuthenticAMD"}}
 
 
 def test_a_goal_counts_the_cases_that_meet_it(result: dict[str, Any]) -> None:
     int8, fp32 = ({line[0]: line[1:] for line in goal_lines(result, name)} for name in ("int8", "fp32"))
-    assert int8["1 sentence, greedy"] == ("at least 3", "3.00", "3.50", "2", "2")
-    assert fp32["1 sentence, greedy"] == ("at least 3", "2.99", "2.99", "1", "0")
+    assert int8["1 sentence, greedy"] == ("at least 2.5", "3.00", "3.50", "2", "2")
+    assert fp32["1 sentence, greedy"] == ("at least 1.5", "2.99", "2.99", "1", "1")
     assert int8["Python of a step, 1 row"] == ("at most 10%", "10.0%", "20.0%", "2", "1")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "vendor", "least"),
+    [
+        ("AMD EPYC (AVX-512, AVX-512 VNNI)", "AuthenticAMD", "at least 5"),
+        (
+            "Intel(R) Xeon(R) Processor (AVX2, AVX-512, AVX-512 VNNI, tile registers)",
+            "GenuineIntel",
+            "at least 3",
+        ),
+        ("Intel(R) Xeon(R) Processor", "GenuineIntel", "at least 3"),
+        ("AMD EPYC", "AuthenticAMD", "at least 5"),
+    ],
+)
+def test_the_goal_depends_on_the_processor(result: dict[str, Any], cpu: str, vendor: str, least: str) -> None:
+    result["machine"] = {"cpu": cpu, "vendor": vendor}
+    assert next(goal_lines(result, "int8"))[1] == least
 
 
 def test_a_goal_without_cases_has_no_line(result: dict[str, Any]) -> None:
