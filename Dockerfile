@@ -28,6 +28,7 @@ COPY requirements/cpu.txt requirements/
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/cpu.txt"]
 COPY --from=wheel /build/dist dist
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
+RUN ["/opt/venv/bin/python", "-m", "app.text.detector_arrays"]
 RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
 
 FROM builder AS venv-gpu
@@ -35,6 +36,7 @@ COPY requirements/gpu.txt requirements/
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/gpu.txt"]
 COPY --from=wheel /build/dist dist
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
+RUN ["/opt/venv/bin/python", "-m", "app.text.detector_arrays"]
 RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
 
 # The base of both images. All files belong to root and are only read. The server can write to /tmp and to the glossaries'

@@ -121,6 +121,7 @@ rm -rf $(1); "$$python" -m venv $(1); \
 $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt; \
 $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(3) -r $(2); \
 $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+$(1)/bin/python -m app.text.detector_arrays; \
 touch $@
 endef
 

@@ -1,4 +1,4 @@
-"""Fetches a model by its name on the Hugging Face hub, with the client of the extra `hub`.
+"""Fetches a model by its name on the Hugging Face hub, with `huggingface_hub`, which the extra `hub` installs.
 
 The client reads HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and HF_HOME, as other programs of Hugging Face do. It keeps the
 files in its cache, where a second import finds them.
@@ -12,8 +12,9 @@ from pathlib import Path
 
 from export.archive import is_archive
 
-# OWNER/MODEL, each of at most 96 characters, and what the hub does not allow in either.
+# OWNER/MODEL, each of at most 96 characters.
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+# What the hub does not allow in a name.
 _FORBIDDEN = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
 # The files that `model/` reads of any kind of model, except PICKLES. Large weights are in several files with an index.
 FILES = (
@@ -29,7 +30,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.bin", "*.
 
 
 class HubError(ValueError):
-    """The hub has no such model, refuses it, or cannot be reached. The message says which, and what to do."""
+    """The hub has no such model, refuses it, or cannot be reached. The message says which, and what helps."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
             f"{name} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise HubError(f"--revision: {name} has no {revision or 'branch main'}") from error
+        raise HubError(f"--revision: {name} has no branch, tag or commit {revision or 'main'}") from error
     except errors.RepositoryNotFoundError as error:
         raise HubError(
             f"the hub has no {name}; if it is private, set HF_TOKEN to a token that may read it"
@@ -73,7 +74,7 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
         )
         raise HubError(
             f"{where}, and the cache does not have all files of {name}: "
-            "copy the model's folder from a machine that has it, and name the folder"
+            "copy the model's folder from a machine that has it, and give the folder's path in place of the name"
         ) from error
     except errors.HfHubHTTPError as error:
         raise HubError(f"{name}: the hub answers {error.response.status_code}") from error

@@ -6,11 +6,10 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
-- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. The output never has `<unk>`
-  or a symbol other than the first, which stands for `<unk>`. Where a foreign model outputs `<unk>`, the translation
-  therefore has the unknown characters of the source.
-- A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. All its
-  rows stay as they are.
+- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Of `<unk>` and these
+  symbols, a model can only output the first symbol. The server replaces it by unknown characters of the source.
+- A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
+  symbols keep their rows, and a translation can have each of them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 FIRST = (PAD, BOS, EOS, UNK, *PLACEHOLDER_SYMBOLS)
 # A logit so low that its piece is never chosen. Half precision can represent it.
 NEVER = -30_000.0
-# The score of a piece that is not used. It is not whole, because whole scores mark merges.
+# The score of a piece that is not used. It is no whole number: models whose scores are whole numbers are those of BPE.
 UNUSED_SCORE = -1000.5
 
 
@@ -48,7 +47,7 @@ class UnusableModel(ValueError):
 class ImportedShortlist:
     """Which target subwords a source subword may become, by our ids.
 
-    likely: the target ids of each source id. frequent: target ids that every shortlist has.
+    likely: the target ids of each source id. frequent: target ids that the shortlist of every sentence has.
     """
 
     likely: Mapping[int, list[int]]
@@ -60,11 +59,12 @@ class ImportedModel:
     """An imported model.
 
     state: state dict of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name
-    a target language, such as >>deu<<. num_left_out: how many pieces of the SentencePiece models have no row in the
-    model. beam_size, length_penalty: the model's own defaults. Scores are divided by length^length_penalty.
-    ends_source: whether sources end with the end token. languages: source and target, if the files name them.
-    language_tokens: the subword of each language of a model that translates between any two. It begins sources and
-    targets. tag_follows_source: whether it ends sources instead, after the end token. shortlist: None if the model has
+    a target language, such as >>deu<<. num_left_out: how many used pieces of the SentencePiece models have no row in
+    the model, added up over both. beam_size, length_penalty: the model's own defaults. Scores are divided by
+    length^length_penalty. ends_source: whether sources end with the end token. languages: source and target, if the
+    files name them.
+    language_tokens: for a model that translates between any two languages, the subword of each. Sources and targets
+    begin with it. tag_follows_source: whether it follows a source's end token instead. shortlist: None if the model has
     none.
     """
 
@@ -90,10 +90,11 @@ class ImportedModel:
 
 
 def read_sentencepiece(path: Path) -> Any:
-    """The SentencePiece model in a file. Raises ValueError."""
+    """The SentencePiece model in a file. Raises OSError, ValueError."""
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    content = path.read_bytes()
     try:
-        proto.ParseFromString(path.read_bytes())
+        proto.ParseFromString(content)
     except Exception as error:  # the module of protobuf's DecodeError differs between versions
         raise ValueError(f"{path.name} is not a SentencePiece model") from error
     if not proto.pieces:
@@ -121,10 +122,10 @@ def filled(order: list[str], length: int) -> list[str]:
     return [*order, *(f"<no piece {index}>" for index in range(len(order), length))]
 
 
-def reordered(proto: Any, order: list[str], *, tags: Collection[str] = ()) -> bytes:
+def reordered(proto: Any, order: list[str], *, language_tokens: Collection[str] = ()) -> bytes:
     """A SentencePiece model with the pieces FIRST and `order`, which encodes texts as `proto` does.
 
-    tags: further pieces that name languages.
+    language_tokens: pieces that name languages, beside those of `is_tag`.
     """
     known = {piece.piece: piece for piece in proto.pieces}
     new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
@@ -138,7 +139,7 @@ def reordered(proto: Any, order: list[str], *, tags: Collection[str] = ()) -> by
         new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
     for piece in order:
         old = known.get(piece)
-        if is_tag(piece) or piece in tags:
+        if is_tag(piece) or piece in language_tokens:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
             new.pieces.add(piece=piece, score=old.score, type=old.type)
@@ -163,7 +164,7 @@ class Specials:
 
 
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
-    """The foreign row of each of our ids: FIRST, then `order`. Made-up pieces have the unknown token's row."""
+    """The foreign row of each of our ids: FIRST, then `order`. A piece that the vocabulary lacks has `<unk>`'s row."""
     first = [specials.pad, specials.start, specials.end, specials.unknown]
     known = (vocabulary.get(piece, specials.unknown) for piece in (*PLACEHOLDER_SYMBOLS, *order))
     return [*first, *known]
@@ -173,7 +174,7 @@ def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, set to NEVER for the pieces that no translation may contain.
 
     These are padding, start and unknown, made-up pieces of `filled`, and all placeholder symbols except the first. If
-    the vocabulary has the placeholder symbols, they are the made-up pieces alone.
+    the vocabulary has the placeholder symbols, only the made-up pieces are masked.
     """
     masked = bias.clone()
     masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER
@@ -183,5 +184,5 @@ def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
 
 
 def num_left_out(protos: list[Any], vocabulary: Mapping[str, int]) -> int:
-    """How many pieces of the SentencePiece models the vocabulary does not have."""
+    """How many used pieces of the SentencePiece models the vocabulary does not have, added up over the models."""
     return sum(is_used(piece) and piece.piece not in vocabulary for proto in protos for piece in proto.pieces)

@@ -104,7 +104,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         "embedding.output_bias": masked_bias(torch.zeros(len(rows)), ids),
         "embedding.positions": fairseq_positions(config.max_length, config.d_model),
     }
-    spm = reordered(vocabulary.proto, order, tags=vocabulary.languages.values())
+    spm = reordered(vocabulary.proto, order, language_tokens=vocabulary.languages.values())
     return ImportedModel(
         config=config,
         state=state | layer_state(config, weights),

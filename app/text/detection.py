@@ -7,14 +7,13 @@ more than twenty letters.
 
 from __future__ import annotations
 
-import io
-import lzma
 import threading
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from app.text.detector_arrays import folder_of_environment, read_arrays
 from app.text.language_names import KNOWN_LANGUAGES
 from app.text.protected_spans import protected_spans
 
@@ -40,9 +39,6 @@ MIN_BYTES_TO_REFUSE = 21
 # Fewest words of a phrase, which may have fewer bytes than MIN_BYTES_TO_REFUSE. Unlike in a name, not all of its words
 # are capitalised. If smaller, foreign names are refused. If larger, short foreign sentences are translated.
 MIN_WORDS_OF_PHRASE = 3
-# Bytes of the model's file that are unpacked at a time. If smaller, the thread waits for the GIL more often. If larger,
-# unpacking takes more memory.
-PIECE_BYTES = 4_000_000
 # The model's label for a language code, if the two differ.
 _ALIASES = {"nb": "no", "fil": "tl"}
 
@@ -50,17 +46,20 @@ _ALIASES = {"nb": "no", "fil": "tl"}
 class LanguageDetector:
     """Detects the languages of KNOWN_LANGUAGES and the served ones.
 
-    Any thread may use it. Loading takes half a second.
+    Any thread may use it. Loading takes a third of a second, or a few milliseconds if `app.text.detector_arrays` has
+    unpacked the model.
     """
 
     def __init__(self, languages: Collection[str]) -> None:
         """languages: served codes such as `de` and `pt-BR`. A code that the model does not know is never detected."""
+        import numpy as np
         from py3langid import langid  # type: ignore[import-untyped]
 
-        arrays = _read_model(langid.MODEL_DIR / langid.MODEL_FILE)
+        arrays = read_arrays(folder_of_environment())
         labels = arrays["classes"].tolist()
         bases = {code: _base_of(code) for code in languages}
         kept = {label for label in (*KNOWN_LANGUAGES, *bases.values()) if label in labels}
+        table = arrays["ptc"]
         # The columns of other languages are dropped.
         columns = [index for index, label in enumerate(labels) if label in kept]
         self._codes = {
@@ -68,7 +67,7 @@ class LanguageDetector:
         }
         self.languages = frozenset(code for codes in self._codes.values() for code in codes)
         self._identifier: Any = langid.LanguageIdentifier(
-            arrays["ptc"][:, columns],
+            _Columns(table, columns) if isinstance(table, np.memmap) else table[:, columns],
             arrays["pc"][columns],
             [labels[index] for index in columns],
             memoryview(arrays["nextmove"]),
@@ -98,21 +97,15 @@ def _base_of(code: str) -> str:
     return _ALIASES.get(base, base)
 
 
-def _read_model(path: Any) -> Any:
-    """Return the arrays of the model's file.
+class _Columns:
+    """Some columns of a mapped table, of which only the rows that are selected are read."""
 
-    The file is unpacked in memory, in large pieces. py3langid's own reader writes 68 MB to a temporary file, in small
-    pieces. But /tmp may have less space, and after each piece this thread waits for the GIL while other threads load
-    the rest of the server.
-    """
-    import numpy as np
+    def __init__(self, table: Any, columns: Sequence[int]) -> None:
+        self._table, self._columns = table, columns
 
-    decompressor, unpacked = lzma.LZMADecompressor(), io.BytesIO()
-    unpacked.write(decompressor.decompress(path.read_bytes(), max_length=PIECE_BYTES))
-    while not decompressor.eof:
-        unpacked.write(decompressor.decompress(b"", max_length=PIECE_BYTES))
-    unpacked.seek(0)
-    return np.load(unpacked, allow_pickle=False)
+    def __getitem__(self, rows: Any) -> Any:
+        """These rows of the columns."""
+        return self._table[rows][:, self._columns]
 
 
 class LazyDetector:

@@ -1,9 +1,13 @@
 """Rewrites quantities and dates for the target language: `1,234.5` as `1.234,5`, `12/31/2025` as `31.12.2025`.
 
-A number keeps its length. These stay unchanged: numbers without a mark, times, addresses, numbers with a letter
-attached, and, with a decimal point, a number in a heading (`2.4 Results`) or after a name or a word such as `version`
-(`Python 3.11`, `section 2.4`). So does an English date that is valid with its day first and with its month first
-(`05/06/2025`). A number that stays unchanged anywhere in the text stays unchanged everywhere.
+A number keeps its length. These stay unchanged:
+
+- numbers without a decimal mark or a thousands mark, times, web and IP addresses, numbers with a letter attached;
+- a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
+  capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
+- an English date that is valid with its day first and with its month first (`05/06/2025`).
+
+A number that stays unchanged anywhere in the text stays unchanged everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ _MARKS = (
 )
 # The part that comes first in a date with slashes, for each language that writes such dates. English has both orders.
 _SLASH_DATES = {"en": "month or day"} | dict.fromkeys(("fr", "es", "it", "pt"), "day")
-# The mark between the parts of a date, for each language that writes day, month and year in this order.
+# The mark between the parts of a date, for each target language whose dates are rewritten: day, month, year.
 _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr"), ".") | dict.fromkeys(
     ("fr", "es", "it", "pt"), "/"
 )
@@ -30,7 +34,7 @@ _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _SPACES = "\u00a0\u2009\u202f "
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
-# The text that follows a time of day, such as `pm`.
+# The text that follows a time of day or a number of hours, such as `pm` or `h`.
 _CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
@@ -69,7 +73,7 @@ def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
 def _rewritten_date(
     text: str, match: re.Match[str], source_language: str, target_language: str
 ) -> str | None:
-    """Return a date with slashes as the target language writes it, or None if it is no date or is ambiguous."""
+    """Return a date with slashes as the target language writes it, or None if it stays unchanged."""
     found, mark = _DATE.fullmatch(match.group()), _DATE_MARKS.get(target_language)
     order = _SLASH_DATES.get(source_language)
     is_path = text[match.end() : match.end() + 1] == "/"
@@ -95,7 +99,7 @@ def _rewritten(
     is_decimal = re.fullmatch(r"\d+" + re.escape(decimal) + r"\d+", written)
     if not (is_grouped or is_decimal) or _is_attached(text, match) or _CLOCK.match(text, match.end()):
         return None
-    if not is_grouped and (decimal == "." and _is_a_name(text, match)):
+    if not is_grouped and (decimal == "." and _is_no_quantity(text, match)):
         return None
     return "".join(
         target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
@@ -104,7 +108,7 @@ def _rewritten(
 
 
 def _is_attached(text: str, match: re.Match[str]) -> bool:
-    """Whether a letter, an underscore or a character of program code is right next to the number."""
+    """Whether a letter, `_`, `=`, `@` or a backslash is next to the number, or one of `/:#.` is right before it."""
     before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     return (
         any(each.isalpha() or (each != "" and each in "_=/\\:#@.") for each in before)
@@ -113,7 +117,7 @@ def _is_attached(text: str, match: re.Match[str]) -> bool:
     )
 
 
-def _is_a_name(text: str, match: re.Match[str]) -> bool:
+def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     word = before.group(1) if before is not None else None

@@ -16,11 +16,11 @@ PYTHON = "Python and binding"
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Seconds that a profiled case spends in ONNX Runtime.
+class ProfiledTimes:
+    """Seconds that a profiled case spends in ONNX Runtime and in its Python binding.
 
-    kernels_s: in kernels, by graph and category. runs_s: in whole runs, by graph. binding_s: in the Python binding,
-    which ONNX Runtime's profiler does not count.
+    kernels_s: in kernels, by graph and category. runs_s: in whole runs, by graph. binding_s: in the binding, which ONNX
+    Runtime's profiler does not count.
     """
 
     kernels_s: dict[str, dict[str, float]]
@@ -30,7 +30,7 @@ class Shares:
 
 def profile(
     prepared: ModelPair, cases: list[Case], options: ComparisonOptions
-) -> tuple[list[Shares], dict[str, str]]:
+) -> tuple[list[ProfiledTimes], dict[str, str]]:
     """Run each case once with profiling. A short case has a warm-up run before it.
 
     Returns the seconds of each case, and the category of each operator.
@@ -42,7 +42,7 @@ def profile(
             warming = EngineCounters() if case.is_long else worker.translate(job).spent
             spent.append((warming, worker.translate(job).spent))
         profiled = worker.call("profile")
-    shares = []
+    found = []
     positions = {"encoder": 0, "decoder": 0}
     for warming, counted in spent:
         kernels: dict[str, dict[str, float]] = {}
@@ -54,8 +54,8 @@ def profile(
             kernels[graph] = _sum([run["kernels_s"] for run in runs])
             runs_s[graph] = sum(run["total_s"] for run in runs)
         called_s = counted.encoder_s + counted.decoder_s
-        shares.append(Shares(kernels, runs_s, max(0.0, called_s - sum(runs_s.values()))))
-    return shares, profiled["operators"]
+        found.append(ProfiledTimes(kernels, runs_s, max(0.0, called_s - sum(runs_s.values()))))
+    return found, profiled["operators"]
 
 
 def _num_runs(spent: EngineCounters, graph: str) -> int:
@@ -70,22 +70,22 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
     return total
 
 
-def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> dict[str, Any]:
-    """Milliseconds per group by category, the time of a step, and three shares.
+def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: int) -> dict[str, Any]:
+    """Milliseconds per group of sentences by category, the time of a step, and three shares.
 
-    The native kernels count their own time in the measured run. The time of other operators comes from the profiled
-    run, scaled down where it exceeds the measured run's time inside ONNX Runtime. The rest of the time inside ONNX
-    Runtime is "between operators". All time outside is "Python and binding". python_share: Python's share of the whole
-    time. step_python_share: the share of a decoder step's time outside the decoder's graph. idle_share: the share of
-    the cores' time in which the cores are idle.
+    Native kernels count their own time in the measured run. The times of a graph without them come from the profiled
+    run. Both are scaled down if they exceed the measured run's time inside ONNX Runtime. The rest of the time inside
+    ONNX Runtime is "between operators". All time outside is "Python and binding". python_share: Python's share of the
+    whole time. step_python_share: the share of the decoder steps' time outside the decoder's graph. idle_share: the
+    share of all threads' time in which no processor works for them.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]
     num_calls = row["num_calls"]
     called_s = (spent["encoder_s"] + spent["decoder_s"]) / num_calls
-    binding_s = min(shares.binding_s, called_s)
+    binding_s = min(profiled.binding_s, called_s)
     parts: dict[str, float] = {}
-    for graph, profiled_s in shares.kernels_s.items():
+    for graph, profiled_s in profiled.kernels_s.items():
         counted_s = spent["blocks_s"].get(graph, {})
         kernels = {name: seconds / num_calls for name, seconds in counted_s.items()} or profiled_s
         inside_s = spent[f"{graph}_s"] / num_calls * (1 - binding_s / called_s)
@@ -95,7 +95,7 @@ def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> di
             parts[name] = parts.get(name, 0.0) + seconds * scale
         parts[RUNTIME] = parts.get(RUNTIME, 0.0) + inside_s - known_s * scale
     parts[PYTHON] = wall_s / num_calls - called_s + binding_s
-    step_s = (spent["step_s"] - spent["encode_s"]) / num_calls
+    steps_per_call_s = (spent["step_s"] - spent["encode_s"]) / num_calls
     step_binding_s = (
         binding_s * spent["num_decoder_runs"] / max(1, spent["num_decoder_runs"] + spent["num_encoder_runs"])
     )
@@ -105,7 +105,8 @@ def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> di
             name: seconds * scale_ms for name, seconds in sorted(parts.items(), key=lambda p: -p[1])
         },
         "python_share": parts[PYTHON] / (wall_s / num_calls),
-        "step_ms": step_s / (spent["num_steps"] / num_calls) * 1e3,
-        "step_python_share": (step_s - spent["decoder_s"] / num_calls + step_binding_s) / step_s,
+        "step_ms": steps_per_call_s / (spent["num_steps"] / num_calls) * 1e3,
+        "step_python_share": (steps_per_call_s - spent["decoder_s"] / num_calls + step_binding_s)
+        / steps_per_call_s,
         "idle_share": max(0.0, 1.0 - spent["cpu_s"] / (wall_s * num_threads)),
     }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
-from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
+from benchmarks.engine.breakdown import PYTHON, RUNTIME, ProfiledTimes, where_time_goes
 from benchmarks.engine.cases import Case
 from benchmarks.engine.jobs import ArrivalResult, Job, JobResult
 from benchmarks.engine.layouts import Layouts
@@ -240,10 +240,10 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_parts_add_up_to_the_measured_time() -> None:
-    shares = Shares(
+    profiled = ProfiledTimes(
         {"encoder": {"embedding": 0.02}, "decoder": {"attention": 0.3, "matrix products": 0.1}}, {}, 0.011
     )
-    where = where_time_goes(row(), shares, num_threads=2)
+    where = where_time_goes(row(), profiled, num_threads=2)
     assert sum(where["parts_ms"].values()) == pytest.approx(1000.0)
     assert where["parts_ms"]["attention"] == pytest.approx(300.0)
     assert where["parts_ms"][RUNTIME] == pytest.approx(80.0 + 400.0 - 11.0)
@@ -254,8 +254,8 @@ def test_the_parts_add_up_to_the_measured_time() -> None:
 
 
 def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time() -> None:
-    shares = Shares({"encoder": {}, "decoder": {"attention": 1.2, "matrix products": 0.4}}, {}, 0.0)
-    parts = where_time_goes(row(), shares, num_threads=2)["parts_ms"]
+    profiled = ProfiledTimes({"encoder": {}, "decoder": {"attention": 1.2, "matrix products": 0.4}}, {}, 0.0)
+    parts = where_time_goes(row(), profiled, num_threads=2)["parts_ms"]
     assert parts["attention"] == pytest.approx(600.0)
     assert parts["matrix products"] == pytest.approx(200.0)
     assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's time, because none of its kernels is known"
@@ -263,9 +263,11 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
 
 def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() -> None:
     """The profiled run may be the first to write to its caches."""
-    shares = Shares({"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0)
+    profiled = ProfiledTimes(
+        {"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0
+    )
     measured = row(blocks_s={"encoder": {"cross keys and values": 0.04}, "decoder": {"attention": 1.0}})
-    parts = where_time_goes(measured, shares, num_threads=2)["parts_ms"]
+    parts = where_time_goes(measured, profiled, num_threads=2)["parts_ms"]
     assert parts["cross keys and values"] == pytest.approx(20.0)
     assert parts["attention"] == pytest.approx(500.0)
     assert parts[RUNTIME] == pytest.approx(80.0 + 300.0)

@@ -20,7 +20,7 @@ from tests.e2e.small_models import MODELS, SETTINGS, TEXT, budget, loaded, post
 
 @pytest.fixture
 def server(bundles: Path) -> Iterator[ServerProcess]:
-    """A server that holds two of the three models, and has loaded the first."""
+    """A server whose memory budget fits two of the three models. It has loaded the first."""
     settings = {**SETTINGS, "model_memory": budget(bundles, 2)}
     with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
@@ -71,7 +71,9 @@ def test_other_routes_load_models_too(server: ServerProcess) -> None:
         assert loaded(client) == ["second", "third"]
         scored = {"text": TEXT, "translation": TEXT, "source": "en", "target": "de"}
         assert "load;dur=" in client.post("/v1/score", json=scored).headers["server-timing"]
-        assert client.get("/v2/models/second/ready").json() == {"name": "second", "ready": True}
+        assert "second" not in loaded(client)
+        ready = client.get("/v2/models/second/ready").json()
+        assert ready == {"name": "second", "ready": True}, "a model that is not loaded is ready, too"
 
 
 def test_a_pivoted_pair_loads_both_of_its_models(bundles: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_the_deadl
         assert post(client, "first").status_code == 200, "the server still answers"
 
 
-def test_a_broken_model_fails_its_requests_only(server: ServerProcess, bundles: Path) -> None:
+def test_only_requests_for_a_broken_model_fail(server: ServerProcess, bundles: Path) -> None:
     weights = next((bundles / "m-second" / "int8").glob("*.bin"))
     weights.write_bytes(bytes(weights.stat().st_size))
     with server.client() as client:
@@ -119,7 +121,7 @@ def test_a_broken_model_fails_its_requests_only(server: ServerProcess, bundles: 
     )
 
 
-def test_a_reload_loads_only_what_is_loaded_and_has_changed(
+def test_a_reload_replaces_only_loaded_models_that_have_changed(
     server: ServerProcess, bundles: Path, tiny_bundle: Path
 ) -> None:
     with server.client() as client:
@@ -162,8 +164,8 @@ def test_a_broken_new_version_changes_nothing(
         assert post(client, "first").json()["model"]["version"] == "1"
 
 
-def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
-    """With worker processes, each load uses a copy of one fork server. It ends with the server, too."""
+def test_preload_names_the_models_of_the_start_and_one_fork_server_forks_all_workers(bundles: Path) -> None:
+    """The fork server is replaced if it dies, and ends with the server."""
     settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}
     settings |= {"model_memory": budget(bundles, 2, settings), "preload": "third, m-second"}
     with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
@@ -191,7 +193,7 @@ def test_the_settings_choose_the_models_of_the_start(bundles: Path) -> None:
         ("fourth", 2, "there is no model or folder fourth; there are: first, second, third"),
     ],
 )
-def test_a_start_that_cannot_hold_its_models_fails(
+def test_a_start_with_an_impossible_budget_or_preload_fails(
     bundles: Path, preload: str, num_models: int, problem: str
 ) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, num_models), "preload": preload}

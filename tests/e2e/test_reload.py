@@ -49,7 +49,7 @@ def post(client: httpx.Client) -> httpx.Response:
 
 
 def versions_under_load(server: ServerProcess, action: Callable[[], None]) -> list[str]:
-    """Translate with several clients while `action` runs. Returns the versions that answered; each answer is 200."""
+    """Translate with several clients while `action` runs. Returns the version of each answer. All must be 200."""
     is_over = threading.Event()
 
     def client_loop() -> list[str]:
@@ -86,7 +86,7 @@ def test_a_new_version_replaces_the_old_one_and_no_request_fails(server: ServerP
     found = versions_under_load(server, reload_twice)
     assert {"1", "3"} <= set(found) <= {"1", "2", "3"}
     _, alive = psutil.wait_procs(old_workers, timeout=60)
-    assert not alive, "the old workers end"
+    assert not alive, "the old workers are still running"
     assert len(process.children(recursive=True)) == len(old_workers)
     assert server.metric('transduce_reloads_total{outcome="done"}') == 2
 

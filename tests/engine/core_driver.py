@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import abc
 from collections.abc import Iterable
-from collections.abc import Sequence as Ids
 
 import numpy as np
 
@@ -28,12 +28,12 @@ class CoreDriver:
         self.runner = runner
         self.now = 0.0
         self.reports: list[Report] = []
-        self.rows_in_use: list[int] = []  # after each step
+        self.reserved_rows: list[int] = []  # their number after each step
         self.core = EngineCore(runner, settings, report=self.reports.append, clock=lambda: self.now)
 
     def submit(
         self,
-        source: Ids[int],
+        source: abc.Sequence[int],
         options: DecodingOptions,
         *,
         request_id: str = "request",
@@ -59,7 +59,7 @@ class CoreDriver:
         assert all(row < allocator.end for row in held)
         assert allocator.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
         assert allocator.num_reserved <= allocator.num_rows
-        self.rows_in_use.append(allocator.num_reserved)
+        self.reserved_rows.append(allocator.num_reserved)
 
     def run(self) -> int:
         """Step until there is no work left. Returns the number of steps."""
@@ -79,29 +79,29 @@ def hypotheses_of(sequence: Sequence) -> list[Hypothesis]:
     return sequence.outcome.hypotheses
 
 
-def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> list[Hypothesis]:
-    """Return the reference search's hypotheses for the fake runner's language model."""
+def expected(source: abc.Sequence[int], options: DecodingOptions, runner: FakeRunner) -> list[Hypothesis]:
+    """Return the reference search's hypotheses for the fake runner's translation model."""
 
-    def next_scores(prefix: tuple[int, ...]) -> Ids[float]:
+    def next_scores(prefix: tuple[int, ...]) -> abc.Sequence[float]:
         limits = runner.limits
-        row = np.array([limits.bos_id, *prefix], np.int32)
+        target = np.array([limits.bos_id, *prefix], np.int32)
         ids = np.array(source, np.int32)
         bonus = runner.eos_bonus
         scores: list[float] = log_probabilities(
-            ids, row, vocab_size=limits.vocab_size, eos_bonus=bonus
+            ids, target, vocab_size=limits.vocab_size, eos_bonus=bonus
         ).tolist()
         return scores
 
-    def attention_after(prefix: tuple[int, ...]) -> Ids[float]:
-        row = np.array([runner.limits.bos_id, *prefix], np.int32)
-        shares: list[float] = attention(np.array(source, np.int32), row).tolist()
+    def attention_after(prefix: tuple[int, ...]) -> abc.Sequence[float]:
+        target = np.array([runner.limits.bos_id, *prefix], np.int32)
+        shares: list[float] = attention(np.array(source, np.int32), target).tolist()
         return shares
 
     return reference_search(next_scores, options, eos_id=EOS, attention=attention_after)
 
 
 def run_in_batch(
-    driver: CoreDriver, rng: random.Random, submissions: Iterable[tuple[Ids[int], DecodingOptions]]
+    driver: CoreDriver, rng: random.Random, submissions: Iterable[tuple[abc.Sequence[int], DecodingOptions]]
 ) -> list[Sequence]:
     """Submit sentences at random times while others run. Check each result against the reference search."""
     runner = driver.runner

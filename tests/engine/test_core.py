@@ -59,7 +59,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     assert driver.core.scheduler.row_allocator.num_reserved == 0
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_finished for step in steps) == len(driver.ended)
-    assert [step.num_rows_in_use for step in steps] == driver.rows_in_use
+    assert [step.num_rows_in_use for step in steps] == driver.reserved_rows
 
 
 def test_scores_alone_and_in_a_batch_are_identical() -> None:

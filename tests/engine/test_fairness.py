@@ -64,7 +64,7 @@ def test_a_removed_sentence_is_not_served_nor_counted() -> None:
     assert drain(queue) == [first, third]
 
 
-def test_a_prioritized_request_is_next_for_one_sentence() -> None:
+def test_prioritizing_moves_one_sentence_of_a_request_to_the_front() -> None:
     queue = FairQueue()
     sequences = {
         name: make_waiting(name[0], name[:2]) for name in ["a1.1", "a2.1", "b1.1", "a3.1", "a3.2", "c1.1"]
@@ -78,7 +78,7 @@ def test_a_prioritized_request_is_next_for_one_sentence() -> None:
     assert [names[sequence] for sequence in drain(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
 
 
-def test_each_prioritized_request_takes_a_turn_of_its_caller() -> None:
+def test_prioritized_requests_of_a_caller_do_not_delay_another_caller() -> None:
     queue = FairQueue()
     single = make_waiting("quiet", "single")
     crowd = [make_waiting("loud", f"r{number}") for number in range(20)]
@@ -95,8 +95,11 @@ def test_each_prioritized_request_takes_a_turn_of_its_caller() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
-    """FairQueue keeps its bound while new sentences arrive at every turn."""
+def test_the_number_of_sentences_taken_before_a_sentence_is_bounded(seed: int) -> None:
+    """Before the i-th sentence of a request, FairQueue returns at most i * r * c - 1 others.
+
+    r: requests of a caller. c: callers. New sentences arrive at every turn.
+    """
     rng = random.Random(seed)
     num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
     queue = FairQueue()
@@ -134,7 +137,7 @@ def test_a_request_of_128_sentences_does_not_block_a_single_sentence(beam_size: 
 
 
 def test_a_callers_flood_does_not_delay_another_caller() -> None:
-    """One caller has 32 requests in the queue. The single sentence of another caller is served second."""
+    """One caller has 32 requests in the queue. The single sentence of another caller starts within seven steps."""
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     for request in range(32):
         for _ in range(8):
@@ -146,7 +149,8 @@ def test_a_callers_flood_does_not_delay_another_caller() -> None:
     assert single.status is Status.RUNNING
 
 
-def test_a_retry_is_served_before_later_requests() -> None:
+def test_a_retry_is_served_before_requests_that_wait() -> None:
+    """The engine prioritizes a retry."""
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     crowd = [driver.submit([5, EOS], NARROW, request_id=str(number)) for number in range(128)]
     driver.step()
@@ -159,9 +163,10 @@ def test_a_retry_is_served_before_later_requests() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_wait_is_bounded_as_the_scheduler_says(seed: int) -> None:
+def test_the_wait_in_steps_is_bounded(seed: int) -> None:
     """The wait is at most (W // floor(R / B) + 1) * (T + 1) + W + 1 steps, where W = i * r * c - 1.
 
+    R: rows. B: the widest beam. T: the longest target. W: sentences taken before this one, with i, r and c as above.
     Sentences keep arriving meanwhile.
     """
     rng = random.Random(seed)

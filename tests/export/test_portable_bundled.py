@@ -33,7 +33,8 @@ def model() -> Transformer:
 def texts() -> list[tuple[str, str]]:
     """Every third golden sentence of both directions, with its tag.
 
-    Sentences with emoji are left out, because tokenizers of other projects have no placeholder symbols for them.
+    Sentences with characters beyond U+FFFF, mostly emoji, are left out: our tokenizer replaces these by placeholder
+    symbols, and other tokenizers do not.
     """
     tags = [
         pair["source_prefix"] for pair in json.loads((BUNDLE / "manifest.json").read_text())["language_pairs"]
@@ -51,7 +52,7 @@ def sources(texts: list[tuple[str, str]]) -> list[tuple[int, ...]]:
 
 
 def exported(to: str, output: Path) -> Path:
-    """Export the bundle's folder `weights`, as a checkpoint."""
+    """Export the checkpoint in the bundle's folder `weights` to another format."""
     arguments = ["export", "--checkpoint", str(BUNDLE / "weights"), "--to", to, "--output", str(output)]
     assert main(arguments) == 0
     return output
@@ -90,6 +91,7 @@ def test_transformers_translates_as_the_bundled_model_does(
         )
         found = [tuple(one for one in row if one not in (PAD_ID, BOS_ID, EOS_ID)) for row in rows.tolist()]
         assert found == searched(model, sources, beam_size, 1.0)
+    # Any targets will do: these are translations of other sources.
     source, target = batch[:4], torch.tensor([found[row][:5] for row in range(2, 6)])
     with torch.no_grad():
         logits = theirs.double()(

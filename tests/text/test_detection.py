@@ -7,11 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.text import detection
 from app.text.detection import LanguageDetector, LazyDetector, foreign_language, is_in_target, restrict_to
+from app.text.detector_arrays import NAMES, read_arrays, unpack, write_arrays
 
 ENGLISH = "The children were playing in the garden when it began to rain."
 GERMAN = "Die Kinder spielten im Garten, als es zu regnen begann."
@@ -80,6 +83,45 @@ def test_the_language_of_words_numbers_and_names_is_never_certain(
 )
 def test_a_short_phrase_can_be_certain(detector: LanguageDetector, text: str, language: str) -> None:
     assert foreign_language(text, detector.detect(text), {"en", "de"}) == language
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    write_arrays(tmp_path / "arrays")
+    return tmp_path / "arrays"
+
+
+def test_mapped_arrays_are_those_of_the_packed_model(unpacked: Path) -> None:
+    mapped, expected = read_arrays(unpacked), unpack()
+    assert all(isinstance(mapped[name], np.memmap) for name in NAMES)
+    assert all(np.array_equal(mapped[name], expected[name]) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "text", ["Der Zug nach Bremen hat heute Verspätung.", "ok", "été", "日本語のテキスト"]
+)
+def test_a_detector_with_mapped_arrays_gives_the_same_probabilities(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    monkeypatch.setattr(detection, "folder_of_environment", lambda: unpacked)
+    mapped = LanguageDetector(["de", "en"])
+    monkeypatch.setattr(detection, "folder_of_environment", lambda: tmp_path / "missing")
+    assert mapped.detect(text) == LanguageDetector(["de", "en"]).detect(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_file_is_not_used(unpacked: Path, name: str) -> None:
+    path = unpacked / f"{name}.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    found = read_arrays(unpacked)
+    assert not any(isinstance(found[each], np.memmap) for each in NAMES)
+
+
+def test_arrays_are_written_again_over_damaged_ones(unpacked: Path) -> None:
+    (unpacked / "pc.npy").unlink()
+    write_arrays(unpacked)
+    assert isinstance(read_arrays(unpacked)["pc"], np.memmap)
+    assert [path.name for path in unpacked.parent.iterdir()] == ["arrays"]
 
 
 def test_restricted_probabilities_add_up_to_one(detector: LanguageDetector) -> None:

@@ -39,21 +39,27 @@ TAG = "inference"
 ERRORS = Errors(
     InferError,
     {
-        400: "the body is not of the protocol, or a value is outside its limits",
+        400: "the body does not follow the protocol, or a value is outside its limits",
         401: "the request has no API key",
         403: "the API key is unknown",
         404: "the model or the version is not served",
         413: "too many bytes, texts or characters",
+        415: "the body is compressed",
         429: "the queue is full, or a limit of the API key is reached; see Retry-After",
         503: "the server loads, drains or has failed; see Retry-After",
         504: "the deadline passed",
     },
 )
 SERVER = operation(TAG, "The server and its extensions of the protocol", InferServer, errors=ERRORS)
-LIVE = operation(TAG, "503 once this process should be replaced", InferLive)
-READY = operation(TAG, "503 while this server should get no traffic", InferReady)
+LIVE = operation(TAG, "Whether the process is alive; 503 once it should be replaced", InferLive)
+READY = operation(TAG, "Whether the server is ready; 503 while it should get no traffic", InferReady)
 MODEL = operation(TAG, "The model: its inputs and outputs", InferModel, errors=ERRORS)
-MODEL_READY = operation(TAG, "503 while the model takes no requests", InferModelReady, errors=ERRORS)
+MODEL_READY = operation(
+    TAG,
+    "Whether the server takes requests for the model, loaded or not; 503 while it does not",
+    InferModelReady,
+    errors=ERRORS,
+)
 INFER = operation(
     TAG,
     "Translate a tensor of texts",
@@ -114,10 +120,10 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(path, **MODEL)
     async def metadata(request: Request) -> Response:
-        model = _model(plain, request).version
+        served = _model(plain, request).version
         answer: InferModel = {
-            "name": model.name,
-            "versions": [model.version],
+            "name": served.name,
+            "versions": [served.version],
             "platform": "onnxruntime_onnx",
             "inputs": [_tensor_type(INPUT)],
             "outputs": [_tensor_type(each) for each in OUTPUTS],
@@ -126,8 +132,8 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(f"{path}/ready", **MODEL_READY)
     async def model_ready(request: Request) -> Response:
-        model = _model(plain, request).version
-        answer: InferModelReady = {"name": model.name, "ready": plain.service.why_not_ready() is None}
+        served = _model(plain, request).version
+        answer: InferModelReady = {"name": served.name, "ready": plain.service.why_not_ready() is None}
         return _health(answer, is_well=answer["ready"])
 
     @router.post(f"{path}/infer", **INFER)
@@ -164,7 +170,8 @@ def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> 
         source, target = served_pair(source, target, pairs)
     for field, code in (("source", source), ("target", target)):
         if code not in served and not (field == "source" and code == AUTO):
-            raise InvalidRequest(f"{field} must be one of {', '.join(served)}", field=field)
+            others = f", or {AUTO}" if field == "source" else ""
+            raise InvalidRequest(f"{field} must be one of {', '.join(served)}{others}", field=field)
     return PlainRequest(
         None if source == AUTO else source,
         target,
@@ -177,7 +184,7 @@ def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> 
 def _only(codes: set[str], field: str) -> str:
     """The only language in `codes`. Raises InvalidRequest for the field if there are several."""
     if len(codes) > 1:
-        raise InvalidRequest(f"{field} must be one of {', '.join(sorted(codes))}", field=field)
+        raise InvalidRequest(f"{field} is missing: it must be one of {', '.join(sorted(codes))}", field=field)
     return next(iter(codes))
 
 
@@ -190,7 +197,7 @@ def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
         if request.path_params.get("number", version_number) == version_number:
             return model.translator
     names = [f"{each.name}, version {each.translator.version.version}" for each in models]
-    message = f"there is one model here, {names[0]}" if len(names) == 1 else f"there are: {'; '.join(names)}"
+    message = f"this model or version is not served; served: {'; '.join(names)}"
     raise DialectError(404, message)
 
 
