@@ -36,8 +36,11 @@ STEPS = (
     ("the server's own modules, uvicorn, sentence splitter", "import app.main"),
     ("ONNX Runtime", "import app.runtime.ort_runner"),
     ("routes", "application = app.main.Application(app.settings.load_settings({'num_lanes': 1}))"),
-    ("bundle, tokeniser, graphs, weights", "model = app.startup.load_model(application.settings)"),
-    ("detector of languages", "model.detector.loaded().result()"),
+    (
+        "bundle, tokeniser, graphs, weights",
+        "model = app.startup.load_model(app.startup.find_bundles(application.settings)[0], application.settings)",
+    ),
+    ("detector of languages", "detector = app.startup.lazy_detector(['en', 'de']).loaded().result()"),
 )
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

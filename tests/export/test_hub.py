@@ -146,7 +146,7 @@ def test_what_the_hub_does_not_have_is_named(
 def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: str) -> None:
     assert last_line(run(NAME, **variables)) == (
         f"{reason}, and the cache does not have all files of {NAME}: "
-        "copy the model's folder from a machine that has it, and name the folder"
+        "copy the model's folder from a machine that has it, and give the folder's path in place of the name"
     )
 
 
