@@ -127,7 +127,7 @@ def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: P
             (),
             "the hub has no Helsinki-NLP/nothing; if it is private, set HF_TOKEN to a",
         ),
-        (NAME, ("--revision", "v9"), f"--revision: {NAME} has no v9"),
+        (NAME, ("--revision", "v9"), f"--revision: {NAME} has no branch, tag or commit v9"),
     ],
 )
 def test_what_the_hub_does_not_have_is_named(
