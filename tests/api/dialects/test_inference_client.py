@@ -69,7 +69,7 @@ def test_without_outputs_and_with_parameters(client: Any) -> None:
 
 
 def test_errors(client: Any) -> None:
-    with pytest.raises(InferenceServerException, match="there is one model here") as caught:
+    with pytest.raises(InferenceServerException, match="this model or version is not served") as caught:
         client.infer("other", inputs(is_binary=False))
     assert caught.value.status() == "404"
     with pytest.raises(InferenceServerException, match="target must be one of"):
