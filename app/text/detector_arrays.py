@@ -72,7 +72,7 @@ def write_arrays(folder: Path) -> None:
         for name in NAMES:
             np.save(temporary / f"{name}.npy", arrays[name], allow_pickle=False)
         shutil.rmtree(folder, ignore_errors=True)
-        Path(temporary).replace(folder)
+        temporary.replace(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

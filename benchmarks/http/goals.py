@@ -95,31 +95,32 @@ def _alone(part: Parts | None, where: str) -> Finding:
     name, goal = f"median latency of one stream, {where}", "the lowest"
     if part is None:
         return Finding(name, goal, "not measured", None)
-    times = {each: found["p50_ms"] for each, found in part["alone"].items() if each != ECHO}
-    best = min((each for each in times if each != OURS), key=lambda each: times[each])
-    found = f"{times[OURS]:.1f} ms against {times[best]:.1f} ms of {title_of(best)}"
-    return Finding(name, goal, found, times[OURS] < times[best])
+    ours, least, best = _lowest({each: found["p50_ms"] for each, found in part["alone"].items()})
+    return Finding(name, goal, f"{ours:.1f} ms against {least:.1f} ms of {best}", ours < least)
 
 
 def _memory(part: Parts | None) -> Finding:
     name, goal = "memory after load (PSS), a core each", f"at most {MOST_MEMORY:g} times the smallest"
     if part is None:
         return Finding(name, goal, "not measured", None)
-    sizes = {each: found["after_load"]["pss_mb"] for each, found in part["memory"].items() if each != ECHO}
-    least = min((each for each in sizes if each != OURS), key=lambda each: sizes[each])
-    ratio = sizes[OURS] / sizes[least]
-    found = f"{ratio:.2f} times, {sizes[OURS]:.0f} MB against {sizes[least]:.0f} MB of {title_of(least)}"
-    return Finding(name, goal, found, ratio <= MOST_MEMORY)
+    sizes = {each: found["after_load"]["pss_mb"] for each, found in part["memory"].items()}
+    ours, least, best = _lowest(sizes)
+    found = f"{ours / least:.2f} times, {ours:.0f} MB against {least:.0f} MB of {best}"
+    return Finding(name, goal, found, ours <= MOST_MEMORY * least)
 
 
 def _start(part: Parts | None) -> Finding:
     name, goal = "start until ready, a core each", "no later than the quickest"
     if part is None:
         return Finding(name, goal, "not measured", None)
-    times = {each: found["ready_s"] for each, found in part["starts"].items() if each != ECHO}
-    best = min((each for each in times if each != OURS), key=lambda each: times[each])
-    found = f"{times[OURS]:.2f} s against {times[best]:.2f} s of {title_of(best)}"
-    return Finding(name, goal, found, times[OURS] <= times[best])
+    ours, least, best = _lowest({each: found["ready_s"] for each, found in part["starts"].items()})
+    return Finding(name, goal, f"{ours:.2f} s against {least:.2f} s of {best}", ours <= least)
+
+
+def _lowest(values: dict[str, float]) -> tuple[float, float, str]:
+    """Transduce's value, the lowest of the other servers that translate, and that server's label. values: by server."""
+    value, best = min((value, name) for name, value in values.items() if name not in (OURS, ECHO))
+    return values[OURS], value, title_of(best)
 
 
 def _overhead(part: Parts | None) -> Iterator[Finding]:

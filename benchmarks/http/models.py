@@ -6,7 +6,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import random_model, trained_model
 from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_package
-from benchmarks.http.marian_engine import MarianEngine, MarianFiles, MarianSettings
+from benchmarks.http.marian_engine import MarianEngine, MarianSettings
 from benchmarks.http.peer_engines import search_of
+from benchmarks.marian.process import MarianFiles
 from benchmarks.marian.trained import write_trained
+from benchmarks.server_process import ALL_CORES
 from benchmarks.serving import read_sentences
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 from export.bundle_writer import BundleRequest, write_bundle
@@ -182,6 +185,11 @@ def base_bundle(bundle: Bundle, folder: Path) -> Path:
     return folder / "base"
 
 
-def pin(cores: Sequence[int] | frozenset[int]) -> None:
-    """Pin this process and its later children to these cores."""
+@contextmanager
+def pinned(cores: frozenset[int]) -> Iterator[None]:
+    """Let this process and its new children use only these cores. Afterwards it may use all cores."""
     os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ALL_CORES)

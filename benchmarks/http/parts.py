@@ -6,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.engine.search import Choice
 from benchmarks.http.context import Context, Cores, print_progress, separate_cores, shared_cores
 from benchmarks.http.goodput import measure_bimodal, measure_slo
 from benchmarks.http.latency import measure_latency
-from benchmarks.http.marian_engine import MarianSettings
 from benchmarks.http.models import (
     LibreTranslate,
     ModelFormats,
     best_choices,
     best_marian_settings,
-    pin,
+    pinned,
     prepare,
 )
 from benchmarks.http.overhead import measure_overhead
@@ -35,14 +33,16 @@ from benchmarks.http.subjects import (
     ours,
     transformers,
 )
-from benchmarks.server_process import ALL_CORES
 
 
 def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
     """All servers except Hugging Face's and the echo server, with CTranslate2's fastest settings on these cores."""
     num_threads = len(cores.server)
     if num_threads not in context.choices:
-        context.choices[num_threads] = _choices(served, context, cores)
+        with pinned(cores.server):
+            context.choices[num_threads] = best_choices(
+                served, num_threads=num_threads, is_quick=context.effort.is_quick
+            )
     alone, window = context.choices[num_threads][1], context.choices[num_threads][32]
     found = [ours(served.bundle.path, context.python)]
     # One call on all threads is best for one sentence, and one call per thread is best for many. Both are measured.
@@ -60,29 +60,16 @@ def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Su
             name = LIBRETRANSLATE + suffix
             found.append(libretranslate(served.bundle, served.libretranslate, first, name=name))
     if served.marian is not None:
-        settings = context.once(f"marian {num_threads}", lambda: _marian_settings(served, cores))
+        with pinned(cores.server):
+            settings = context.once(
+                f"marian {num_threads}", lambda: best_marian_settings(served, num_threads=num_threads)
+            )
         single = replace(settings, batch_size=1)
         found.append(marian(served, served.marian, single, has_window=False, name=MARIAN_ALONE))
         found.append(marian(served, served.marian, settings, has_window=True, name=MARIAN_WINDOW))
     if isinstance(served.libretranslate, str):
         print_progress(f"LibreTranslate is not measured: {served.libretranslate}")
     return found
-
-
-def _choices(served: ModelFormats, context: Context, cores: Cores) -> dict[int, Choice]:
-    pin(cores.server)
-    try:
-        return best_choices(served, num_threads=len(cores.server), is_quick=context.effort.is_quick)
-    finally:
-        pin(ALL_CORES)
-
-
-def _marian_settings(served: ModelFormats, cores: Cores) -> MarianSettings:
-    pin(cores.server)
-    try:
-        return best_marian_settings(served, num_threads=len(cores.server))
-    finally:
-        pin(ALL_CORES)
 
 
 def _prepared(context: Context) -> ModelFormats:
@@ -104,8 +91,7 @@ def _slow(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]
 
 def _missing_servers(served: ModelFormats) -> dict[str, Any]:
     found = served.libretranslate
-    missing = {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
-    return missing if served.marian else {**missing, "marian_is_missing": "no --marian-programs"}
+    return {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
 
 
 def latency(context: Context) -> dict[str, Any]:

@@ -27,13 +27,14 @@ from pydantic import BaseModel
 from app.bundle import load_bundle
 from benchmarks.engine.arrivals import WindowBatcher
 from benchmarks.engine.jobs import PeerSettings
-from benchmarks.http.marian_engine import MarianEngine, MarianFiles, MarianSettings
+from benchmarks.http.marian_engine import MarianEngine, MarianSettings
 from benchmarks.http.peer_engines import (
     TranslateBatch,
     ctranslate2_engine,
     search_of,
     transformers_engine,
 )
+from benchmarks.marian.process import MarianFiles
 from benchmarks.server_process import HOST
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from app.bundle import Bundle
 from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.http.libretranslate_setup import command_of
-from benchmarks.http.marian_engine import MarianFiles, MarianSettings
+from benchmarks.http.marian_engine import MarianSettings
 from benchmarks.http.models import LibreTranslate, ModelFormats
 from benchmarks.http.traffic import TEXTS
+from benchmarks.marian.process import MarianFiles
 from benchmarks.server_process import NO_CACHE, Command, serve_command
 from transduce.loadtest.dialects import DIALECTS, Dialect
 

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -30,7 +27,8 @@ from benchmarks.engine.jobs import Job
 from benchmarks.engine.ours import num_cores
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run
-from benchmarks.marian.model import LENGTH_FACTOR, MarianError, MarianModel, run, write_model
+from benchmarks.marian.model import LENGTH_FACTOR, MarianModel, run, write_model
+from benchmarks.marian.process import MarianError, MarianProcess
 from export.bundle_shortlist import write_with_shortlist
 from model.config import EOS_ID
 
@@ -61,52 +59,33 @@ class Comparison:
     least_ratio: float
 
 
-class MarianProcess:
-    """Marian in another process, which reads `BATCH_SIZE SENTENCES CALLS` and writes the calls' milliseconds."""
+class TimedMarian:
+    """Marian in another process, which times its calls. The sources are those of the model."""
 
-    def __init__(self, programs: Path, model: MarianModel, beam_size: int, *, has_shortlist: bool) -> None:
+    def __init__(self, model: MarianModel, beam_size: int, *, has_shortlist: bool) -> None:
         self.beam_size, self.has_shortlist = beam_size, has_shortlist
-        vocabularies = ["--vocabs", model.vocabulary, model.vocabulary]
         options = [
-            "--gemm-precision", "int8shiftAlphaAll", "--skip-cost", "--normalize", 0.6, "--beam-size", beam_size,
-            "--max-length-factor", LENGTH_FACTOR, "--cpu-threads", num_cores(), "--workspace", 256, "--quiet",
-            "--quiet-translation", "--log-level", "off",
+            "--normalize", 0.6, "--beam-size", beam_size, "--max-length-factor", LENGTH_FACTOR,
+            "--cpu-threads", num_cores(), "--workspace", 256,
         ]  # fmt: skip
         shortlist = ["--shortlist", model.shortlist, 0] if has_shortlist else []
-        command = [programs / "marian-bench", "--models", model.weights, *vocabularies, *options, *shortlist]
-        self._process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "BENCH_SOURCE": str(model.source)},
-        )
-        self._receive()  # the process is ready
+        environment = {"BENCH_SOURCE": str(model.source)}
+        self._process = MarianProcess(model.files, [*options, *shortlist], environment)
 
     def translate(self, batch_size: int, num_sentences: int, num_calls: int) -> tuple[list[float], int]:
         """Milliseconds of each call, and decoder steps of a sentence. Raises MarianError."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{batch_size} {num_sentences} {num_calls}\n")
-        self._process.stdin.flush()
-        answer = self._receive()
+        self._process.write(f"{batch_size} {num_sentences} {num_calls}\n")
+        answer = json.loads(self._process.read_line())
         if answer["shortest"] != answer["longest"] or answer["sentences"] != num_sentences:
             raise MarianError(f"the translations differ in length: {answer}")
         return answer["ms"], answer["longest"]
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(timeout=60)
-
-    def _receive(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise MarianError(f"Marian ended with exit code {self._process.wait(timeout=60)}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        self._process.close()
 
 
-def measure_case(marian: MarianProcess, ours: Worker, sources: list[list[int]], num_turns: int) -> Comparison:
+def measure_case(marian: TimedMarian, ours: Worker, sources: list[list[int]], num_turns: int) -> Comparison:
     """Let both take turns."""
     count = len(sources)
     num_calls = max(1, SENTENCES_A_TURN // count)
@@ -162,7 +141,7 @@ def measure(programs: Path, folder: Path, num_turns: int) -> list[Comparison]:
     with Worker("ours", arguments) as ours, tqdm(total=12, unit=" cases") as progress:
         for has_shortlist in (True, False):
             for beam_size in BEAM_SIZES:
-                marian = MarianProcess(programs, model, beam_size, has_shortlist=has_shortlist)
+                marian = TimedMarian(model, beam_size, has_shortlist=has_shortlist)
                 for count in NUM_SENTENCES:
                     found.append(measure_case(marian, ours, sources[:count], num_turns))
                     progress.update()

@@ -23,6 +23,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from benchmarks.imports import sentencepiece_model, words
+from benchmarks.marian.process import MarianError, MarianFiles
 from model.imported import EOS, UNK
 
 VOCAB_SIZE = 32_000
@@ -31,6 +32,8 @@ SOURCE_LENGTH, NUM_SENTENCES, NUM_CALIBRATED = 25, 32, 16
 NUM_LIKELY, NUM_FREQUENT = 50, 50
 # The first ids that are words. Those before are Marian's special ids, single characters and marks.
 FIRST_WORD = 200
+# The id of the end token in the vocabularies of random weights.
+END_ID = 0
 # Marian decodes until source length times this factor.
 LENGTH_FACTOR = 1.14
 # Options that do not depend on the sizes.
@@ -90,16 +93,11 @@ Array = NDArray[np.float32]
 class MarianModel:
     """The files of a model. ours: a folder for `transduce import`. sentences: the sources' pieces."""
 
-    weights: Path
-    vocabulary: Path
+    files: MarianFiles
     shortlist: Path
     source: Path
     ours: Path
     sentences: list[list[str]]
-
-
-class MarianError(RuntimeError):
-    """A program of Marian failed. The message is the end of its output."""
 
 
 def write_model(folder: Path, programs: Path) -> MarianModel:
@@ -109,42 +107,38 @@ def write_model(folder: Path, programs: Path) -> MarianModel:
     ours = folder / "firefox"
     ours.mkdir()
     found = MarianModel(
-        weights=ours / "model.intgemm.alphas.bin",
-        vocabulary=folder / "vocab.yml",
+        files=MarianFiles(ours / "model.intgemm.alphas.bin", folder / "vocab.yml", programs),
         shortlist=ours / "lex.50.50.s2t.bin",
         source=folder / "source.txt",
         ours=ours,
         sentences=_sentences(random, pieces, NUM_SENTENCES),
     )
-    write_npz(folder / "model.npz", random_weights(random, BASE, end_id=0), BASE)
+    write_npz(folder / "model.npz", random_weights(random, BASE), BASE)
     (ours / "vocab.spm").write_bytes(sentencepiece_model(pieces))
-    found.vocabulary.write_text(
-        "".join(f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces)),
-        "utf-8",
-    )
+    write_vocabulary(found.files.vocabulary, pieces)
     write_lines(found.source, found.sentences)
     write_lines(folder / "calibrate.txt", _sentences(random, pieces, NUM_CALIBRATED))
     write_lexicon(folder / "lex.txt", random, pieces)
-    quantise(folder, programs, BASE, vocabulary=found.vocabulary, weights=found.weights)
-    vocabularies = ["--vocabs", found.vocabulary, found.vocabulary]
+    quantise(folder, found.files, BASE)
+    vocabularies = ["--vocabs", *[found.files.vocabulary] * 2]
     table = [folder / "lex.txt", NUM_FREQUENT, NUM_LIKELY, 0]
     run([programs / "marian-conv", "--shortlist", *table, "--dump", found.shortlist, *vocabularies])
     return found
 
 
-def run(command: Sequence[object], changes: Mapping[str, str] | None = None) -> str:
-    """Run a program and return its output. changes: of the environment. Raises MarianError."""
+def run(command: Sequence[object], environment: Mapping[str, str] | None = None) -> str:
+    """Run a program and return its output. environment: changes of the environment. Raises MarianError."""
     done = subprocess.run(
         [str(word) for word in command],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-        env={**os.environ, **(changes or {})},
+        env={**os.environ, **(environment or {})},
     )  # fmt: skip
     if done.returncode:
         raise MarianError(done.stdout[-2000:])
     return done.stdout
 
 
-def random_weights(random: np.random.Generator, sizes: Sizes, *, end_id: int) -> dict[str, Array]:
+def random_weights(random: np.random.Generator, sizes: Sizes) -> dict[str, Array]:
     """Weights in post-norm by Marian's names.
 
     The bias keeps the end token away, so that lengths depend on the sources alone.
@@ -162,7 +156,7 @@ def random_weights(random: np.random.Generator, sizes: Sizes, *, end_id: int) ->
         return {f"{name}_ln_scale": zeros(width) + 1, f"{name}_ln_bias": zeros(width)}
 
     bias = zeros(sizes.vocab_size)
-    bias[0, end_id] = -1e4
+    bias[0, END_ID] = -1e4
     table = random.normal(0, width**-0.5, (sizes.vocab_size, width)).astype(np.float32)
     weights = {"Wemb": table, "decoder_ff_logit_out_b": bias}
     for stack, depth in (("encoder", sizes.num_encoder_layers), ("decoder", sizes.num_decoder_layers)):
@@ -193,6 +187,12 @@ def write_npz(path: Path, weights: dict[str, Array], sizes: Sizes) -> None:
                 npy.write_array(file, values, version=(1, 0))
 
 
+def write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
+    """Write the pieces in the order of their ids, as Marian reads them."""
+    lines = (f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces))
+    path.write_text("".join(lines), "utf-8")
+
+
 def write_lines(path: Path, sentences: Sequence[Sequence[str]]) -> None:
     """Write sentences, one a line."""
     path.write_text("".join(f"{' '.join(pieces)}\n" for pieces in sentences), "utf-8")
@@ -216,18 +216,14 @@ def _sentences(random: np.random.Generator, pieces: Sequence[str], count: int) -
 
 
 def quantise(
-    folder: Path,
-    programs: Path,
-    sizes: Sizes,
-    *,
-    vocabulary: Path,
-    weights: Path,
-    changes: Mapping[str, str] | None = None,
+    folder: Path, files: MarianFiles, sizes: Sizes, environment: Mapping[str, str] | None = None
 ) -> None:
     """Find the scales of activations on the sources in `calibrate.txt` of `folder`, and write its `model.npz` in int8.
 
-    weights: the file to write. changes: of the environment. Raises MarianError.
+    files: the weights are written, and the vocabulary is read. environment: changes of the environment. Raises
+    MarianError.
     """
+    programs = files.programs
     arguments = {
         "--models": folder / "model.npz",
         "--cpu-threads": 1,
@@ -240,7 +236,7 @@ def quantise(
     }
     command = [programs / "marian-decoder", *(word for pair in arguments.items() for word in pair)]
     flags = ["--quiet", "--quiet-translation", "--dump-quantmult"]
-    output = run([*command, "--vocabs", vocabulary, vocabulary, *flags], changes)
+    output = run([*command, "--vocabs", *[files.vocabulary] * 2, *flags], environment)
     lines = [line for line in output.splitlines() if line.startswith("Name: ")]
     (folder / "scales.txt").write_text("\n".join(lines) + "\n", "utf-8")
     script = programs.parent / "marian-dev" / "scripts" / "alphas" / "extract_stats.py"
@@ -248,4 +244,4 @@ def quantise(
     run([sys.executable, script, folder / "scales.txt", folder / "model.npz", scaled])
     with np.load(scaled) as file:
         write_npz(scaled, {name: file[name] for name in file.files if name != "special:model.yml"}, sizes)
-    run([programs / "marian-conv", "--from", scaled, "--to", weights, "--gemm-type", "intgemm8"])
+    run([programs / "marian-conv", "--from", scaled, "--to", files.weights, "--gemm-type", "intgemm8"])

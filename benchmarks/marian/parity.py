@@ -22,7 +22,15 @@ import torch
 
 from benchmarks.imports import sentencepiece_model, words
 from benchmarks.machine import describe_run
-from benchmarks.marian.model import FIRST_WORD, Sizes, random_weights, run, write_lines, write_npz
+from benchmarks.marian.model import (
+    FIRST_WORD,
+    Sizes,
+    random_weights,
+    run,
+    write_lines,
+    write_npz,
+    write_vocabulary,
+)
 from model.config import BOS_ID, EOS_ID
 from model.imported import EOS, UNK
 from model.marian import read_marian
@@ -37,9 +45,8 @@ def measure(programs: Path, folder: Path, sizes: Sizes) -> dict[str, Any]:
     """Write a model, let Marian translate, and compare the scores. Raises MarianError."""
     random = np.random.default_rng(SEED)
     pieces = (EOS, UNK, *itertools.islice(words(), sizes.vocab_size - 2))
-    write_npz(folder / "model.npz", random_weights(random, sizes, end_id=0), sizes)
-    lines = (f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces))
-    (folder / "vocab.yml").write_text("".join(lines), "utf-8")
+    write_npz(folder / "model.npz", random_weights(random, sizes), sizes)
+    write_vocabulary(folder / "vocab.yml", pieces)
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(sentencepiece_model(pieces))
     sources = [

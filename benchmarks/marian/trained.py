@@ -8,15 +8,15 @@ of the start token.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from benchmarks.http.marian_engine import END, PAPER_NETWORK, UNKNOWN, MarianFiles, pieces_of
-from benchmarks.marian.model import Array, Sizes, quantise, write_lines, write_npz
+from benchmarks.http.marian_engine import END, PAPER_NETWORK, UNKNOWN, pieces_of
+from benchmarks.marian.model import Array, Sizes, quantise, write_lines, write_npz, write_vocabulary
+from benchmarks.marian.process import MarianFiles
 from export.huggingface_writer import dimension_order
 from model.config import EOS_ID, UNK_ID
 from model.transformer import Transformer
@@ -48,17 +48,9 @@ def write_trained(
     write_npz(folder / "model.npz", dict(_weights(model)), sizes)
     names = {EOS_ID: END, UNK_ID: UNKNOWN}
     found = MarianFiles(folder / "model.intgemm.alphas.bin", folder / "vocab.yml", programs)
-    lines = (f"{json.dumps(names.get(each, str(each)))}: {each}\n" for each in range(config.vocab_size))
-    found.vocabulary.write_text("".join(lines), "utf-8")
+    write_vocabulary(found.vocabulary, [names.get(each, str(each)) for each in range(config.vocab_size)])
     write_lines(folder / "calibrate.txt", [pieces_of(ids) for ids in calibration])
-    quantise(
-        folder,
-        programs,
-        sizes,
-        vocabulary=found.vocabulary,
-        weights=found.weights,
-        changes=PAPER_NETWORK,
-    )
+    quantise(folder, found, sizes, PAPER_NETWORK)
     return found
 
 

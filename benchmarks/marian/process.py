@@ -1,0 +1,65 @@
+"""Runs `marian-bench`, which `build.sh` makes, with pipes. Imports no PyTorch, because a peer's server imports it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CLOSE_LIMIT_S = 60
+
+
+class MarianError(RuntimeError):
+    """A program of Marian failed. The message is the end of its output, or its exit code."""
+
+
+@dataclass(frozen=True)
+class MarianFiles:
+    """The files of a model, and the folder of Marian's programs."""
+
+    weights: Path
+    vocabulary: Path
+    programs: Path
+
+
+class MarianProcess:
+    """A running `marian-bench` in int8, with scales of activations. The constructor returns when it is ready.
+
+    Raises MarianError if the process ends.
+    """
+
+    def __init__(self, files: MarianFiles, options: Sequence[object], environment: Mapping[str, str]) -> None:
+        """options: of Marian's command line. environment: changes of the environment."""
+        words = [
+            files.programs / "marian-bench", "--models", files.weights, "--vocabs", *[files.vocabulary] * 2,
+            "--gemm-precision", "int8shiftAlphaAll", "--skip-cost", "--quiet", "--quiet-translation",
+            "--log-level", "off", *options,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.read_line()
+
+    def write(self, text: str) -> None:
+        """Send text."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+
+    def read_line(self) -> str:
+        """Wait for a line. Raises MarianError if the process ends."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise MarianError(f"Marian ended with exit code {self._process.wait(timeout=CLOSE_LIMIT_S)}")
+        return line
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=CLOSE_LIMIT_S)
