@@ -86,6 +86,8 @@ def test_a_goal_counts_the_cases_that_meet_it(result: dict[str, Any]) -> None:
             "GenuineIntel",
             "at least 3",
         ),
+        ("Intel(R) Xeon(R) Processor (AVX-512 VNNI, tile registers)", "GenuineIntel", "at least 3"),
+        ("Intel(R) Xeon(R) Processor (AVX2, AVX-512)", "GenuineIntel", "at least 2.5"),
         ("Intel(R) Xeon(R) Processor", "GenuineIntel", "at least 3"),
         ("AMD EPYC", "AuthenticAMD", "at least 5"),
     ],
