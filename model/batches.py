@@ -117,16 +117,18 @@ class Batches:
 
     def collate(self, indices: Int64s) -> Batch:
         """The padded tensors of one batch."""
-        sources = [self.corpus.source(index) for index in indices]
-        labels = [self.corpus.target(index) for index in indices]
-        source = np.full((len(indices), max(map(len, sources))), PAD_ID, np.int64)
-        label = np.full((len(indices), max(map(len, labels))), PAD_ID, np.int64)
-        for row, (one, other) in enumerate(zip(sources, labels, strict=True)):
-            source[row, : len(one)] = one
-            label[row, : len(other)] = other
+        source, label = self._padded(2 * indices), self._padded(2 * indices + 1)
         target = np.concatenate([np.full((len(indices), 1), BOS_ID), label[:, :-1]], axis=1)
         target[label == PAD_ID] = PAD_ID
         return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(label))
+
+    def _padded(self, sentences: Int64s) -> Int64s:
+        """Subwords of sentences of the corpus, right-padded: (sentences, longest)."""
+        starts, ends = self.corpus.starts[sentences], self.corpus.starts[sentences + 1]
+        places = starts[:, None] + np.arange((ends - starts).max())
+        is_padding = places >= ends[:, None]
+        places[is_padding] = 0
+        return np.where(is_padding, PAD_ID, self.corpus.ids[places]).astype(np.int64)
 
     def since(self, position: Position) -> Iterator[tuple[Batch, Position]]:
         """The batches from a position on, each with the position after it."""
