@@ -1,11 +1,13 @@
-"""Measure a decoder step of the native kernels by rows and threads, and its lower bound on this machine.
+"""Measure a decoder step of the native kernels by rows and threads, and its lower bound.
 
-The graph is a decoder of the base size with random weights. It consists of native operators only. Each row attends to
-`--columns` columns of its target and of its source. Times are medians of a step through ONNX Runtime. The lower bound
-(floor) is the larger of bytes over bandwidth and multiply-adds over the peak rate, both of `--threads` cores.
+The graph is a decoder of the base size with random weights. It consists of native operators and one
+LayerNormalization. Each row attends to `--columns` columns of its target and of its source. Times are medians of a
+step through ONNX Runtime. The lower bound (floor) is the larger of two times: all bytes over the bandwidth, and the
+multiply-adds with weights over the peak rate plus the caches' bytes over the bandwidth. Rates are those of `--threads`
+cores of the machine on which the kernels were tuned.
 
     python -m benchmarks.native --vocab-size 8000,32000 --cache float16,float32 --json benchmarks/results/native.json
-    python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --shares
+    python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --operators
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ PEAK_BYTES = 28e9
 
 @dataclass(frozen=True)
 class Size:
-    """A decoder's dimensions, and the number of columns that every row attends to."""
+    """A decoder's dimensions.
+
+    columns: of its target and of its source, that every row attends to. capacity: allocated columns of a cache.
+    dtype: type of the weights. cache: type of the caches.
+    """
 
     vocab_size: int
     columns: int
@@ -213,7 +219,7 @@ def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
     return float(np.median(times)) * 1e3, min(times) * 1e3
 
 
-def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, float]:
+def operators_us(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, float]:
     """Microseconds per step by kind of operator, from ONNX Runtime's profile."""
     with tempfile.TemporaryDirectory() as folder:
         session = load(content, profile=f"{folder}/profile")
@@ -252,8 +258,8 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "fastest_ms": round(fastest, 3),
                 "floor_ms": round(size.floor_ms(rows, threads), 3),
             }
-            if options.shares:
-                by_kind = shares(content, size, rows, options.seconds)
+            if options.operators:
+                by_kind = operators_us(content, size, rows, options.seconds)
                 case["operators_us"] = {kind: round(us, 1) for kind, us in by_kind.items()}
             print(" ".join(f"{name} {value}" for name, value in case.items()), flush=True)
             yield case
@@ -271,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--cache", default="float16", help="types of the caches: float16, float32 (default: float16)")
     add("--spin-us", type=int, help="microseconds that a thread spins before it sleeps")
     add("--seconds", type=float, default=1.0, help="duration of a case (default: 1)")
-    add("--shares", action="store_true", help="also measure the time of each kind of operator")
+    add("--operators", action="store_true", help="also measure the time of each kind of operator")
     add("--json", type=Path, help="write the result to this file")
     options = parser.parse_args(arguments)
     if native.library_path() is None or not native.is_supported():

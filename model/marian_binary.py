@@ -25,7 +25,8 @@ QUANTISED_TYPES = {INTGEMM8: "<i1", INTGEMM16: "<i2"}
 MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME = 100_000, 8, 1_000
 # Embeddings are quantised, but not transposed.
 EMBEDDING = "Wemb"
-# The fixed scales of activations. Here each row of activations has its own scale.
+# The end of the names of arrays with fixed scales of activations. They are left out, because the runtime computes a
+# scale for each row of activations.
 ACTIVATION_SCALE = "_QuantMultA"
 
 
@@ -104,8 +105,8 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]
         return _part(data, 0, size, PLAIN_TYPES[kind]).reshape(shape)
     if kind not in QUANTISED_TYPES:
         raise BinaryError(
-            f"{name} has the type 0x{kind:04x}; only float32, float16, intgemm8 and intgemm16 can be read. "
-            "Types for a single instruction set are stored in tiles"
+            f"{name} has the type 0x{kind:04x}; only float32, float16, int8, intgemm8 and intgemm16 can be read. "
+            "A type for one instruction set, such as intgemm8avx2, is stored in tiles: convert the model to intgemm8"
         )
     values = _part(data, 0, size, QUANTISED_TYPES[kind])
     scale = float(_part(data, values.nbytes, 1, "<f4")[0])
@@ -141,8 +142,8 @@ def _begins_with(path: Path, number: int) -> bool:
 class MarianShortlist:
     """A lexical shortlist: which target subwords a source subword may become.
 
-    num_first: the first ids of the vocabulary, which every shortlist has. ids: those of source subword s are
-    ids[offsets[s]:offsets[s + 1]].
+    num_first: how many of the first target ids belong to the list of every sentence. ids: those of source subword s
+    are ids[offsets[s]:offsets[s + 1]].
     """
 
     num_first: int
@@ -158,7 +159,8 @@ def is_shortlist(path: Path) -> bool:
 def read_shortlist(path: Path, *, num_source: int, num_target: int) -> MarianShortlist:
     """A shortlist. num_source, num_target: subwords of the vocabularies. Raises BinaryError and OSError.
 
-    The file's checksum, which covers only what is checked here, is not compared.
+    The file's checksum is not compared. Sizes, offsets and the range of the ids are checked, so a changed id within the
+    range is not noticed.
     """
     with path.open("rb") as file:
         magic, _, num_first, _, num_offsets, num_ids = map(int, _take(file, 6, "<u8"))

@@ -151,6 +151,11 @@ def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> 
     assert "open to everyone" in line
 
 
+def test_an_empty_key_of_the_client_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "")
+    assert not load_settings().api_keys
+
+
 def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f'[sales]\nsha256 = "{"b" * 64}"\n', "utf-8")

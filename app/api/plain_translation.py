@@ -1,4 +1,7 @@
-"""Translates and detects for the dialects. It is a layer over the translator that returns only texts and languages."""
+"""Translates and detects for the dialects, which are the APIs of other translation servers.
+
+It is a layer over the translator. It returns whole texts, languages and confidences, without segments and scores.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,9 @@ class PlainRequest:
 
 @dataclass(frozen=True)
 class PlainTranslation:
-    """The translation of one text. source: its language, as sent or detected. confidence: of the detection, 0 to 1.
+    """The translation of one text.
 
+    source: the language of that text, as sent or detected. confidence: of the detection, 0 to 1; 1 without a detection.
     alternatives: other translations, best first.
     """
 
@@ -102,8 +106,9 @@ class PlainTranslator:
     ) -> list[PlainTranslation]:
         """One translation for each text, in order.
 
-        A text is returned unchanged if its language, as sent or detected, is the target. Raises NoSuchPair, and the
-        errors of `begin_spending` and `Translator.translate`.
+        All texts are returned unchanged if the requested source is the target. With detection, a text is returned
+        unchanged if `Languages.resolve` returns no pair for it.
+        Raises NoSuchPair, and the errors of `begin_spending` and `Translator.translate`.
         """
         self.service.check_open()
         with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):

@@ -1,12 +1,12 @@
 """Submits sentences to the engine through a cache of results, and coalesces equal sentences in flight.
 
 Two sentences are equal if the model, the source ids and every option are equal. A sentence that is sampled without a
-seed of the caller is neither cached nor shared. Errors and partial results are not cached.
+seed of the caller is neither cached nor shared. Errors are not cached.
 
 Requests for a sentence that is in flight subscribe to it. Each subscriber keeps its own deadline and can cancel. When
 the last one cancels, the engine stops decoding the sentence. A new subscriber with a later deadline extends the
-sentence's deadline. The engine also puts the sentence into the queue of the new subscriber's request. It starts when
-the first of these queues reaches it. If the engine has dropped the sentence at its deadline, the sentence is submitted
+sentence's deadline. The sentence waits in the queue of every subscriber's request. The engine starts it when the first
+of these queues reaches it. If the engine has dropped the sentence at its deadline, the sentence is submitted
 again for the subscribers with time left.
 """
 
@@ -49,8 +49,9 @@ class SubmitterSettings:
 class SubmitterStats(CacheStats):
     """Counts of the cache and of coalescing.
 
-    num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: submitted sentences without a
-    result.
+    num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: sentences in the engine that a
+    subscriber waits for. Equal sentences that are coalesced count once. Sentences that are neither cached nor coalesced
+    do not count.
     """
 
     num_coalesced: int = 0

@@ -100,7 +100,7 @@ def test_positions_are_right_after_any_preprocessing(
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
     """A sentence whose translation does not end is halved, repeatedly if needed. Parts do not attend to each other."""
-    text = " ".join(["ha ha the old man said"] * 90) + "."
+    text = " ".join(["the old man said that the house is old"] * 20 + ["x"] * 100) + "."
     segments = segments_of(bundled, text, beam_size=1)
     num_halved = 0
     for segment in segments:

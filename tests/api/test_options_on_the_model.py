@@ -120,7 +120,7 @@ def test_the_coverage_penalty_lowers_the_score(bundled: httpx.Client) -> None:
     assert covered["score"] < plain["score"]
 
 
-@pytest.mark.parametrize("word", ["zwei", "bitte", "Könnten Sie"])
+@pytest.mark.parametrize("word", ["in die", "bitte", "Könnten Sie"])
 def test_suppressed_text_is_not_in_the_translation(bundled: httpx.Client, word: str) -> None:
     assert word in translated(bundled)["text"]
     assert word not in translated(bundled, suppress=word)["text"]

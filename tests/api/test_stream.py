@@ -143,10 +143,10 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
 REPLACED: dict[str, tuple[str, str]] = {
     "numbers_carried": ("0171 5550199 or 030 998877", "998877"),
     "placeholder_aligned": (
-        "Dear {name}, your order {order} from {shop} at {place} will arrive on {date} between {start} and {end}.",
-        "{end}",
+        "Copy {a} into {b}, {c} into {d}, {e} into {f} and {g} into {h}.",
+        "{h}",
     ),
-    "length_split": ("na" + " na" * 39, "na na na"),
+    "length_split": ("ha" + " ha" * 59, "ha ha ha"),
 }
 
 

@@ -118,11 +118,11 @@ def test_what_detect_refuses(bundled: httpx.Client, body: object, status: int, f
 
 
 def test_a_sentence_whose_translation_does_not_end_is_translated_in_parts(bundled: httpx.Client) -> None:
-    (translation,) = translate(bundled, text="na " * 30, beam_size=1)
+    (translation,) = translate(bundled, text="la " * 30, beam_size=1)
     (segment,) = translation["segments"]
     assert segment["fallbacks"] == ["length_split"]
     assert segment["finish_reason"] == "stop"
-    (limited,) = translate(bundled, text="na " * 30, beam_size=1, max_target_length=30)
+    (limited,) = translate(bundled, text="la " * 30, beam_size=1, max_target_length=30)
     assert limited["segments"][0]["finish_reason"] == "length"
     assert "fallbacks" not in limited["segments"][0]
 

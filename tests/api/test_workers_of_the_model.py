@@ -40,7 +40,7 @@ OPTIONS: list[dict[str, Any]] = [
 # The current test's name, which pytest sets and every child process inherits.
 TEST = "PYTEST_CURRENT_TEST"
 # The maximum private memory of a worker after a few answers. Its weights, libraries and Python are shared.
-MAX_PRIVATE_MB = 30.0
+MAX_PRIVATE_MB = 40.0
 # Seconds until the workers end after the server is killed, including the delay of a busy machine.
 END_TIMEOUT_S = 2.0 + 28.0
 

@@ -33,7 +33,10 @@ def trial(rate: float, *, holds: bool) -> dict[str, Any]:
 
 @pytest.fixture
 def parts() -> dict[str, Any]:
-    """Two servers and the echo server. Transduce is faster and takes more memory."""
+    """Transduce, the window batcher and the echo server; in `bimodal` also LibreTranslate, which is too slow.
+
+    Transduce is faster and takes more memory.
+    """
     common = {
         "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,
         "machine": {

@@ -105,8 +105,9 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     """The share of answered requests and the most frequent error, as text.
 
-    None if enough requests were answered, or if there are none to judge.
-    min_ok: the required share of answered requests over all runs, 0 to 1. If no request is answered, it is a failure.
+    None if enough requests were answered, or if the tester gave up all of them on purpose.
+    min_ok: the required share of answered requests over all runs, 0 to 1, without requests given up on purpose. If none
+    of the others is answered, it is a failure.
     """
     num_judged = sum(one.num_judged for one in runs)
     num_ok = sum(one.outcomes[OK] for one in runs)

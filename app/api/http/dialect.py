@@ -33,7 +33,8 @@ class Dialect:
     body: makes the body of an error.
     map_error: returns an error's status and message in this dialect; None for the native API's status and message.
     open_paths: the paths that need no key in the header. A route there needs no key, or reads it from the body.
-    any_site_paths: the paths that pages of any site may call. The server stores nothing of these requests.
+    any_site_paths: the paths that pages of any site may call. A request there must leave no file and no glossary on the
+        server.
     headers: the headers of every error response.
     trace_header: the response header in which this dialect's clients look for the request's id.
     """

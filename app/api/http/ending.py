@@ -1,4 +1,4 @@
-"""Ends the process once the server has ended, even if threads still run.
+"""Ends the process when the server has ended or takes too long to end, even if threads still run.
 
 At exit Python joins every thread of an executor, however long its work takes. The functions here join no thread.
 """
@@ -16,7 +16,10 @@ class UnjoinedExecutor(ThreadPoolExecutor):
     """An event loop's default executor whose shutdown joins no thread."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the idle threads. The others run until the process ends. wait and cancel_futures have no effect."""
+        """Cancel queued work and end the idle threads. A busy thread ends after its current work.
+
+        wait and cancel_futures have no effect: they count as False and True.
+        """
         super().shutdown(wait=False, cancel_futures=True)
 
 
@@ -31,7 +34,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def exit_without_joining(exit_code: int) -> None:
-    """End the process at once if it has another thread. Python would join that thread at exit."""
+    """End the process at once if it has another thread, which Python might join at exit. Without one, return."""
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -17,7 +17,7 @@ from app.api.limits import RequestLimits
 def _to_number(value: object) -> object:
     """Convert a string of digits, as a form sends it, to a number.
 
-    Only the first nine characters are read, so the number is bounded. The limits then reduce it.
+    Only the first nine characters are read, which bounds the work. `AtMost` then refuses a number above the limit.
     """
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
@@ -105,13 +105,13 @@ class SimpleTranslateAnswer(TypedDict):
     alternatives: NotRequired[
         Annotated[
             list[str] | list[list[str]],
-            Field(description="present if the request has `alternatives`; the best is first"),
+            Field(description="present if `alternatives` of the request is above 0; the best is first"),
         ]
     ]
 
 
 class SimpleLanguage(TypedDict):
-    """A language that is served, with the languages that it is translated into."""
+    """A language that is served, with the languages that it is translated into, and itself."""
 
     code: str
     name: str
