@@ -1,9 +1,9 @@
 """Count the translations with lost numbers, added numbers or gaps, and compute chrF, over HTTP.
 
 Uses the first sentences of a test set, and its first sentences with a digit. `gaps` counts translations with two spaces
-in a row, or with a space before a full stop or a comma. `lost` and `added` count sentences in which the number check
-(`app/text/number_check.py`) finds a lost or an added number. `carried` counts sentences whose numbers were replaced by
-placeholders for the model.
+in a row, or with a space before a full stop or a comma, unless their source has such a gap, too. `lost` and `added`
+count sentences in which the number check (`app/text/number_check.py`) finds a lost or an added number. `carried` counts
+sentences whose numbers were replaced by placeholders for the model.
 
     python -m benchmarks.numbers --data FOLDER
 
@@ -43,13 +43,13 @@ def read_pairs(path: Path, limit: int) -> dict[str, list[tuple[str, str]]]:
 
 
 def translate(
-    http: httpx.Client, sources: Sequence[str], source: str = "en", target: str = "de", **fields: object
+    http: httpx.Client, texts: Sequence[str], source: str = "en", target: str = "de", **fields: object
 ) -> list[dict[str, Any]]:
     """Translate each sentence once. Returns the server's translations. fields: further fields of each request."""
     found: list[dict[str, Any]] = []
-    for start in range(0, len(sources), TEXTS_A_REQUEST):
-        texts = list(sources[start : start + TEXTS_A_REQUEST])
-        body = {"text": texts, "source": source, "target": target, **fields}
+    for start in range(0, len(texts), TEXTS_A_REQUEST):
+        some = list(texts[start : start + TEXTS_A_REQUEST])
+        body = {"text": some, "source": source, "target": target, **fields}
         found += http.post("/v1/translate", json=body).raise_for_status().json()["translations"]
     return found
 
@@ -83,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--limit", type=int, default=400, help="sentences (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=int, default=400, help="sentences of each selection (default: %(default)s)"
+    )
     args = parser.parse_args(arguments)
     chosen = read_pairs(args.data / "en-de" / "test.newstest2013.tsv.xz", args.limit)
     run = describe_run("benchmarks.numbers", ["--data", "FOLDER", "--limit", str(args.limit)], python=None)

@@ -23,7 +23,7 @@ from app.api.limits import RequestLimits
 Json = dict[str, Any]
 JSON, OCTETS = "application/json", "application/octet-stream"
 _REF = "#/components/schemas/{model}"
-# The type of a JSON answer, or the media type of another answer.
+# The type of a JSON answer, the media type of another answer, or None for a response without a body.
 AnswerType: TypeAlias = Any
 _bodies: dict[str, type[BaseModel]] = {}
 _answers: dict[str, AnswerType] = {}
@@ -51,9 +51,10 @@ def operation(
 ) -> Json:
     """The options of a FastAPI route that describe it.
 
-    tag: the dialect. more: further keywords. They are `status` (default 200), `media` of the body (default JSON),
-    `example` of the body, `query` with example and meaning of each query parameter, `meaning` of the response, and
-    `binary` (True: the response has the media type OCTETS where a request asks for bytes).
+    tag: the group of routes, such as a dialect. more: further keywords. They are `status` (default 200), `media`, a
+    tuple of the body's media types (default `(JSON,)`), `example` of the body, `query` with example and meaning of each
+    query parameter, `meaning` of the response, and `binary` (True: the response has the media type OCTETS where a
+    request asks for bytes).
     """
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)

@@ -78,7 +78,7 @@ def choose_switches(
     switches: Sequence[Switch] = SWITCHES,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Switch, ...]:
-    """Measure each switch beside those chosen before it, and let the runner use the chosen ones.
+    """Measure each switch together with those chosen before it, and let the runner use the chosen ones.
 
     runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
     Returns the chosen switches. A switch with which steps fail is not chosen. Raises EngineFailure if steps fail

@@ -31,8 +31,8 @@ def num_files(server: ServerProcess) -> int:
     return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
 
 
-def stopped_reader(server: ServerProcess, content: bytes) -> socket.socket:
-    """A client that sends requests and never reads."""
+def unread_connection(server: ServerProcess, content: bytes) -> socket.socket:
+    """A connection with a small receive buffer, after sending the content. Nothing is read from it yet."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", server.port))
@@ -50,17 +50,18 @@ def test_unread_answers_are_neither_produced_nor_stored(echo_command: list[str])
     ):
         size = len(client.get("/openapi.json").content)
         assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "otherwise the kernel buffers all answers"
-        client.post("/v1/detect", json={"text": "Anna sees the river."})  # now its models are loaded
+        # The detector is loaded first, so that it does not count as growth.
+        client.post("/v1/detect", json={"text": "Anna sees the river."})
         before, files = memory(server), num_files(server)
         sent_at = time.monotonic()
         for _ in range(NUM_READERS):
-            opened.enter_context(stopped_reader(server, NUM_PIPELINED * GET_OPENAPI))
+            opened.enter_context(unread_connection(server, NUM_PIPELINED * GET_OPENAPI))
         largest = 0
         while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
             largest = max(largest, memory(server))
             assert time.monotonic() - sent_at < 20 * STALL_S
             time.sleep(0.05)
-        # For each reader: the kernel's buffer, 64 KiB, and one waiting response.
+        # For each reader: the kernel's buffer, 64 KiB, the response that is being sent, and the next one.
         num_answers = server.metric(ROUTE) - 1
         assert num_answers <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
         # Requests that wait behind a response take a few kilobytes each.
@@ -73,10 +74,10 @@ def test_unread_answers_are_neither_produced_nor_stored(echo_command: list[str])
 
 @pytest.mark.slow
 def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
-    """The client reads a little within each time limit, too little for the kernel to accept more data."""
+    """The client reads a little within each time limit, but so little that the server's kernel accepts no more data."""
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
-        stopped_reader(server.ready(), NUM_PIPELINED * GET_OPENAPI) as reader,
+        unread_connection(server.ready(), NUM_PIPELINED * GET_OPENAPI) as reader,
     ):
         until = time.monotonic() + 4 * STALL_S
         while time.monotonic() < until:

@@ -90,7 +90,7 @@ def test_a_switch_that_saves_more_than_3_percent_is_chosen_and_used(
     assert gpu.now_s - before_s == pytest.approx(0.005), "the step ran with the chosen switch"
 
 
-def test_a_second_switch_is_measured_beside_the_first_chosen_one(gpu: Gpu) -> None:
+def test_a_second_switch_is_measured_together_with_the_chosen_first(gpu: Gpu) -> None:
     names = (FIRST.name, SECOND.name)
     gpu.step_s = {(): 0.01, names[:1]: 0.009, names: 0.008}
     assert gpu.choose() == (FIRST, SECOND)

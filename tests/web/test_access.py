@@ -18,7 +18,7 @@ KEYS = [
     ("", "Wo", "Where"),
     ("End", "Bahnhof", "station"),
     ("ArrowRight", "Bahnhof", "station"),
-    ("ArrowLeft", "der", "the"),
+    ("ArrowLeft", "der", "station"),
     ("Home", "Wo", "Where"),
 ]
 MIN_CONTRAST = 4.5

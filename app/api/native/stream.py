@@ -1,8 +1,8 @@
 """POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
 The server sends the status with the first piece of the translation. An error before that is an ordinary error response.
-If no piece is ready within `keep_alive_s`, the stream begins without a piece, so that no proxy times out. First, the
-text must be split into segments.
+If the text is split into segments, but no piece is ready within `keep_alive_s`, the stream begins without a piece, so
+that no proxy times out.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises the errors of the translation.
 
-        If the stream has begun, an error event is sent before a ServiceError is raised. Raises RequestCancelled if the
-        client disconnects or does not read.
+        If the stream has begun, an error event is sent before a ServiceError of the translation is raised. Raises
+        RequestCancelled, without an event, if the client disconnects or does not read.
         """
         with (
             self._service.work() as models,
