@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name, pairs in chosen.items():
                 figures[name] = measure(pairs, translate(http, [source for source, _ in pairs]))
                 print(name, json.dumps(figures[name]), flush=True)
-    result = {**run, "sentences": figures}
+    result = {**run, "selections": figures}
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 
