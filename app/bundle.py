@@ -1,8 +1,9 @@
 """The bundle format, which `transduce export` writes and the server reads. This file defines it.
 
 A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, a folder of graphs for each
-variant, and `weights/`, a checkpoint that training can continue from. The manifest lists every other file with size and
-hash. An unlisted file, an unknown format version and an unknown field are errors; all problems are reported together.
+variant, and `weights/`, a checkpoint that training can continue from. It may have a shortlist.bin. The manifest lists
+every other file with size and hash. An unlisted file, an unknown format version and an unknown field are errors. All
+problems that one stage of the check finds are reported together.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights"
 GOLDEN = "golden.jsonl"
-# Bytes of the longest manifest or golden.jsonl that is read, about a hundred times their usual size.
+# Bytes of the longest manifest or golden.jsonl that is read, hundreds of times their usual size.
 MAX_TEXT_BYTES = 8_000_000
 
 
@@ -327,6 +328,7 @@ def _reference_problems(manifest: Manifest) -> list[str]:
     for variant in manifest.variants.values():
         pairs = [variant, *([variant.native] if variant.native else [])]
         needed += [graph.file for pair in pairs for graph in (pair.encoder, pair.decoder)]
+        needed += [variant.gpu_decoder.file] if variant.gpu_decoder else []
     return [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
 
 

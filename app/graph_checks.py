@@ -78,6 +78,8 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
     expected = [*zip(_graphs(variant), (encoder, decoder), strict=True)]
     if variant.native is not None and _takes_steps(variant.native):
         expected += zip(_graphs(variant.native), _native_axes(sizes, capacity), strict=True)
+    if variant.gpu_decoder is not None:
+        expected.append((variant.gpu_decoder, decoder))
     for spec, (inputs, outputs) in expected:
         problems += _axes_problems(spec.file, "input", spec.inputs, inputs)
         problems += _axes_problems(spec.file, "output", spec.outputs, outputs)
@@ -91,21 +93,22 @@ def content_problems(folder: Path, files: Collection[str], variant: Variant, siz
     """
     problems: list[str] = []
     weights: dict[tuple[str, int, int], Initializer] = {}
-    for pair in (variant, variant.native):
-        if pair is None:
-            continue
+    pairs = [variant, *([variant.native] if variant.native else [])]
+    decoders = [pair.decoder for pair in pairs] + ([variant.gpu_decoder] if variant.gpu_decoder else [])
+    for spec, find_problems in (
+        *((pair.encoder, _encoder_problems) for pair in pairs),
+        *((decoder, _decoder_problems) for decoder in decoders),
+    ):
         try:
-            encoder, decoder = (read_graph(folder / spec.file) for spec in _graphs(pair))
+            graph = read_graph(folder / spec.file)
         except (GraphFileError, OSError) as error:
-            return [f"{pair.encoder.file} or {pair.decoder.file} does not load: {error}"]
-        problems += _encoder_problems(pair.encoder.file, encoder, sizes)
-        problems += _decoder_problems(pair.decoder.file, decoder, sizes)
-        for spec, graph in zip(_graphs(pair), (encoder, decoder), strict=True):
-            for initializer in graph.initializers:
-                try:
-                    weights[_location(spec.file, initializer)] = initializer
-                except ValueError:
-                    problems.append(f"{spec.file}: {initializer.name} has no valid place in a weight file")
+            return [f"{spec.file} does not load: {error}"]
+        problems += find_problems(spec.file, graph, sizes)
+        for initializer in graph.initializers:
+            try:
+                weights[_location(spec.file, initializer)] = initializer
+            except ValueError:
+                problems.append(f"{spec.file}: {initializer.name} has no valid place in a weight file")
     return problems + _weight_problems(folder, files, weights)
 
 
@@ -215,7 +218,8 @@ def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     actual: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
         # Each layer has two, for self-attention and cross-attention; one in a decoder of SSRUs.
-        actual["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // attentions
+        num_attentions = graph.count("GroupQueryAttention", "RowAttention")
+        actual["dimensions.num_decoder_layers"] = num_attentions // attentions
     else:
         actual |= _operator_fields(native, "dimensions.num_decoder_layers")
         actual["special_ids.eos"] = native.attributes.get("end_id")
@@ -307,7 +311,8 @@ def _weight_problems(
             problems.setdefault(file, f"{file}, which has weights of a graph, is not in the manifest's files")
         elif _is_weight(initializer) and file not in problems:
             try:
-                problem = _values_problem(_values(folder / file, offset, length, initializer))
+                values = _values(folder / file, offset, length, initializer)
+                problem = _values_problem(values, math.prod(initializer.shape))
             except (OSError, ValueError) as error:
                 problem = f"cannot be read ({type(error).__name__})"
             if problem:
@@ -338,11 +343,15 @@ def _values(
             length -= len(data)
 
 
-def _values_problem(chunks: Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]]) -> str:
+def _values_problem(chunks: Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]], num_values: int) -> str:
+    num_read = 0
     for values in chunks:
+        num_read += len(values)
         largest = float(np.abs(values).max(initial=0.0))
         if not np.isfinite(largest):
             return "have values that are not numbers (NaN or infinite)"
         if largest > MAX_WEIGHT:
             return f"have values up to {largest:.1e}, and none may be above {MAX_WEIGHT:.0f}"
+    if num_read != num_values:  # for instance, ONNX's float_data is not read
+        return f"have {num_read} values in raw_data or in a file, and their shape has {num_values}"
     return ""

@@ -54,10 +54,11 @@ class Variant(GraphPair):
     """The model in one precision: graphs for ONNX Runtime's own operators, and for the native kernels.
 
     opset: opset version of the standard operators. native: None if the kernels do not support the model's size or the
-    precision.
+    precision. gpu_decoder: the decoder with this project's attention kernel for GPUs, in fp16; None if there is none.
     """
 
     __pydantic_config__: ClassVar = STRICT
 
     opset: int
     native: GraphPair | None = None
+    gpu_decoder: GraphSpec | None = None

@@ -33,7 +33,7 @@ from app.graphs import GraphPair, GraphSpec, Precision, Variant
 from app.language_pairs import LanguagePair
 from app.runtime.memory import release_memory
 from app.text.tokenizer import Tokenizer, TokenizerError
-from export.decoder import build_decoder
+from export.decoder import build_decoder, build_gpu_decoder, is_gpu_decoder_possible
 from export.encoder import build_encoder
 from export.golden import make_golden
 from export.graph import OPSETS
@@ -136,7 +136,7 @@ def write_bundle(
     If the checkpoint has a target.spm, this file decodes targets. It has as many subwords as tokenizer.spm and the same
     special ids.
 
-    An existing bundle is replaced after the new one is complete and checked. Any other existing folder is an error.
+    An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
     BundleError.
     """
@@ -166,6 +166,8 @@ def write_variant(folder: Path, weights: Weights, precision: Precision) -> Varia
     builders = {"encoder": build_encoder, "decoder": build_decoder}
     if is_native_possible(weights.config, precision):
         builders |= {"native_encoder": build_native_encoder, "native_decoder": build_native_decoder}
+    if is_gpu_decoder_possible(weights.config, precision):
+        builders["gpu_decoder"] = build_gpu_decoder
     specs: dict[str, GraphSpec] = {}
     with WeightFile(folder / precision / WEIGHT_FILE) as file:
         for name, build in builders.items():
@@ -177,13 +179,19 @@ def write_variant(folder: Path, weights: Weights, precision: Precision) -> Varia
     native = None
     if "native_encoder" in specs:
         native = GraphPair(encoder=specs["native_encoder"], decoder=specs["native_decoder"])
-    return Variant(opset=OPSETS[precision], encoder=specs["encoder"], decoder=specs["decoder"], native=native)
+    return Variant(
+        opset=OPSETS[precision],
+        encoder=specs["encoder"],
+        decoder=specs["decoder"],
+        native=native,
+        gpu_decoder=specs.get("gpu_decoder"),
+    )
 
 
 def make_manifest(
     config: ModelConfig, request: BundleRequest, variants: dict[Precision, Variant], folder: Path
 ) -> Manifest:
-    """The manifest of the files now in `folder`. Raises ExportError for an invalid name or version."""
+    """The manifest of the files now in `folder`. Raises ExportError for an invalid field, such as the name."""
     try:
         return Manifest(
             format_version=FORMAT_VERSION,
@@ -223,7 +231,7 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
 
 
 def check_output(output: Path) -> None:
-    """Raise ExportError if `output` is neither a bundle nor new, or its parent is no folder."""
+    """Raise ExportError if `output` is neither new, nor empty, nor a bundle, or if its parent is no folder."""
     if (
         output.exists()
         and not (output / MANIFEST).is_file()

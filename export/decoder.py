@@ -14,15 +14,38 @@ import numpy as np
 from app.graphs import Precision, TensorSpec
 from export.alignment import add_alignment, alignment_specs
 from export.blocks import Residuals, embed, feed_forward, project, top_candidates
-from export.graph import CONTRIB, Graph, GraphBuilder
+from export.graph import CONTRIB, NATIVE, Graph, GraphBuilder
 from export.ssru import STATE, RecurrentStates
 from export.weight_file import WeightFile
-from export.weights import CrossAttention, SelfAttention, Weights
+from export.weights import CrossAttention, Floats, SelfAttention, Weights
 from model.config import ModelConfig
 
+# The heads that the attention kernel for GPUs supports (app/runtime/native/gpu_attention.cpp).
+GPU_HEAD_DIM_MULTIPLE, MAX_GPU_HEAD_DIM = 8, 128
 
-def build_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
-    """Build the graph.
+
+def is_gpu_decoder_possible(config: ModelConfig, precision: Precision) -> bool:
+    """Whether `build_gpu_decoder` supports a model of this size in this precision."""
+    is_head_possible = config.head_dim % GPU_HEAD_DIM_MULTIPLE == 0 and config.head_dim <= MAX_GPU_HEAD_DIM
+    return precision == "fp16" and config.decoder == "attention" and is_head_possible
+
+
+def build_gpu_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
+    """As `build_decoder`, with this project's attention kernel for GPUs.
+
+    The kernel also adds the biases of its inputs and appends to the cache, so a step has a third less GPU kernels.
+    """
+    return build_decoder(weights, precision, file, has_own_attention=True)
+
+
+def build_decoder(
+    weights: Weights,
+    precision: Precision,
+    file: WeightFile | None = None,
+    *,
+    has_own_attention: bool = False,
+) -> Graph:
+    """Build the graph. has_own_attention: whether attention is the operator RowAttention, on a GPU only.
 
     Inputs:
     - `ids`, `positions` (rows,) int32: each row's last subword and its position, which equals the number of columns in
@@ -43,7 +66,7 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     """
     config = weights.config
     g = GraphBuilder(precision, file)
-    blocks = _Attention(g, weights)
+    blocks = _RowAttention(g, weights) if has_own_attention else _Attention(g, weights)
     x = embed(g, weights, weights.target_table, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)
     state = residuals.begin(x)
@@ -81,9 +104,6 @@ class _Attention:
         self._weights = weights
         self._d_model = config.d_model
         self._attributes = {"num_heads": config.num_heads, "kv_num_heads": config.num_heads, "scale": 1.0}
-        # total_sequence_length is a constant, not the longest row's length. If it equalled the number of queries, 1,
-        # the operator would treat the step as a first one without a cache.
-        self._capacity = g.constant(np.array(config.max_length, np.int32))
         # Name of an empty tensor: cross-attention appends no keys and values to its cache.
         self._no_keys = ""
 
@@ -101,8 +121,7 @@ class _Attention:
         """Attend to the row's source. Returns (rows, d_model), without the bias of W^O. The cache is not changed."""
         g = self._g
         q = g.reshape(g.linear(x, attention.q), -1, 1, self._d_model)
-        if layer == self._weights.alignment.layer:
-            add_alignment(g, q, self._weights)
+        self._add_alignment(q, layer)
         if not self._no_keys:
             self._no_keys = g.op("Slice", q, g.integers(0), g.integers(0), g.integers(1))
         heads = self._grouped_query(
@@ -110,18 +129,58 @@ class _Attention:
         )
         return g.product(heads, attention.out.weight)
 
+    def _add_alignment(self, q: str, layer: int) -> None:
+        """Add the graph's output `alignment` in its layer. q: queries (rows, 1, d_model)."""
+        if layer == self._weights.alignment.layer:
+            add_alignment(self._g, q, self._weights)
+
     def _grouped_query(self, q: str, key: str, value: str, *, cache: tuple[str, int], lengths: str) -> str:
         """GroupQueryAttention over one layer's cache. lengths: (rows,) the number of keys of each row, minus 1."""
         kind, layer = cache
         names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
+        # total_sequence_length is a constant, not the longest row's length. If it equalled the number of queries, 1,
+        # the operator would treat the step as a first one without a cache.
+        capacity = self._g.constant(np.array(self._weights.config.max_length, np.int32))
         heads = self._g.op(
             "GroupQueryAttention",
-            *(q, key, value, *names, lengths, self._capacity),
+            *(q, key, value, *names, lengths, capacity),
             domain=CONTRIB,
             outputs=(self._g.fresh("heads"), *(f"present_{name}" for name in names)),
             **self._attributes,
         )
         return self._g.reshape(heads, -1, self._d_model)
+
+
+class _RowAttention(_Attention):
+    """As `_Attention`, by the operator RowAttention, which adds the biases of queries, keys and values."""
+
+    def self_attention(self, x: str, attention: SelfAttention, layer: int) -> str:
+        """As `_Attention.self_attention`."""
+        projected = self._g.product(x, attention.qkv.weight)
+        heads = self._attend(projected, attention.qkv.bias, cache=("self", layer), last_columns="positions")
+        return self._g.product(heads, attention.out.weight)
+
+    def cross_attention(self, x: str, attention: CrossAttention, layer: int) -> str:
+        """As `_Attention.cross_attention`."""
+        g = self._g
+        projected = g.product(x, attention.q.weight)
+        if layer == self._weights.alignment.layer:
+            biased = g.op("Add", projected, g.floats(attention.q.bias))
+            self._add_alignment(g.reshape(biased, -1, 1, self._d_model), layer)
+        last_columns = "last_source_positions"
+        heads = self._attend(projected, attention.q.bias, cache=("cross", layer), last_columns=last_columns)
+        return g.product(heads, attention.out.weight)
+
+    def _attend(self, projected: str, bias: Floats, *, cache: tuple[str, int], last_columns: str) -> str:
+        """RowAttention over one layer's cache: (rows, d_model). last_columns: (rows,) the last key of each row."""
+        kind, layer = cache
+        names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
+        return self._g.op(
+            "RowAttention",
+            *(projected, self._g.floats(bias), *names, last_columns),
+            domain=NATIVE,
+            outputs=(self._g.fresh("heads"), *(f"present_{name}" for name in names)),
+        )
 
 
 def cache_kinds(config: ModelConfig) -> tuple[str, ...]:

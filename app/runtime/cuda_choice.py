@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from app.errors import EngineFailure
-from app.runtime.interface import Runner, StepInput
+from app.runtime.interface import Floats, Int32s, Limits, Runner, StepInput
 from app.runtime.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,11 @@ MAX_SHARE = 0.97
 # Rows of the measured steps: one sentence, a usual load, and all rows.
 MIDDLE_ROWS = 64
 SOURCE_LENGTH = 32
+# Steps whose results are compared, and how far apart a log-probability may be with a switch and without: rounding
+# changes it by some 0.03 (docs/gpu.md). If smaller, rounding excludes a switch. If larger, a kernel with wrong results
+# can be chosen.
+NUM_COMPARED = 8
+MAX_DIFFERENCE = 0.2
 
 
 @dataclass(frozen=True)
@@ -39,18 +44,22 @@ class Switch:
     """One way to compute steps that differs from ONNX Runtime's default.
 
     name: for the log. environment, disabled_optimizers, config: as in `app.runtime.session.SessionOptions`.
+    has_own_attention: whether the decoder is the variant's `gpu_decoder`.
     """
 
     name: str
     environment: tuple[tuple[str, str], ...] = ()
     disabled_optimizers: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = ()
+    has_own_attention: bool = False
 
 
+OWN_ATTENTION = Switch("the project's attention kernel", has_own_attention=True)
 SWITCHES = (
     Switch("flash decoding for self-attention instead of XQA", environment=(("ORT_ENABLE_XQA", "0"),)),
     Switch("biases added after products", disabled_optimizers=("MatMulAddFusion",)),
     Switch("tuned products", config=(("ep.cuda.enable_gemm_auto_tune", "1"),)),
+    OWN_ATTENTION,
 )
 
 
@@ -81,12 +90,12 @@ def choose_switches(
     """Measure each switch together with those chosen before it, and let the runner use the chosen ones.
 
     runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
-    Returns the chosen switches. A switch with which steps fail is not chosen. Raises EngineFailure if steps fail
-    without any.
+    Returns the chosen switches. A switch with which steps fail, or have other results, is not chosen. Raises
+    EngineFailure if steps fail without any.
     """
     limits = runner.limits
-    source = np.full(min(SOURCE_LENGTH, limits.max_source_length), limits.eos_id, np.int32)
-    runner.encode([source] * limits.num_rows, range(limits.num_rows))
+    runner.encode([_source(row, limits) for row in range(limits.num_rows)], range(limits.num_rows))
+    expected = _results(runner)
     budget_s = BUDGET_S / (len(switches) + 1)
     chosen: tuple[Switch, ...] = ()
     best = _step_times_s(runner, budget_s, clock)
@@ -94,9 +103,13 @@ def choose_switches(
     for switch in switches:
         runner.use_decoder(load_decoder((*chosen, switch)))
         try:
+            difference = float(np.abs(_results(runner) - expected).max())
             times_s = _step_times_s(runner, budget_s, clock)
         except EngineFailure as error:
             found.append(f"{switch.name} fails ({error})")
+            continue
+        if not difference <= MAX_DIFFERENCE:  # also if it is no number
+            found.append(f"{switch.name} has other results (log-probabilities {difference:.2g} apart)")
             continue
         is_chosen = _share(times_s, best) <= MAX_SHARE
         found.append(f"{switch.name} {_in_ms(times_s)}{' (chosen)' if is_chosen else ''}")
@@ -106,6 +119,25 @@ def choose_switches(
     runner.use_decoder(load_decoder(chosen))
     logger.info("milliseconds of decoder steps, by rows: %s", "; ".join(found))
     return chosen
+
+
+def _source(row: int, limits: Limits) -> Int32s:
+    """A source for a row. Its length is SOURCE_LENGTH in the mean of many rows, if the model's limit allows it."""
+    length = min(1 + row * 7 % (2 * SOURCE_LENGTH - 1), limits.max_source_length)
+    ids = (row + np.arange(length, dtype=np.int32)) % limits.vocab_size
+    ids[-1] = limits.eos_id
+    return ids
+
+
+def _results(runner: Runner) -> Floats:
+    """The largest log-probability of every row in the first steps: (NUM_COMPARED, rows). Raises EngineFailure."""
+    limits = runner.limits
+    rows = np.arange(min(MIDDLE_ROWS, limits.num_rows), dtype=np.int32)
+    steps = [
+        StepInput((rows + 7 * position) % limits.vocab_size, np.full_like(rows, position), 1)
+        for position in range(min(NUM_COMPARED, limits.max_target_length))
+    ]
+    return np.stack([runner.decode(step).log_probabilities[:, 0] for step in steps])
 
 
 def _step_times_s(runner: Runner, budget_s: float, clock: Callable[[], float]) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """Compiles the project's CUDA kernels (`cuda/*.cu`) for the GPU at the server's start, and launches them.
 
-CUDA's compiler library (NVRTC) compiles them. Tests compile the same sources as C++ and run them on a CPU. They have
-not run on a GPU.
+CUDA's compiler library (NVRTC) compiles them. Tests compile the same sources as C++ and run them on a CPU.
+`attend_rows` is launched by ONNX Runtime's operator RowAttention (`app.runtime.cuda_attention`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 COMPILER, DRIVER = "libnvrtc.so.13", "libcuda.so.1"
 SOURCES = Path(__file__).with_name("cuda")
-NAMES = ("copy_rows", "advance_greedy", "advance_beams")
+NAMES = ("copy_rows", "advance_greedy", "advance_beams", "attend_rows")
 
 
 class Kernels:
@@ -48,6 +48,10 @@ class Kernels:
         grid: blocks in each dimension. num_threads: threads of a block. arguments: ctypes values.
         """
         return Launch(self, self._functions[name], (*grid, num_threads, 1, 1), arguments, self.cuda.stream)
+
+    def address_of(self, name: str) -> int:
+        """The CUfunction of a kernel, for a library that launches it."""
+        return self._functions[name].value or 0
 
     @staticmethod
     def check(code: int) -> None:

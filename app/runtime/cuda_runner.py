@@ -19,8 +19,9 @@ import numpy as np
 import onnxruntime
 
 from app.errors import BundleError, EngineFailure
-from app.graphs import GraphPair
+from app.graphs import Variant
 from app.runtime.beams import BeamOutcome
+from app.runtime.cuda_attention import attention_library
 from app.runtime.cuda_beams import BeamSteps, states_of, with_beam_inputs
 from app.runtime.cuda_choice import SWITCHES, Switch, choose_switches, switched
 from app.runtime.cuda_copies import KernelCopier, make_copier
@@ -56,7 +57,7 @@ MAX_STEPS = 64
 
 def load_cuda_runner(
     folder: Path,
-    graphs: GraphPair,
+    variant: Variant,
     *,
     limits: Limits,
     has_graphs: bool = True,
@@ -64,11 +65,12 @@ def load_cuda_runner(
 ) -> CudaRunner:
     """Load one variant on GPU 0.
 
-    has_graphs: whether steps are captured as CUDA graphs. switches: ways to compute a step that are measured, if steps
-    are captured. Raises BundleError for graphs that do not load or would run a node on the CPU, for steps that fail, if
-    the caches do not fit, and for a decoder of SSRUs.
+    has_graphs: whether steps are captured as CUDA graphs. switches: ways to compute a step. With has_graphs they are
+    measured and the faster ones used, else all are used. The project's attention is not used without its kernel. Raises
+    BundleError for graphs that do not load or would run a node on the CPU, for steps that fail, if the caches do not
+    fit, and for a decoder of SSRUs.
     """
-    if graphs.decoder.has_input(STATE):
+    if variant.decoder.has_input(STATE):
         problem = "its decoder of SSRUs runs on a CPU only: set TRANSDUCE_DEVICE=cpu"
         raise BundleError(folder.name, [problem])
     try:
@@ -76,19 +78,25 @@ def load_cuda_runner(
         common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))
         captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
         options = SessionOptions("cuda", num_threads=1, provider=common)
-        encoder = Session(folder, graphs.encoder, options)
+        encoder = Session(folder, variant.encoder, options)
+        kernels = load_kernels(cuda)
+        operators = attention_library(variant, kernels)
 
         def load_decoder(chosen: Sequence[Switch]) -> Session:
             """The decoder with these switches."""
             with_graphs = replace(options, provider=(*common, *captured))
-            return Session(folder, graphs.decoder, switched(with_graphs, chosen))
+            if variant.gpu_decoder and any(switch.has_own_attention for switch in chosen):
+                own = switched(replace(with_graphs, operators=operators), chosen)
+                return Session(folder, variant.gpu_decoder, own)
+            return Session(folder, variant.decoder, switched(with_graphs, chosen))
 
-        kernels = load_kernels(cuda)
+        usable = [switch for switch in switches if operators or not switch.has_own_attention]
+        decoder = load_decoder(() if has_graphs else usable)
         runner = CudaRunner(
-            encoder, load_decoder(()), limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
+            encoder, decoder, limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
         )
-        if has_graphs and switches:
-            choose_switches(runner, load_decoder, switches=switches)
+        if has_graphs and usable:
+            choose_switches(runner, load_decoder, switches=usable)
         free, total = cuda.free_bytes()
     except (EngineFailure, OSError) as error:
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error

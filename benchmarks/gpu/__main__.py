@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.runtime import cuda_attention, cuda_choice
 from benchmarks.gpu import accuracy, kernels, speed
 from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
@@ -93,10 +95,26 @@ def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left
     return {**found, "took_s": round(time.perf_counter() - started_at, 1)}
 
 
+class ChoiceLog(logging.Handler):
+    """Collects what runners log about their choice of kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record's message."""
+        self.lines.append(record.getMessage())
+
+
 def run_here(options: GpuBenchmarkOptions, name: str) -> None:
     """Run a part in this process, and write its result to the work folder."""
+    log = ChoiceLog()
+    for logger in (cuda_choice.logger, cuda_attention.logger):
+        logger.setLevel(logging.INFO)
+        logger.addHandler(log)
     try:
-        found = {"status": "ok", **PARTS[name][0](options)}
+        found = {"status": "ok", **PARTS[name][0](options), "choice_of_kernels": log.lines}
     except SkipError as error:
         found = {"status": "skipped", "reason": str(error)}
     except Exception as error:

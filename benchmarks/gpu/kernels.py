@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from app.runtime.cuda_choice import OWN_ATTENTION
 from benchmarks.gpu.speed import step_of
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError, load, make_random_bundle, natural_lengths
 
@@ -16,7 +17,8 @@ NUM_CALLS, NUM_ENCODED, NUM_LISTED = 20, 64, 25
 def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Microseconds and launches of each kernel in one call, for steps of 1 and 512 rows and for an encoder call.
 
-    Without CUDA graphs, so that each kernel has its own record. PyTorch's profiler also records kernels of other
+    The steps are measured with ONNX Runtime's attention and, by the names own_attention_*, with the project's. Without
+    CUDA graphs, so that each kernel has its own record. PyTorch's profiler also records kernels of other
     libraries in the process. Raises SkipError without a GPU or without PyTorch.
     """
     if options.device != "cuda":
@@ -25,7 +27,11 @@ def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
         import torch
     except ImportError as error:
         raise SkipError(f"not installed: {error.name}") from error
-    runner = load(options, make_random_bundle(options), num_rows=512, has_graphs=False)
+    bundle = make_random_bundle(options)
+    runner, own = (
+        load(options, bundle, num_rows=512, has_graphs=False, switches=switches)
+        for switches in ((), (OWN_ATTENTION,))
+    )
     random_numbers = np.random.default_rng(3)
     lengths, _ = natural_lengths(NUM_ENCODED)
     sources = [random_numbers.integers(8, runner.limits.vocab_size, n).astype(np.int32) for n in lengths]
@@ -36,6 +42,7 @@ def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
         f"rows_{num_rows}_beam_{beam_size}": step_of(runner, num_rows, beam_size)
         for num_rows, beam_size in ((1, 1), (512, 1), (512, 4))
     }
+    calls |= {f"own_attention_rows_{num_rows}": step_of(own, num_rows, 1) for num_rows in (1, 512)}
     found = {}
     for name, call in calls.items():
         call()

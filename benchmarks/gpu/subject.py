@@ -22,8 +22,8 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Report, Submit
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
-from app.graphs import GraphPair
 from app.runtime.bundle_limits import limits_of
+from app.runtime.cuda_choice import Switch
 from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s, Runner
 from app.runtime.ort_runner import load_runner
@@ -148,8 +148,18 @@ def bundled(options: GpuBenchmarkOptions) -> Bundle:
     return load_bundle(options.bundle)
 
 
-def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
-    """Load the fp16 variant on the device, as the server does. has_graphs: False turns CUDA graphs off on a GPU."""
+def load(
+    options: GpuBenchmarkOptions,
+    bundle: Bundle,
+    *,
+    num_rows: int,
+    has_graphs: bool = True,
+    switches: Sequence[Switch] = (),
+) -> Runner:
+    """Load the fp16 variant on the device, as the server does.
+
+    has_graphs: False turns CUDA graphs off on a GPU. Then steps are computed with exactly these switches.
+    """
     if options.device == "cpu" or has_graphs:
         return load_runner(
             bundle,
@@ -162,8 +172,9 @@ def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_gra
     from app.runtime.cuda_runner import load_cuda_runner
 
     manifest = bundle.manifest
-    graphs: GraphPair = manifest.variants["fp16"]
-    return load_cuda_runner(bundle.path, graphs, limits=limits_of(manifest, num_rows), has_graphs=False)
+    variant = manifest.variants["fp16"]
+    limits = limits_of(manifest, num_rows)
+    return load_cuda_runner(bundle.path, variant, limits=limits, has_graphs=False, switches=switches)
 
 
 def translate(

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from app.runtime.cuda_choice import SWITCHES
+from app.runtime.cuda_choice import OWN_ATTENTION, SWITCHES
 from app.runtime.cuda_pacing import MAX_AHEAD
 from tests.gpu_stub.conftest import NUM_LAYERS
 from tests.gpu_stub.rehearsal import NUM_SENTENCES, NUM_STEPS
@@ -101,7 +101,7 @@ def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
 
 def test_each_switch_changes_the_nodes_of_a_step_as_it_says(trace: Trace) -> None:
     usual = nodes(trace.section(f"first step {NUM_SENTENCES} 1"))
-    flash, biases, _ = (nodes(trace.section(f"first step {switch.name}")) for switch in SWITCHES)
+    flash, biases, _, _ = (nodes(trace.section(f"first step {switch.name}")) for switch in SWITCHES)
     assert (usual["XQA"], flash["XQA"], biases["XQA"]) == (NUM_LAYERS, 0, NUM_LAYERS)
     assert flash["flash"] == 2 * NUM_LAYERS
     assert (usual["add"], biases["add"]) == (1, 1 + 3 * NUM_LAYERS)
@@ -109,6 +109,28 @@ def test_each_switch_changes_the_nodes_of_a_step_as_it_says(trace: Trace) -> Non
     # The tuner captures a graph of its own, to measure products. The last graph is the step's.
     graphs = [event for event in trace.section(f"first step {SWITCHES[2].name}") if event.kind == "graph"]
     assert [len(graphs), graphs[-1].amount] == [2, sum(usual.values())]
+
+
+def test_the_projects_attention_is_one_node(trace: Trace) -> None:
+    """It also adds biases. That of the feed-forward network is a node, and that of the alignment's queries.
+
+    A base-size model has 87 nodes.
+    """
+    events = trace.section(f"first step {OWN_ATTENTION.name}")
+    assert nodes(events) == {
+        "product": 6 * NUM_LAYERS + 1,
+        "sum and norm": 3 * NUM_LAYERS,
+        "attention": 2 * NUM_LAYERS,
+        "ReLU": NUM_LAYERS,
+        "gather": 2,
+        "add": 2 + NUM_LAYERS,
+        "cast": 1,
+        "log-softmax": 1,
+        "top-k": 1,
+    }
+    assert {event.stream for event in events if event.name == "attention"} == {
+        event.stream for event in events if event.name == "product"
+    }
 
 
 def test_everything_runs_on_the_runners_stream(trace: Trace) -> None:

@@ -21,6 +21,7 @@ KERNELS = {
     "copy_rows": "copy of cache rows",
     "advance_greedy": "greedy step",
     "advance_beams": "beam step",
+    "attend_rows": "attention",
     "Relu": "ReLU",
     "Gather": "gather",
     "softmax": "log-softmax",

@@ -20,6 +20,7 @@ from tests.runtime.host_cuda import STREAM, HostCuda
 PRELUDE = r"""
 #include <barrier>
 #include <bit>
+#include <cmath>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,6 +31,17 @@ static std::barrier<>* barrier;
 [[maybe_unused]] static void __syncthreads() { barrier->arrive_and_wait(); }
 [[maybe_unused]] static int min(int a, int b) { return a < b ? a : b; }
 [[maybe_unused]] static float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+[[maybe_unused]] static float to_float(unsigned short bits) { return float(std::bit_cast<_Float16>(bits)); }
+[[maybe_unused]] static unsigned short to_half(float value) { return std::bit_cast<unsigned short>(_Float16(value)); }
+// The threads of a block exchange values as those of a warp.
+[[maybe_unused]] static float __shfl_xor_sync(unsigned, float value, int other) {
+    static float values[1024];
+    values[threadIdx.x] = value;
+    __syncthreads();
+    value = values[threadIdx.x ^ other];
+    __syncthreads();
+    return value;
+}
 #define __global__
 #define __device__ [[maybe_unused]] static
 #define __shared__ static

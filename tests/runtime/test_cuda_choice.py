@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.errors import EngineFailure
 from app.graphs import GraphSpec
 from app.runtime.cuda_choice import SWITCHES, Switch, choose_switches, switched
 from app.runtime.cuda_runner import CudaRunner
-from app.runtime.interface import StepInput
+from app.runtime.interface import StepInput, StepOutput
 from app.runtime.ort_runner import OrtRunner
 from app.runtime.session import SLOW_FUSION, Session, SessionOptions
 from model.config import BOS_ID, EOS_ID
@@ -101,6 +101,23 @@ def test_a_switch_with_which_steps_fail_is_not_chosen(gpu: Gpu, caplog: pytest.L
     with caplog.at_level(logging.INFO):
         assert gpu.choose() == (SECOND,)
     assert "the first way fails (no such kernel)" in caplog.text
+
+
+def test_a_switch_with_other_results_is_not_chosen(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu.step_s = {(): 0.01, (FIRST.name,): 0.005, (SECOND.name,): 0.009}
+    decode = gpu.runner.decode
+
+    def decode_wrongly(step: StepInput) -> StepOutput:
+        output = decode(step)
+        is_wrong = gpu.loaded[-1] == (FIRST.name,)
+        return replace(output, log_probabilities=output.log_probabilities - 0.3) if is_wrong else output
+
+    monkeypatch.setattr(gpu.runner, "decode", decode_wrongly)
+    with caplog.at_level(logging.INFO):
+        assert gpu.choose() == (SECOND,)
+    assert "the first way has other results (log-probabilities 0.3 apart)" in caplog.text
 
 
 def test_steps_that_fail_without_a_switch_are_an_error(gpu: Gpu) -> None:

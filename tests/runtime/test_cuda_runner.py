@@ -12,6 +12,7 @@ import pytest
 
 from app.errors import BundleError
 from app.runtime import cuda_choice, cuda_memory, cuda_runner
+from app.runtime.cuda_choice import SWITCHES
 from app.runtime.cuda_runner import CudaRunner, bucket_of, buckets, load_cuda_runner
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.ort_runner import OrtRunner
@@ -210,7 +211,11 @@ def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
     for has_graphs in (True, False):
         with caplog.at_level(logging.INFO):
             load_cuda_runner(
-                bundle.path, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
+                bundle.path,
+                bundle.manifest.variants["fp16"],
+                limits=both[0].limits,
+                has_graphs=has_graphs,
+                switches=SWITCHES if has_graphs else (),
             )
         common = {"user_compute_stream": str(STREAM), "sdpa_kernel": "531"}
         assert provider_options["fp16/encoder.onnx"] == common

@@ -34,6 +34,7 @@ FUNCTIONS = (
     "transduce_delete_shortlists",
     "transduce_new_shortlists",
     "transduce_set_decoder_args",
+    "transduce_set_gpu_attention",
     "transduce_set_num_threads",
     "transduce_set_shortlists",
     "transduce_set_spin_us",
@@ -162,6 +163,15 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
 def new_shortlists(num_slots: int) -> SlotShortlists:
     """Shortlists for this many slots. Raises RuntimeError if the library cannot be used, and MemoryError."""
     return SlotShortlists(_library(), num_slots)
+
+
+def set_gpu_attention(launch: int, function: int) -> None:
+    """Set the kernel that the operator RowAttention launches on a GPU, in all sessions of the process.
+
+    launch: the address of the driver's cuLaunchKernel. function: the kernel's CUfunction. Raises RuntimeError if the
+    library cannot be used.
+    """
+    _library().transduce_set_gpu_attention(ctypes.c_void_p(launch), ctypes.c_void_p(function))
 
 
 class DecodeArgs:

@@ -55,6 +55,7 @@ enum class Function : int {
     release_status = 93,
     release_tensor_type_and_shape = 99,
     attribute_array_int64 = 163,
+    context_get_gpu_stream = 193,
     constant_input_tensor = 249,
 };
 

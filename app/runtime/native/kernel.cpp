@@ -109,6 +109,13 @@ Tensor KernelCall::input(int index) const {
     return tensor_of(api_, value, input_names_[index]);
 }
 
+void* KernelCall::stream() const {
+    void* stream = nullptr;
+    // Fails only for null pointers.
+    call<OrtStatus*>(api_, Function::context_get_gpu_stream, static_cast<const OrtKernelContext*>(context_), &stream);
+    return stream;
+}
+
 void* KernelCall::output_data(int index, std::initializer_list<int64_t> shape) const {
     OrtValue* value = nullptr;
     void* data = nullptr;

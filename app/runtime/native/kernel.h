@@ -29,7 +29,7 @@ private:
 
 constexpr int MAX_RANK = 4;
 
-// A tensor in ONNX Runtime's memory, which it does not own.
+// A view of a tensor, whose memory ONNX Runtime owns.
 struct Tensor {
     const char* name;
     void* data;
@@ -86,6 +86,8 @@ public:
     T* output(int index, std::initializer_list<int64_t> shape) const {
         return static_cast<T*>(output_data(index, shape));
     }
+    // Returns the stream on which ONNX Runtime enqueues a GPU's work; nullptr on a CPU.
+    void* stream() const;
 
 private:
     void* output_data(int index, std::initializer_list<int64_t> shape) const;

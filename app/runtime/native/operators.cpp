@@ -84,7 +84,7 @@ void keep_loaded() {
 OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
     OrtStatus* status = call<OrtStatus*>(api, Function::create_custom_op_domain, "transduce", domain);
     for (auto add : {register_feed_forward, register_step_attention, register_step_ssru, register_encoder,
-                     register_vocabulary, register_decoder}) {
+                     register_vocabulary, register_decoder, register_gpu_attention}) {
         if (!status) status = add(api, *domain);
     }
     return status;

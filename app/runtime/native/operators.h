@@ -43,7 +43,7 @@ struct BlockInput {
 // Returns input `index`, int32 (n,). Throws InvalidArgument unless its values are in [low, high).
 const int32_t* indices_of(const KernelCall& call, int index, int64_t n, int64_t low, int64_t high);
 
-// The weights of an attention block: the projection to queries (keys, values), W_O and the norm.
+// The weights of an attention block: the projection to queries (in self-attention also to keys and values), W_O, norm.
 struct AttentionWeights {
     int num_heads, head_dim;
     Linear in, out;
@@ -67,12 +67,19 @@ OrtStatus* register_step_ssru(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_gpu_attention(const OrtApi* api, OrtDomain* domain);
 
 // Whether an operator's last input stands for any number of inputs of any types. Such a class has a member IS_VARIADIC.
 template <class Operator, class = void>
 constexpr bool is_variadic = false;
 template <class Operator>
 constexpr bool is_variadic<Operator, std::void_t<decltype(Operator::IS_VARIADIC)>> = true;
+
+// ONNX Runtime's provider that runs an operator: its member PROVIDER, or if it has none nullptr, the CPU provider.
+template <class Operator, class = void>
+constexpr const char* provider_of = nullptr;
+template <class Operator>
+constexpr const char* provider_of<Operator, std::void_t<decltype(Operator::PROVIDER)>> = Operator::PROVIDER;
 
 // The OrtCustomOp of an operator class.
 template <class Operator>
@@ -85,7 +92,7 @@ struct CustomOp : OrtCustomOp {
     CustomOp() : OrtCustomOp{} {
         version = API_VERSION;
         get_name = [](const OrtCustomOp*) { return Operator::NAME; };
-        get_execution_provider = [](const OrtCustomOp*) -> const char* { return nullptr; };
+        get_execution_provider = [](const OrtCustomOp*) { return provider_of<Operator>; };
         get_num_inputs = [](const OrtCustomOp*) { return std::size(Operator::INPUT_TYPES); };
         get_input_type = [](const OrtCustomOp*, size_t index) { return Operator::INPUT_TYPES[index]; };
         get_num_outputs = [](const OrtCustomOp*) { return std::size(Operator::OUTPUT_TYPES); };
