@@ -1,7 +1,8 @@
 # Two images from one recipe:
 #   docker build --target cpu -t transduce:cpu .
 #   docker build --target gpu -t transduce:gpu .    (needs a driver for CUDA 13 and the NVIDIA container toolkit)
-# Neither holds pip, a compiler, PyTorch, model/ or export/. Name the base by digest to build the same image twice:
+# Neither holds a compiler, PyTorch, model/ or export/, and the server's environment has no pip. Name the base by digest to
+# build the same image twice:
 #   docker build --build-arg BASE=python:3.12-slim@sha256:...
 ARG BASE=python:3.12-slim
 

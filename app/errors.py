@@ -3,7 +3,7 @@
 ServiceError
   RequestError            the caller can fix the request
     MalformedRequest        not JSON, not UTF-8, or a lone surrogate
-    InvalidRequest          names the field, the limit and the value's size; never repeats the text
+    InvalidRequest          names the field and what is wrong with it; never repeats the text
     UnsupportedLanguages    lists the supported pairs
     PayloadTooLarge         too many bytes, items or characters
     UnsupportedMedia        content type or encoding

@@ -102,7 +102,7 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
 
 
 def repeated_keys(found: list[NamedKeys]) -> list[str]:
-    """A problem for each name and each key that occurs twice, and if there are too many keys."""
+    """A problem for each name with several entries, for each key of two names, and for too many keys."""
     names = Counter(keys.name for keys in found)
     problems = [f"the name {name} has two entries" for name, times in names.items() if times > 1]
     owners: dict[str, str] = {}

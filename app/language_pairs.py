@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-# Languages of a model that translates between any two. If larger, a manifest of little text makes millions of pairs.
+# The most languages of a model that translates between any two. If larger, a short manifest makes millions of pairs.
 MAX_LANGUAGES = 256
 
 
@@ -25,7 +25,8 @@ LanguageTag = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
 class LanguagePair(ManifestPart):
     """A direction that the model translates.
 
-    source_prefix: a subword before the source, for a model with several targets or sources.
+    source_prefix: a subword added to the source, for a model with several targets or sources. It comes first, or, with
+        the manifest's tag_follows_source, last.
     target_start: the subword that starts the target after special_ids.bos, and is no part of it. Either all pairs of a
         model have one or none.
     """
@@ -47,7 +48,7 @@ class LanguagePair(ManifestPart):
 def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
     """All pairs of two languages, without Pydantic's checks, which take long for many pairs.
 
-    languages: the subword of each language tag. Both are checked.
+    languages: the subword of each language tag. Pydantic has checked both already.
     """
     fields = set(LanguagePair.model_fields)
     return tuple(

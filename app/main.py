@@ -1,7 +1,7 @@
 """Assembles the server: settings -> bundle -> workers -> engine -> golden check and warm-up -> ready.
 
-The server listens immediately, so that /livez answers while the model loads. Every other request gets 503 until the
-running engine has reproduced the bundle's golden sentences.
+The server listens immediately, so that /livez answers while the model loads. /readyz and all requests that need a model
+get 503 until the running engine has reproduced the bundle's golden sentences.
 """
 
 from __future__ import annotations
@@ -80,12 +80,16 @@ DEAD_ENGINE = "the engine has died; see the log for the cause"
 class Application:
     """The components of one server. `app` is the ASGI application; its lifespan starts and stops the others.
 
-    on_failure: called on the event loop with the error that keeps the server from serving: BundleError or SettingsError
-    at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
+    on_failure: called on the event loop with the error that keeps the server from serving: any error of the start, such
+    as BundleError or SettingsError, or RuntimeError if an engine dies. on_ready: called on the event loop when the
+    server accepts requests.
     """
 
     def __init__(self, settings: Settings, *, loader: ModelLoader | None = None) -> None:
-        """loader: loads the models; None: a `BundleLoader`. Raises SettingsError for unusable secrets or glossaries."""
+        """loader: loads the models; None: a `BundleLoader`.
+
+        Raises SettingsError for unusable secrets, certificates, glossaries or stores of the keys' counts.
+        """
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.readings.track_log(num_dropped_lines)
@@ -259,8 +263,9 @@ def create_app(settings: Settings) -> FastAPI:
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: an idle fork server that runs already.
 
-    0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
-    engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.
+    0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if an
+    engine died or another error ended the start; 128 + the signal if a second signal cut the drain short. Raises
+    OSError if the address cannot be bound.
     """
     try:
         settings = load_settings(overrides)

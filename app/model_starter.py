@@ -180,14 +180,16 @@ class ModelLoader(Protocol):
 
 
 class BundleLoader:
-    """A `ModelLoader` of bundles. A fork server loads one model, and the first load uses one that runs already.
+    """A `ModelLoader` of bundles. Each fork server loads one model.
 
-    With a memory budget there are many loads. Then that fork server is kept, and each load uses a copy of it, because a
-    new one would first import its modules.
+    Without a memory budget, the first load uses the given fork server, and `load_model` starts one for each later load.
+    With a budget there are many loads. The given fork server is then kept, and each load uses a copy of it, because a
+    fork server that is newly started must first import its modules.
     """
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
-        self._fork_server = fork_server  # idle
+        """fork_server: an idle one that runs already, or None."""
+        self._fork_server = fork_server
         self._lock = threading.Lock()
 
     def load_all(self, settings: Settings) -> LoadedModels:

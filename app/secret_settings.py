@@ -12,7 +12,7 @@ from app.settings import PREFIX, Settings
 
 
 def read_api_keys(settings: Settings) -> list[NamedKeys]:
-    """All API keys, of the variable and the file. Raises SettingsError for a bad file."""
+    """All API keys, of the variable and the file. Raises SettingsError for a bad file, and for a key in both."""
     keys = [unnamed_key(digest) for digest in sorted(settings.api_keys)]
     if settings.api_keys_file is not None:
         keys += read_keys_file(settings.api_keys_file)

@@ -310,12 +310,12 @@ class Settings(BaseSettings):
         return values
 
     def rows_on(self, device: Literal["cpu", "cuda"]) -> int:
-        """The number of cache rows of each worker on this device."""
+        """The number of cache rows of each worker on this device, num_kept_rows not counted."""
         return self.num_rows or DEFAULT_NUM_ROWS[device]
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
-        """Raise ValueError with one line for each pair of settings that contradict each other, naming both."""
+        """Raise ValueError with a line for each contradiction, naming both settings, and each bad item of a list."""
         pairs = (
             ("max_item_characters", "max_request_characters"),
             ("max_request_sentences", "max_pending_sentences"),

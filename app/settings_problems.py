@@ -1,4 +1,4 @@
-"""Describes what is wrong with the environment's settings, one line for each problem, without values."""
+"""Describes what is wrong with the environment's settings, one line for each problem."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def unknown_variables(
 
 
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:
-    """Pydantic's errors, one line each, with the variable's name and without its value."""
+    """The lines of Pydantic's errors, each with the variable's name and without the refused value.
+
+    The error of a validator of several settings has a line for each problem, which names the settings itself.
+    """
     lines: list[str] = []
     for finding in error.errors(include_input=False, include_url=False):
         message = finding["msg"].removeprefix("Value error, ")

@@ -24,7 +24,7 @@ MIN_ALWAYS = 64
 
 
 class ShortlistError(ValueError):
-    """A file that holds no shortlists, or those of another vocabulary."""
+    """The file holds no shortlists, or its numbers contradict each other."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Attack a real server over sockets. Show the limit that applies, its effect, and the effect on another caller.
 
-Each attack comes from one address. A neighbour at another address sends a line every 50 ms, each on a new connection,
-and requests /livez after it. Writes JSON; `python -m benchmarks.engine.page` makes the table of docs/operations.md.
-Linux only.
+Each attack comes from one address. A neighbour at another address sends a line on a new connection, requests /livez,
+and waits for 50 ms, again and again. Writes JSON; `python -m benchmarks.engine.page` makes the table of
+docs/operations.md. Linux only.
 
     python -m benchmarks.attacks --output benchmarks/results/attacks.json
 """
@@ -38,7 +38,8 @@ SETTINGS = {**NO_CACHE, "files_enabled": "true", "reader_stall_s": "2"}
 class Neighbour:
     """Another caller, in a process of its own. A `with` block is the time of an attack.
 
-    times_ms: latencies of its answered lines. num_failures: unanswered lines and probes. Both are set at the end.
+    times_ms: latencies of its answered lines. num_failures: lines that were not translated, or after which /livez did
+    not answer 200. Both are set at the end.
     """
 
     def __init__(self, port: int) -> None:

@@ -1,7 +1,7 @@
 """Measure the latency of cached sentences and of a stream's first word, over HTTP with one client.
 
-Starts the server with its default settings and sends it every sentence of `sentences.tsv` twice. Then starts a server
-without the sentence cache and streams the sentences. Writes JSON. Linux only.
+Starts the server with its default settings and sends it the first sentences of `sentences.tsv`, each of them twice.
+Then starts a server without the sentence cache and streams the sentences. Writes JSON. Linux only.
 
     python -m benchmarks.cache --output benchmarks/results/cache.json
 """

@@ -1,7 +1,7 @@
 """Compare language detectors on texts of known language: accuracy by length, time, memory.
 
-Every installed detector runs in a separate process, restricted to the languages of the texts. The texts are the
-sentences of the corpora, and the first one, two and four words of each. Short texts are the hardest.
+Every installed detector runs in a separate process. It is restricted to the languages of the texts if it can be. The
+texts are the sentences of the corpora, and the first one, two and four words of each. Short texts are the hardest.
 
     python -m benchmarks.detection --data FOLDER --output benchmarks/results/detection.json
 

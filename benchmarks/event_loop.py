@@ -2,7 +2,7 @@
 
 A probe in a separate process requests /livez every few milliseconds over one connection. Meanwhile the clients of one
 case send their requests to the same server. The probe's largest latency shows how long the event loop was blocked.
-Writes JSON and prints the table of docs/performance.md. Linux only.
+Writes JSON and prints a table. Linux only.
 
     python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
 """
@@ -184,7 +184,7 @@ def _client_cpu_s() -> float:
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """The table of docs/performance.md."""
+    """The figures as a Markdown table."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         probes = one["probes"]

@@ -56,7 +56,9 @@ class Case:
 
 @dataclass
 class Turn:
-    """Results of a run. statuses: the quiet caller's. served_ms: its latencies of responses with status 200.
+    """Results of all runs alone, or of all runs beside the load.
+
+    statuses: the quiet caller's. served_ms: its latencies of responses with status 200.
 
     loud: the loud caller's statuses.
     """
@@ -85,7 +87,7 @@ def _short(number: int) -> Callable[[Iterator[str]], Body]:
 
 
 def _full(sentences: Iterator[str]) -> Body:
-    """A request of the maximum length."""
+    """A request of a little more than MAX_CHARACTERS, which is near the server's limit."""
     chosen, length = [], 0
     while length < MAX_CHARACTERS:
         chosen.append(next(sentences))

@@ -102,7 +102,7 @@ class Verdict:
 
 
 def read_entries(path: Path = FILE) -> list[Entry]:
-    """The entries of a file. Raises ValueError with the line number for a wrong number of columns."""
+    """The entries of a file. Raises ValueError with the line number for other columns or an empty field."""
     header, *lines = path.read_text("utf-8").splitlines()
     if tuple(header.split("\t")) != COLUMNS:
         raise ValueError(f"{path.name}, line 1: the columns are not {', '.join(COLUMNS)}")

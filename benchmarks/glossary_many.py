@@ -1,4 +1,4 @@
-"""Measure one to four glossary terms in a sentence: terms kept, position in the sentence, and cost.
+"""Measure one to four glossary terms in a sentence: terms kept, their position in the sentence, and chrF.
 
 Uses test sentences with four terms of `glossary_dense_terms.tsv` in the source and their German words in the reference.
 Translates each over HTTP without terms, and with its first 1, 2, 3 and 4 terms. `behind_the_mark` counts translations

@@ -136,7 +136,7 @@ def words() -> Iterator[str]:
 
 
 def vocabulary(size: int) -> bytes:
-    """A SentencePiece model with these pieces."""
+    """A SentencePiece model with `size` pieces: the special pieces, then those of `words`."""
     return sentencepiece_model(tuple(itertools.islice(itertools.chain(FIRST, words()), size)))
 
 

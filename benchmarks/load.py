@@ -21,7 +21,7 @@ import httpx
 
 HOST = "127.0.0.1"
 PATH = "/v1/translate"
-TIMEOUT_MS = 60_000  # the server's default limit
+TIMEOUT_MS = 60_000  # the largest that the server accepts by default
 _HEAD = "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 

@@ -3,9 +3,9 @@
 Compares `transduce loadtest` with wrk2 and autocannon. wrk2 sends at a constant rate, and its latency counts from the
 time when a request was due. Each connection of autocannon sends its share of requests at the start of every second, and
 its latency counts from the time of sending. There are three servers: one with known response times, one that stalls,
-and the translation server, which only wrk2 loads. Also measures the tester's and httpx's CPU time per request. Each
-part is merged into the result file, so parts can run separately. Linux only. Needs one core for the server and one for
-the tester.
+and the translation server, which autocannon does not load. Also measures the tester's and httpx's CPU time per request.
+Each part is merged into the result file, so parts can run separately. Linux only. Needs one core for the server and one
+for the tester.
 
     python -m benchmarks.loadtest_crosscheck --wrk2 wrk2/wrk --autocannon node_modules/autocannon/autocannon.js
 """

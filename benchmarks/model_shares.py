@@ -26,9 +26,9 @@ from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "model_shares.json"
-# The cases of the round in which both models are loaded.
+# The names of the two rates that are measured while clients load both models at once.
 BOTH = ("both, first", "both, second")
-NUM_CLIENTS = 32  # of each loaded model
+NUM_CLIENTS = 32  # of each model under load
 
 
 def requests_to(name: str) -> list[Request]:

@@ -127,7 +127,7 @@ def measure_arrivals(
     alone_rates: Sequence[float],
     limit_s: float,
 ) -> dict[str, float]:
-    """Send sentences with every beam size, in random order, at Poisson times, for limit_s seconds.
+    """Send sentences with every beam size, in random order, at Poisson times, for at most about limit_s seconds.
 
     alone_rates: sentences/s of one client, by beam size.
     """

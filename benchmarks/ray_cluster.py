@@ -26,9 +26,9 @@ from benchmarks.server_process import free_port
 # Seconds after which a start counts as failed. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 240.0
 CONFIG = ROOT / "deploy" / "ray" / "serve.yaml"
-OBJECT_STORE_BYTES = 100_000_000  # Ray's least is 75 MB
-# Ray reports queues every 10 s by default, and nothing may leave this machine. On a busy machine, Ray's proxy takes
-# longer for its start than Ray's 5 s, and processes with Ray's niceness of 15 get little time.
+OBJECT_STORE_BYTES = 100_000_000  # Ray's least is 75 MiB
+# On a busy machine, processes with Ray's niceness of 15 get little time, and the start of Ray's proxy takes longer than
+# Ray's 5 s. Ray reports queues every 10 s by default. Ray's usage statistics would leave this machine.
 ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
@@ -131,7 +131,7 @@ class RayCluster:
         assert done.returncode == 0, done.stdout[-3000:]
 
     def client(self, **options: Any) -> httpx.Client:
-        """A client of Ray's proxy. It loads no certificates, which takes long."""
+        """A client of Ray's proxy. It loads no certificates, because loading them takes long."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return httpx.Client(
             base_url=self.url, trust_env=False, verify=context, timeout=HANG_TIMEOUT_S, **options

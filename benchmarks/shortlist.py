@@ -37,7 +37,7 @@ from model.corpus import read_data
 GROUPS = (1, 8, 32)
 NUM_ROWS = 128
 EXTRA_LENGTH = 50
-# Sentences of each timed call: as many groups as hold them.
+# Sentences of each timing, in groups of one size of GROUPS.
 NUM_TIMED = 32
 
 

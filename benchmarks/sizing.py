@@ -2,10 +2,10 @@
 
 The server has one core and the tester another. In each pass `transduce size` measures the server's costs. Then the load
 tester sends requests at shares of the simulated saturation. Each run is also simulated, with the costs of its pass and
-the same sentences at the same times. The result has the medians over the passes, which have other seeds, and the costs
-of the first pass. Writes JSON. Linux only.
+the same sentences at the same times. Each pass has another seed. The result has the medians over the passes, and the
+costs of the first pass. Writes JSON. Linux only.
 
-A shared machine changes its speed within minutes. Costs of another time would be compared with latencies of now.
+A shared machine changes its speed within minutes. So each pass measures the costs again.
 
     python -m benchmarks.sizing --output benchmarks/results/sizing.json
 """
@@ -143,8 +143,8 @@ def main() -> None:
     """Measure, print and write. The exit code is 1 if a latency is more than TOLERANCE off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
-    parser.add_argument("--seconds", type=float, default=40.0, help="of a pass (default: 40)")
-    parser.add_argument("--passes", type=int, default=5, help="at each load (default: 5)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="duration of a run (default: 40)")
+    parser.add_argument("--passes", type=int, default=5, help="runs at each load (default: 5)")
     args = parser.parse_args()
     result = measured("benchmarks.sizing", lambda: measure_all(seconds=args.seconds, num_passes=args.passes))
     print(json.dumps(result["figures"], indent=1))

@@ -42,7 +42,7 @@ SENTENCES_A_TURN = 8
 class Comparison:
     """Medians over the turns of one case, by kind of decoder.
 
-    call_ms: translating all sentences. step_ms: a decoder step. time_saved, step_time_saved: the share of the time of
+    call_ms: translating all sentences. step_ms: a decoder step. time_saved, step_time_saved: the share of the time with
     self-attention that SSRUs save, the median over the pairs of turns.
     """
 
@@ -67,7 +67,7 @@ def job_of(beam_size: int, num_sentences: int) -> Job:
 
 
 def measure_case(workers: dict[Decoder, Worker], job: Job, num_turns: int) -> Comparison:
-    """Let the workers take turns. Raises RuntimeError if a sentence takes another number of steps."""
+    """The figures of a case. The workers take turns. Raises WorkerError if a sentence takes another number of steps."""
     turns: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for number in range(num_turns):
         for kind in KINDS if number % 2 else KINDS[::-1]:

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def random_bundle(
     preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path, **changes: Any
 ) -> Bundle:
-    """A bundle with random weights. It takes as much time as a trained one. changes: fields of `ModelConfig`."""
+    """A bundle with random weights, whose steps take as long as a trained one's. changes: fields of `ModelConfig`."""
     import torch
 
     from app.bundle import Training
@@ -100,7 +100,7 @@ def random_bundle(
 
 
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
-    """Load a variant's runner. ONNX Runtime reads the environment variable when it creates the sessions."""
+    """Load a variant's runner. ONNX Runtime reads the variable UNFUSED_ATTENTION when it creates the sessions."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
     others = (kernels for suffix, kernels in TARGETS.items() if variant.endswith(suffix))
     kernels: KernelChoice = "standard" if STANDARD in variant else next(others, "auto")

@@ -23,7 +23,7 @@ class TaggedTokenizer:
         return self._source.encode_tagged(text, self._tag)
 
     def num_verbatim_spans(self, text: str) -> int:
-        """Runs of characters that the vocabulary does not have."""
+        """The number of runs of characters that the vocabulary does not have."""
         return self._source.num_verbatim_spans(text)
 
     def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> str:

@@ -3,8 +3,8 @@
 One server has no traces, one traces 1 % of the requests, one all of them. A receiver in a process of its own takes the
 spans. The same closed loop runs against each server in turn, many times. Each rate is compared with the mean of the
 rates without traces before and after it. Two cases: sentences that are decoded greedily, and sentences from the cache,
-of which a request costs less than anything else the server does. The servers have one core, and the load another one.
-Writes JSON. Linux only.
+whose requests are the cheapest that the server has. The servers have one core, and the load another one. Writes JSON.
+Linux only.
 
     python -m benchmarks.traces --output benchmarks/results/traces.json
 """

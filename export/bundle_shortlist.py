@@ -18,8 +18,8 @@ def write_with_shortlist(
 ) -> None:
     """Write a copy of a bundle with these tables, and replace `output` by it.
 
-    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError if `output` is neither
-    a bundle nor new, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
+    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_output`
+    does, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
     check_output(output)

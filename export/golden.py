@@ -1,4 +1,4 @@
-"""Makes the golden translations of a bundle: each variant decodes a dozen test sentences of each language pair.
+"""Makes the golden translations of a bundle: each variant decodes a dozen test sentences of up to four language pairs.
 
 The server decodes the same sentences at its start and compares the results. Both use the same runner and engine.
 """
@@ -86,8 +86,8 @@ def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
 class GoldenSource:
     """A golden sentence of one language pair.
 
-    pair: index of the language pair in the manifest. ids: the tag of the language pair if it has one, the subwords, and
-    the end token. start_id: the pair's start token, if it has one.
+    pair: index of the language pair in the manifest. ids: see `source_ids`. start_id: the pair's start token, if it has
+    one.
     """
 
     text: str
@@ -97,7 +97,7 @@ class GoldenSource:
 
 
 def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int, ...]:
-    """The ids of a sentence: the tag of the language pair if it has one, the subwords, and the end token.
+    """The ids of a sentence: its subwords, with the tag of the language pair and the end token, if the model has them.
 
     Raises TokenizerError.
     """
@@ -112,7 +112,7 @@ def start_id_of(tokenizer: Tokenizer, pair: LanguagePair) -> int | None:
 def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
     """The indices of the language pairs that have golden sentences: at most MAX_PAIRS, evenly spaced.
 
-    If there are more than MAX_PAIRS pairs, those whose source language has its own sentences are preferred.
+    They are chosen among the pairs whose source language has its own sentences, if there are MAX_PAIRS of these.
     """
     indices = list(range(len(pairs)))
     if len(indices) <= MAX_PAIRS:
@@ -202,7 +202,7 @@ def translate_ids(
 ) -> list[tuple[int, ...]]:
     """The ids of the best hypothesis of each sentence. The server's engine decodes the sentences in batches.
 
-    sources: the ids of each sentence, with the end token last. starts: the start_id of each; empty for none.
+    sources: the ids of each sentence, as `source_ids` gives them. starts: the start_id of each; empty for none.
     progress: label of a progress bar on stderr; empty for no bar. Raises InvalidRequest if a source or an option
     exceeds the model's limits, and EngineFailure if a forward pass fails.
     """

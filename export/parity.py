@@ -12,7 +12,7 @@ from app.runtime.interface import Floats, Int32s, Runner, StepInput
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
-# The first id after the special ones. Random targets use this id and all later ones.
+# The id after the end token, that of `<unk>`. Random sources and targets use this id and all later ones.
 FIRST_RANDOM_ID = EOS_ID + 1
 # Lower log-probabilities are compared as this one. The bias of an imported model excludes subwords with -30,000, where
 # fp32 is exact to 0.002 only.

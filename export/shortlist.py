@@ -40,7 +40,7 @@ class ShortlistSizes(NamedTuple):
 def encode_pairs(
     pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, *, is_reversed: bool
 ) -> Sentences:
-    """The subwords of each pair, without end tokens. Skips pairs with an empty or long side.
+    """The subwords of each pair, without end tokens. Skips pairs with a side that is empty, long or not encodable.
 
     is_reversed: the pair's target is the source.
     """
@@ -104,9 +104,9 @@ def _best(table: Table, count: int) -> dict[int, list[int]]:
 def _always(target: Path, frequent: Iterable[int]) -> list[int]:
     """Ids that every shortlist has, ascending.
 
-    These are special ids, placeholder symbols, subwords without letters, single letters of scripts with capitals, and
-    `frequent`. So numbers, marks and names in such scripts can always be written. Bytes are not among them:
-    text that must be copied in bytes is a placeholder.
+    These are special ids, placeholder symbols, subwords without letters, single letters of scripts with capitals,
+    `frequent`, and the first MIN_ALWAYS ids of any kind. So numbers, marks and names in such scripts can always be
+    written. Not all bytes are among them: text that must be copied in bytes is a placeholder.
     """
     pieces = _Pieces(target)
     ids = {each for each in range(pieces.vocab_size) if pieces.is_always(each)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Defaults of --best and --frequent. If larger, a decoder step takes longer. If smaller, translations get worse.
 NUM_BEST, NUM_FREQUENT = 200, 100
-# Pairs of the sample. A pair of 15 subwords on each side takes about 10 kB while the probabilities are computed.
+# Pairs of the sample. A pair of 15 subwords on each side takes about 20 kB while the probabilities are computed.
 MAX_PAIRS = 200_000
 # The seed of the sample of pairs.
 SEED = 1

@@ -38,12 +38,12 @@ class Pair:
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file (plain, .gz or .xz) without newlines. Only a newline ends a line.
 
-    Raises CorpusError that names the file and, for broken text, the line.
+    Raises CorpusError that names the file and, for broken content, the last line before it.
     """
     number = 0
     try:
         with open_text(path) as file:
-            for number, line in enumerate(file, 1):  # noqa: B007 - the error names the line after it
+            for number, line in enumerate(file, 1):  # noqa: B007 - the errors name the last line read
                 yield line.rstrip("\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from error
@@ -138,7 +138,8 @@ class Corpus:
         return lengths[0::2], lengths[1::2]
 
 
-# Of the pairs that get unknown characters, the share that gets them at one end. In the others they replace words.
+# Of the pairs that get unknown characters, the share that gets them at one end. In the others they replace words. If no
+# word can be replaced, they stand at one end, too.
 ENDS_SHARE = 0.25
 
 

@@ -49,7 +49,7 @@ class _Reader:
 
 
 def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
-    """All variables of a model.bin by name, as stored, aliases included. Raises ValueError."""
+    """All variables of a model.bin by name, aliases included. bfloat16 becomes fp32. Raises ValueError."""
     reader = _Reader(file)
     version = reader.number("I")
     if version != FORMAT_VERSION:

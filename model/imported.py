@@ -63,8 +63,8 @@ class ImportedModel:
     the model, added up over both. beam_size, length_penalty: the model's own defaults. Scores are divided by
     length^length_penalty. ends_source: whether sources end with the end token. languages: source and target, if the
     files name them. language_tokens: for a model that translates between any two languages, the subword of each.
-    Sources and targets begin with it. tag_follows_source: whether it follows a source's end token instead. shortlist:
-    None if the model has none.
+    Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token instead.
+    shortlist: None if the model has none.
     """
 
     config: ModelConfig

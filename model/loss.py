@@ -58,7 +58,7 @@ def label_smoothed_loss(
 ) -> tuple[Tensor, Tensor]:
     """Summed loss to minimise, and the summed -log p(y) without smoothing, both in nats and on the device of x.
 
-    x (rows, d_model): decoder outputs; weight (vocab_size, d_model): the shared embedding;
+    x (rows, d_model): decoder outputs; weight (vocab_size, d_model): the table that gives the logits;
     labels (rows,): the subwords to be predicted. The matrix products run in the dtype of x.
     """
     loss, plain = ProjectedCrossEntropy.apply(x, weight, labels, smoothing)  # type: ignore[no-untyped-call]

@@ -44,10 +44,10 @@ M2M_TOKENIZERS, NLLB_TOKENIZERS = ("M2M100Tokenizer",), ("NllbTokenizer", "NllbT
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary.
+    """The vocabulary of M2M-100 or NLLB.
 
-    ids: of all pieces, 0 to vocab_size - 1. languages: the piece of each one. proto: the SentencePiece model.
-    tag_follows_source: whether the language's piece ends a source, as in the first releases of NLLB.
+    ids: of all pieces, 0 to vocab_size - 1. languages: the piece of each language, by BCP 47 tag. proto: the
+    SentencePiece model. tag_follows_source: whether the language's piece ends a source, as in NLLB's first releases.
     """
 
     ids: dict[str, int]

@@ -48,7 +48,8 @@ PREPROCESS, POSTPROCESS, TOP = (
 POST_NORM = ("", "an", "")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
-# Beam size and length penalty of a file without them: Marian's own, and those of Firefox, whose files are binary.
+# Beam size and length penalty of an .npz file without them (Marian itself has 12 and 0.0), and of a binary file without
+# them, which are those of Firefox.
 SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
 # A vocabulary, and those of sources and of targets where both have one.
 YAML, SPM = "*vocab.yml", "*vocab*.spm"
@@ -188,12 +189,12 @@ def _with_padding(path: Path) -> dict[str, int]:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    """The only file that matches a pattern. Raises ValueError if there are several, or none."""
+    """The only file that matches a pattern. Raises ValueError for none, or if several differ."""
     return _the_only(sorted(folder.glob(pattern)), pattern)
 
 
 def _the_only(found: list[Path], pattern: str) -> Path:
-    """The only one of these files. Raises ValueError if there are several, or none. pattern: for the message."""
+    """The only one of these files. Raises ValueError for none, or if several differ. pattern: for the message."""
     # A release may have the same vocabulary twice, for both sides.
     if len(found) != 1 and len({path.read_bytes() for path in found}) != 1:
         raise ValueError(f"{len(found)} files are called {pattern}, where one is needed")

@@ -16,8 +16,8 @@ class TrainingOptions:
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
     cooldown_s: the same for the last seconds before max_time_s.
     optimizer: "adam" is the paper's; "muon" uses Muon for the layers' matrices and Adam for the rest.
-    precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not. "auto" is bf16 if the processor has
-        instructions for it: without them, bf16 is several times slower than fp32.
+    precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not. "auto" is bf16 if the device has
+        instructions for it: without them, bf16 is several times slower than fp32 on a CPU.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.
     keep: number of newest checkpoints to keep; 0 keeps all.
     patience: evaluations without an improvement before training stops; 0 is off.
@@ -56,7 +56,7 @@ HELP = {
     "cooldown_steps": "number of last updates over which the learning rate falls towards 0",
     "cooldown_s": "seconds before --max-time-s over which the learning rate falls towards 0",
     "optimizer": "adam: the paper's; muon: Muon for the layers' matrices, Adam for the rest",
-    "precision": "of matrix products: bf16 by autocast, or fp32; auto: bf16 if the processor has instructions for it",
+    "precision": "of matrix products: bf16 by autocast, or fp32; auto: bf16 if the device has instructions for it",
     "evaluate_every": "updates between two evaluations",
     "save_every": "updates between two checkpoints; 0: only at the end",
     "keep": "number of newest checkpoints to keep; 0: all",

@@ -36,7 +36,7 @@ class Reason(StrEnum):
     SAMPLING = "sampling"
 
 
-# The meaning of each reason, for the report and for `--help`.
+# The meaning of each reason, for the report's table.
 MEANINGS = {
     Reason.DOMAIN: "its domain has the weight 0",
     Reason.EMPTY: "a side has no text",

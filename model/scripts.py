@@ -64,7 +64,7 @@ def script_of(language: str) -> str | None:
 
 
 def is_in_script(text: str, script: str | None) -> bool:
-    """Whether MIN_SHARE of the letters are in the script. True for a text without letters, and without a script."""
+    """Whether at least MIN_SHARE of the letters are in the script. True if there are no letters or `script` is None."""
     if script is None or (script == "Latin" and text.isascii()):
         return True
     num_letters = sum(map(str.isalpha, text))

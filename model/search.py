@@ -133,7 +133,10 @@ def greedy_search(
     alpha: float = 0.6,
     formula: Penalty = "wu",
 ) -> Hypothesis:
-    """The most probable subword at each step, until the end token or max_target_length subwords."""
+    """Translate one sentence by the most probable subword at each step.
+
+    The search ends at the end token, or at max_target_length subwords.
+    """
     model, start = _started(model)
     num_more = len(start) - 1
     ids: list[int] = []

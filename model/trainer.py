@@ -129,7 +129,7 @@ class Trainer:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
     def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
-        """Make one update from `accumulate` batches. Their summed loss is divided by the number of all subwords.
+        """Make one update from `accumulate` batches. Their summed loss is divided by their number of labels.
 
         Each of the n processes of a run computes every n-th batch. Then the gradients are summed.
         """

@@ -174,7 +174,7 @@ class Embedding(nn.Module):
         return embedded
 
     def project(self, x: Tensor) -> Tensor:
-        """(..., d_model) -> logits (..., vocab_size), with the embedding's weight (section 3.4)."""
+        """(..., d_model) -> logits (..., vocab_size), by `output_table` (section 3.4) and the bias, if there is one."""
         return F.linear(x, self.output_table, self.output_bias)
 
 
@@ -293,7 +293,7 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Initialise matrices as Glorot-uniform and biases as zero. Embeddings are N(0, 1 / d_model).
 
-        Once scaled, the embeddings have unit variance.
+        So are learned positions. Once scaled, the embeddings have unit variance.
         """
         for name, parameter in self.named_parameters():
             if name == "embedding.output_bias":

@@ -30,7 +30,7 @@ if SECONDS is None:
 
 
 def has_gpu() -> bool:
-    """Whether this machine has an NVIDIA driver, by the Makefile's rule."""
+    """Whether there is a sign of an NVIDIA driver: its version file, or the command `nvidia-smi`."""
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 

@@ -64,7 +64,7 @@ class ForkedProcess:
         env: Mapping[str, str] | None = None,
         action: str = "error",
     ) -> None:
-        """command: a module and its arguments. action: of the filter of all warnings."""
+        """command: a module and its arguments. action: what is done with each warning, as in `warnings`."""
         (stdout, child_stdout), (stderr, child_stderr) = (
             CONTEXT.Pipe(duplex=False),
             CONTEXT.Pipe(duplex=False),

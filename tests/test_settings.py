@@ -35,7 +35,7 @@ def test_defaults() -> None:
     assert (settings.max_header_bytes, settings.read_timeout_s) == (16_384, 10)
 
 
-def test_every_setting_can_be_set_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_in_capital_or_small_letters_set_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_PORT", "9000")
     monkeypatch.setenv("transduce_max_items", "5")
     monkeypatch.setenv("TRANSDUCE_API_KEYS", f"{HASH}, {'a' * 64}")

@@ -84,7 +84,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def decoding_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options on the command line, as fields of a request.
+    """The options on the command line, except --target-prefix, as fields of a request.
 
     Raises:
         CommandError: an option needs --json.

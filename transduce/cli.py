@@ -97,8 +97,8 @@ class LoadedSubcommand:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code.
 
-    Every error becomes one line on stderr; `--debug` shows the traceback above it. Usage errors and --help leave
-    through argparse's SystemExit (2 and 0).
+    Every error becomes one line on stderr; `--debug` shows the traceback above it. Ctrl-C and a closed stdout print
+    nothing. Usage errors and --help leave through argparse's SystemExit (2 and 0).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)

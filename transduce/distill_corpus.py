@@ -62,7 +62,7 @@ def read_sentences(
 def read_monolingual(path: Path) -> Iterator[Sentence]:
     """Yield the sentences of a file with one sentence per line, or domain and sentence.
 
-    The default domain is the file's name. Raises CorpusError with the line that has more columns.
+    The default domain is the file's name up to its first dot. Raises CorpusError with the line that has more columns.
     """
     from model.corpus import CorpusError, read_lines
 

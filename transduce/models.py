@@ -20,7 +20,10 @@ HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 
 @dataclass(frozen=True)
 class BundleRow:
-    """One bundle, as a row of the list. languages: pairs such as en-de. num_bytes: size of all its files."""
+    """One bundle, as a row of the list.
+
+    languages: pairs such as en-de. num_bytes: size of the files that its manifest lists.
+    """
 
     bundle: str
     model: str

@@ -26,7 +26,7 @@ def translate_batch(client: Client, texts: Sequence[str], params: TranslateParam
     """The translations of `texts`, in the same order.
 
     Raises:
-        CommandError: the server cannot be reached, rejects the request, or sends an invalid response.
+        CommandError: the server cannot be reached, refuses the request, fails, or sends an invalid response.
     """
     try:
         result = client.translate(texts, source=params.source, target=params.target, **params.options)

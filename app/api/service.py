@@ -65,7 +65,7 @@ class Service:
 
     @property
     def models(self) -> Models | None:
-        """The models, from the end of loading on."""
+        """The models; None until they are loaded."""
         return self._models
 
     def become_ready(self, models: Models) -> None:

@@ -243,8 +243,8 @@ def advance_beams(
     """Advance beams of one width over one vocabulary by one step.
 
     rows: for each search, the rows of its live hypotheses. log_probabilities, ids: (num_rows, num_candidates), each row
-    descending, at least min(beam_size + 1, vocab_size) wide. Sums are float64. Equal sums are ordered by the live
-    hypothesis, then by the candidate, better ones first.
+    descending: at least min(beam_size + 1, vocab_size) candidates, or only a forced subword. Sums are float64. Equal
+    sums are ordered by the live hypothesis, then by the candidate, better ones first.
     """
     k = min(searches[0].num_candidates, ids.shape[1])
     if sum(map(len, rows)) * k > FEW_CANDIDATES:

@@ -1,7 +1,7 @@
-"""The constraints of `DecodingOptions`: subwords that are forbidden after a prefix.
+"""The constraints of `DecodingOptions`: subwords that are forbidden or penalised after a prefix.
 
-`constrained` sets the scores of forbidden subwords to negative infinity. The distribution is not renormalised, so an
-allowed subword keeps the model's score.
+`constrained` sets the scores of forbidden subwords to negative infinity, and multiplies those of penalised ones. The
+distribution is not renormalised, so every other subword keeps the model's score.
 """
 
 from __future__ import annotations

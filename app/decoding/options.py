@@ -104,8 +104,8 @@ class DecodingOptions:
         log(min(sum over target tokens j of a_ij, 1)), where a_ij is the attention from j to i; 0-10, off: 0. Needs a
         model with alignment.
 
-    Constraints. They forbid subwords and do not change the scores of others. They do not apply to forced subwords
-    (target_prefix):
+    Constraints. They forbid subwords or change the scores of some, and keep the scores of all others. They do not apply
+    to forced subwords (target_prefix):
 
     min_target_length: the end token is forbidden before this many subwords, and always before the first; off: 0.
     max_target_length: the most subwords of a hypothesis.

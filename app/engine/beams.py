@@ -1,8 +1,8 @@
 """Decides when a beam is offloaded to the runner and reclaimed. `app/decoding/beam.py` defines the rules of the search.
 
-A plain beam can take several steps inside one call of the runner, as long as a step only ranks continuations.
-The beam is offloaded with all its rows, usually before its first step. It is reclaimed when it is done. It is also
-reclaimed before each step that the search itself must take: the last step, a step before a check for loops, a step with
+A beam that is plain, or only records attention, can take several steps inside one call of the runner, as long as a step
+only ranks continuations. It is offloaded with all its rows, usually before its first step. It is reclaimed when it is
+done, and before each step that the search itself must take: the last step, a step before a check for loops, a step with
 too few continuations, and a step without scores. `app/runtime/beams.py` is the memory that both sides share.
 `native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and tests compare
 their answers.
@@ -79,7 +79,7 @@ def reclaim(sequence: Sequence, allocator: RowAllocator, *, is_done: bool) -> No
 def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], allocator: RowAllocator
 ) -> list[tuple[Sequence, int]]:
-    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, each with its steps.
+    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, with their steps in it.
 
     sequences: those whose beams the forward advanced; some may have ended meanwhile. outcomes: one for each sequence. A
     beam that is UNDECIDED is reclaimed, and its search must still take the forward's last step.

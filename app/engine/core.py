@@ -76,7 +76,7 @@ class EngineCore:
                 self._receive(self._incoming.get())
 
     def step(self) -> None:
-        """Run one iteration: schedule, encode new sequences, decode all rows, apply the results. Raises as run()."""
+        """Run one iteration: schedule, encode new sequences, decode rows, apply the results. Raises as run()."""
         started_at = self.step_started_at = self._clock()
         self._on_step(started_at)
         self._drain_inbox()

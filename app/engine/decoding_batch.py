@@ -4,7 +4,7 @@
 sequence is decoded in one of three ways. The sequences of all three share each call of the runner:
 
 - plain greedy searches run as rows of arrays (`GreedyRows`);
-- plain beams are offloaded to the runner if it can advance them (`app.engine.beams`);
+- beams that are plain, or only record attention, are offloaded to a runner that can advance them (`engine/beams.py`);
 - all other searches are advanced on the host after each step.
 """
 
@@ -107,8 +107,8 @@ class DecodingBatch:
     def compact(self, running: Iterable[Sequence], admitted: Iterable[Sequence], *, all_holes: bool) -> None:
         """Close the holes between rows, where the runner needs it.
 
-        The holes that beams of `admitted` will spread into after this step are left open unless all_holes: decoding
-        them once costs less than copying rows.
+        If the beams of `admitted` will fill all holes after this step, the holes are left open unless all_holes:
+        decoding them once costs less than copying rows.
         """
         if self._limits.skips_free_rows:
             self._allocator.compact(self._allocator.num_rows)  # copies nothing, but lowers `end`

@@ -34,7 +34,7 @@ class EngineLimits:
 
 
 def check_limits(settings: EngineLimits, limits: Limits) -> None:
-    """Raise SettingsError with every limit that contradicts another or the model."""
+    """Raise SettingsError with every limit that is 0 or less, is infinite, or is too small for the model."""
     problems = [
         f"{name} must be more than 0, and is {value}"
         for name, value in vars(settings).items()

@@ -16,7 +16,7 @@ from app.runtime.stop_condition import WakeFlag
 class Submit:
     """Decode a sequence.
 
-    streams: whether its tokens are reported as they come; only of greedy searches.
+    streams: whether its tokens are reported as they come; only with a beam size of 1.
     wakes: whether a call of several steps stops early for it, because it may be admitted at once.
     """
 

@@ -53,9 +53,8 @@ class TokenStreams:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
-                position = (
-                    num_sent if len(tokens) >= num_sent else 0
-                )  # fewer than sent: decoding has restarted
+                # Fewer tokens than sent: decoding has restarted.
+                position = num_sent if len(tokens) >= num_sent else 0
                 if len(tokens) != num_sent:
                     deltas.append(TokenDelta(sequence, position, tokens[position:]))
                     self._num_sent[sequence] = len(tokens)
@@ -72,9 +71,8 @@ class SentTokens:
     def __init__(self, on_tokens: OnTokens) -> None:
         self._on_tokens = on_tokens
         self._sent: list[int] = []
-        self._again: list[int] | None = (
-            None  # tokens since the restart; None once they differ from, or exceed, those sent
-        )
+        # Tokens since the restart; None without a restart, and once they differ from those sent or exceed them.
+        self._again: list[int] | None = None
 
     def restart(self) -> None:
         """Expect the tokens again, from the first on, because another worker decodes the sequence."""

@@ -3,7 +3,7 @@
     from app.files.reading import read_file
 
     file = read_file(data, FileFormat.MARKDOWN)
-    ... translate each of file.units with its format and line-break mode ...
+    ... translate each of file.units by its `format` and `is_wrapped` ...
     data = file.write(translations)
 
 Only translated texts change. If a translation equals its text, the bytes stay unchanged. Only `app.files.reading`

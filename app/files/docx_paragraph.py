@@ -39,7 +39,7 @@ class RunStyle:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The start or the end of an element, or of a field, that encloses text."""
+    """The XML of the start or the end of an element or field that encloses text, or of all of one without text."""
 
     raw: str
 

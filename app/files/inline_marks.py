@@ -134,7 +134,7 @@ def _footnote(state: StateInline, silent: bool) -> bool:
 
 
 def _without_footnotes(rule: BlockRule) -> BlockRule:
-    """The rule for link definitions, which ignores one-word footnotes."""
+    """The rule for link definitions, but not for footnotes: `[^1]: word` looks like a link definition."""
 
     def rule_for_links(state: StateBlock, first: int, end: int, silent: bool) -> bool:
         position = state.bMarks[first] + state.tShift[first]

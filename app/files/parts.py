@@ -20,10 +20,11 @@ _MAX_UNCUT = 10
 
 
 def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
-    """Split the unit into parts of at most `max_characters`, which join to its text.
+    """Split the unit into parts that fit into one request and join to its text.
 
-    Plain text is cut after a sentence, else after white space, else anywhere. Markup is cut only after a sentence or
-    white space that is outside all elements. Raises FileError if an element is too long.
+    Plain text is cut after a sentence, else after white space, else anywhere. A part has at most `max_characters`.
+    Markup is cut only after a sentence or white space that is outside all elements. So a part of it may have up to
+    _MAX_UNCUT times as many. Raises FileError for a longer one.
     """
     if len(unit.text) <= max_characters:
         return [unit]

@@ -41,7 +41,7 @@ class _String:
 
 @dataclass
 class _Entry:
-    """One message. source: msgid. plural: msgid_plural. targets: each msgstr by its index; 0 if it has none."""
+    """One message. source: msgid. plural: msgid_plural. targets: each msgstr by its index; a plain msgstr has 0."""
 
     source: _String | None = None
     plural: _String | None = None

@@ -1,4 +1,4 @@
-"""Protocols of the figures that the metrics read. The engine and the sentence cache, in higher layers, satisfy them."""
+"""Protocols of the figures that the metrics read. Classes of higher layers satisfy them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ class KeyFigures(NamedTuple):
     """What one key has used since the process started.
 
     refused: requests beyond a limit, by the limit's name.
-    used_share: the used part of each limit in its current period, 0 to 1.
+    used_share: the used part of each limit in its current period, 0 to 1; more if servers that share the counts have
+        together used more than the limit.
     """
 
     num_requests: int

@@ -37,7 +37,7 @@ class _Reader(Collector):
 
 
 class Readings:
-    """The metrics of one registry that are read at each scrape. Call each method once."""
+    """The metrics of one registry that are read at each scrape. Track each metric only once."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Eight-byte numbers in the header, and header fields: beam size, id of the end token, most steps, steps taken, complete
-# hypotheses that end the search, complete hypotheses, id of the start token. They must agree with native/beams.h and,
-# up to START_ID, with `DeviceBeam` in cuda/beams.cu.
+# The header has NUM_HEADER eight-byte numbers: beam size, id of the end token, most steps, steps taken, complete
+# hypotheses that end the search, complete hypotheses, id of the start token, columns of recorded attention. They must
+# agree with native/beams.h and, before START_ID, with `DeviceBeam` in cuda/beams.cu. The other names are indices.
 NUM_HEADER = 8
 BEAM_SIZE, _, _, LENGTH, _, NUM_COMPLETE, START_ID = range(7)
 
@@ -110,7 +110,7 @@ class SharedBeam:
         tokens: NDArray[np.int32],
         sums: NDArray[np.float64],
     ) -> None:
-        """Copy what a runner elsewhere needs to arrays, each at least as long as what it gets.
+        """Copy the state to the arrays of a runner that does not use this memory. Arrays may be longer than needed.
 
         header: the memory's header up to START_ID, without it. rows, tokens, sums: cache row, last subword and summed
         log-probability of each live hypothesis. Before the first step every hypothesis has the start token, and sums
@@ -135,8 +135,9 @@ class SharedBeam:
         rows: NDArray[np.int32] | None = None,
         ended: Sequence[EndedHypothesis] = (),
     ) -> None:
-        """Append steps that a runner took elsewhere. tokens, parents, sums: (steps, beam_size). ended: oldest first.
+        """Append steps of a runner that does not use this memory. ended: hypotheses that ended in them, oldest first.
 
+        tokens, parents, sums: (steps, beam_size).
         rows: (beam_size,) cache rows after these steps; None if they are as before.
         """
         first, end = self.length * self.beam_size, self.length * self.beam_size + tokens.size

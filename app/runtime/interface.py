@@ -34,7 +34,7 @@ class Limits:
     max_source_length: the most subwords of a source, its end token included.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention from its tokens to the source.
-    max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
+    max_steps: the most decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
     skips_free_rows: whether rows without a hypothesis cost nothing, so that rows may have holes.
     prefill_id: a token that `encode` decodes in each row, for a model whose targets begin with it and a start token of
@@ -80,8 +80,10 @@ class StepInput:
         UNDECIDED or all are done. A runner may have begun further steps by then. They do not change an UNDECIDED beam,
         and advance the others.
     stop: the condition that ends the call before num_steps.
-    beams: beams that the runner advances. The ids and positions of their rows are not read.
-    wants_distributions, wants_alignment: whether to compute the optional outputs, which cost nothing otherwise.
+    beams: beams that the runner advances. It reads the ids and positions of their live rows from the beams. Their other
+        rows have no hypothesis.
+    wants_distributions, wants_alignment: whether the caller reads the optional outputs. Without such a request a runner
+        need not compute them.
     ids and positions may be views of arrays that change after the call.
     """
 
@@ -107,8 +109,8 @@ class StepOutput:
         this is the step that the beam has not taken.
     ids: the candidates' subwords, of the same shape; the end token after a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless requested.
-    alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None unless
-        requested. It may be requested only if the model's limits have has_alignment.
+    alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None or
+        undefined unless requested. It may be requested only if the model's limits have has_alignment.
     num_steps: steps taken.
     outcomes: for each beam, the outcome of its last step in the call (`app.runtime.beams.BeamOutcome`).
     All arrays may be views that the next call overwrites.
@@ -132,8 +134,8 @@ class Runner(Protocol):
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """Encode sentences and write each one's cross-attention keys and values to its row. Decode prefill_id, if any.
 
-        sources: 1..max_source_length ids of each sentence, the end token last. The result for a sentence does not
-        depend on the other sentences. Raises EngineFailure.
+        sources: 1..max_source_length ids of each sentence, with its end token and tag if the model has them. The result
+        for a sentence does not depend on the other sentences. Raises EngineFailure.
         """
 
     def decode(self, step: StepInput) -> StepOutput:

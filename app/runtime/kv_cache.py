@@ -112,7 +112,7 @@ class HostPool:
         return self._values[:, :num_rows]
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. Copies row by row if no target is a source, else through a temporary copy."""
+        """As `Pool.copy`. If a target is a source, copies the longest length of all rows through a temporary copy."""
         values = self._values
         moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
         if {source for source, _, _ in moves}.isdisjoint(target for _, target, _ in moves):

@@ -8,11 +8,12 @@ import gc
 import sys
 
 # Arguments of gc.set_threshold. The first is the number of new objects that starts a collection of generation 0. The
-# others are the numbers of collections of one generation that start a collection of the next. A request of 50,000
-# characters makes a million objects, and nearly all of them are freed without a collection. No request is served during
-# a collection. A collection of generation 1 visits up to 10,000 new objects (the product of the first two arguments) in
-# up to 20 ms. A full collection takes 0.1 s or more. If the first two are larger, the pauses are longer. If the third
-# is smaller, full collections come during requests. If it is larger, cyclic garbage stays longer.
+# others are numbers of collections of one generation; after more than these, the next generation is collected. A
+# request of 50,000 characters makes a million objects, and nearly all of them are freed without a collection. No
+# request is served during a collection. A collection of generation 1 visits up to 20,000 new objects (those of three
+# collections of generation 0, and 5,000 more) in up to 20 ms. A full collection takes 0.1 s or more. If the first two
+# are larger, the pauses are longer. If the third is smaller, full collections come during requests. If it is larger,
+# cyclic garbage stays longer.
 COLLECT_AFTER = (5_000, 2, 10_000)
 # Seconds for which a thread may hold the GIL while the event loop's thread waits. If larger, responses are later. If
 # smaller, threads switch more often.

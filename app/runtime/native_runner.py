@@ -291,7 +291,7 @@ class NativeRunner:
 
 
 def _paged_cache(spec: TensorSpec, num_rows: int) -> NDArray[Any]:
-    """Zeros (planes, num_rows, capacity, width) for the encoder's input `cross_cache`, or for its like.
+    """Zeros (planes, num_rows, capacity, width) for either cache. spec: the encoder's input `cross_cache`.
 
     A column holds all heads side by side, so that a row's columns are one block.
     """

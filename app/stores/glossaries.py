@@ -220,7 +220,7 @@ class GlossaryStore:
     ) -> StoredGlossary:
         """Store a new glossary. languages: source and target, ISO 639-1.
 
-        Raises EntriesError for a bad name or no terms, GlossaryStoreFull.
+        Raises EntriesError for a bad length of the name or number of terms, and GlossaryStoreFull.
         """
         name = name.strip()
         if not 1 <= len(name) <= self.limits.max_name_length:

@@ -1,13 +1,13 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
 A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, and is more than an acronym. It has a word
-of five letters, or two words of which one has four letters. Or it is a single word of three or four letters that the
-vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its start. The translation is
-converted to capitals, where `ß` becomes `SS`.
+of five letters, or two words of two letters or more of which one has four. Or it is a single word of three or four
+letters that the vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its start.
+The translation is converted to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
-except small ones (`and`, `the`) are capitalised. The model reads it in lower case, and the translation keeps the case
-that the model writes.
+except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
+reads it in lower case, and the translation keeps the case that the model writes.
 
 Words with a digit or with capitals inside stay unchanged. So do words in capitals in a title, and acronyms in other
 sentences.
@@ -69,7 +69,7 @@ def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
 
 
 def _is_title(text: str, words: list[str]) -> bool:
-    """Whether the text has enough words, and all words except small ones are capitalised."""
+    """Whether a text is a title, by the rule in the module's docstring."""
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
     if len(chunks) < MIN_TITLE_WORDS:
         return False

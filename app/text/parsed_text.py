@@ -58,7 +58,7 @@ class TextFormat(Enum):
 class Splitting(Enum):
     """Where sentences end.
 
-    SENTENCES: also at line breaks. NO_NEWLINES: not at line breaks. LINES: at line breaks only.
+    SENTENCES: also at line breaks, except in HTML. NO_NEWLINES: not at line breaks. LINES: at line breaks only.
     """
 
     SENTENCES = "sentences"
@@ -226,7 +226,7 @@ class ParsedText:
 
     @property
     def _ignores_line_breaks(self) -> bool:
-        """Whether line breaks count as spaces."""
+        """Whether line breaks and tabs count as spaces."""
         return (
             self.options.splitting is Splitting.NO_NEWLINES or self.options.text_format is TextFormat.HTML
         ) and self.options.splitting is not Splitting.LINES

@@ -36,9 +36,10 @@ class Fallback(Enum):
     PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
     TAGS_UNSURE: an inline element encloses no word of the translation, or all tags are at the segment's end.
     NUMBERS_CARRIED: the model changed a number, and placeholders replaced numbers in its input.
-    LENGTH_SPLIT: the output reached the length limit, and the segment was translated in parts.
-    DIGITS_SUPPRESSED: the translation had a number that the text does not have, and the text was translated again
-        without digits.
+    LENGTH_SPLIT: the output reached the length limit, or the text of a pivot language is too long for the second model,
+        and the segment was translated in parts.
+    DIGITS_SUPPRESSED: the translation had a number, the segment has none, and the segment was translated again without
+        digits.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"

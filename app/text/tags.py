@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from app.text.alignment import Alignment, WordAlignment, words
 
-# The most nested elements. In a sentence with more, the tags are appended. If larger, the recursion may exceed Python's
-# stack.
+# In a sentence with this many nested elements or more, the tags are appended. If larger, the recursion may exceed
+# Python's stack.
 MAX_DEPTH = 60
 # The most tags of one sentence. In a sentence with more, the tags are appended. If larger, placing takes more time,
 # which grows with tags times words.
@@ -100,7 +100,7 @@ class _Element:
 
 
 class _TooDeep(Exception):
-    """More than MAX_DEPTH nested elements."""
+    """MAX_DEPTH nested elements or more."""
 
 
 def _tree(tags: Sequence[Tag], length: int) -> _Element:
@@ -244,8 +244,8 @@ def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignme
     """Place the tags of `source` in `target`.
 
     tags: in the order of `source`, with positions from 0 to len(source). All tags are appended in their order, and the
-    placement is not sure, if there is no alignment or no target word, or if there are more than MAX_TAGS tags or
-    MAX_DEPTH nested elements.
+    placement is not sure, if there is no alignment or no target word, if there are more than MAX_TAGS tags, or if there
+    are MAX_DEPTH nested elements or more.
     """
     if not tags:
         return Placement((), is_sure=True)

@@ -40,8 +40,8 @@ class TokenizerError(ValueError):
 class Encoded(NamedTuple):
     """A source sentence.
 
-    ids: subwords, the end token last unless the model's sources have none. verbatim_spans: span k has placeholder
-    symbol k.
+    ids: subwords, then the end token unless the model's sources have none. `encode_tagged` adds a tag at either end.
+    verbatim_spans: span k has placeholder symbol k.
     """
 
     ids: tuple[int, ...]

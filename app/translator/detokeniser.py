@@ -1,4 +1,4 @@
-"""Turns the engine's results into translations, with the tokens and scores that a request sets."""
+"""Turns the engine's results into translations, with scores and with the tokens that a request asks for."""
 
 from __future__ import annotations
 

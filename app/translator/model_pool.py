@@ -161,7 +161,7 @@ class ModelPool:
         await self.unload(model)
 
     async def close(self) -> None:
-        """Cancel all loads. Requests that wait for one get NotReady."""
+        """Cancel all loads and unloads. Requests that wait for a load get NotReady."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -272,9 +272,8 @@ class ModelPool:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # marks the error as retrieved
+        # Marks the error as retrieved.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
 

@@ -2,7 +2,8 @@
 
 A text is parsed and split once, in its source language. Each segment is translated into the pivot language, with all
 retries and repairs of that model, so that the pivot's text has every placeholder once. That text is the source of the
-second model, as one sentence. `pivot_results` then joins both halves, so that the answer refers to the caller's text.
+second model, as one sentence if the model can take it. `pivot_results` then joins both halves, so that the answer
+refers to the caller's text.
 
 Glossary terms are placeholders in both halves. The request's options apply to the second half. Of these, only
 SEARCH_OPTIONS apply to the first half.

@@ -147,9 +147,9 @@ class Planner:
     ) -> Part:
         """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
-        num_splits: how often the segment was halved to get the part. The options request attention at once only if the
-        segment has tags, which attention places, or unknown tokens that attention must tell apart. For placeholders
-        they request it only after one is lost.
+        num_splits: how often the segment was halved to get the part. The options ask for attention at once if the
+        request does, if the segment has tags, which attention places, or if it has unknown tokens that attention must
+        tell apart. For placeholders they ask for it only after one is lost.
         Raises InvalidRequest if the prefix is outside the vocabulary.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()

@@ -137,7 +137,7 @@ class RetryPolicy:
                 job.candidates.append((segment, encoded))
 
     def _retry_numbers(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode the segment with placeholders for numbers, if it changed any, until one attempt has no fault.
+        """Decode the segment with placeholders for numbers, if its translation changed any, until one has no fault.
 
         If every attempt has a fault, keep the one with the fewest lost or added numbers. Among equal ones, keep the one
         with the fewest repairs of placeholders.

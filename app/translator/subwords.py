@@ -15,8 +15,8 @@ from app.translator.request import TextSpan
 from app.translator.unknown_tokens import UnknownTokens
 
 # A part with more than this many characters for each subword of the limit counts as too long, and is not tokenised. The
-# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If the
-# number is smaller, parts with long subwords are split needlessly.
+# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long
+# subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 

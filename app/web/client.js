@@ -1,7 +1,10 @@
 // The HTTP client of the page: JSON requests, event streams, and errors with messages for the user.
 
 export class ServerError extends Error {
-  /** status: of HTTP; 0 without one. code: the server's, or "network". retryAfterS: seconds until a retry; null: none. */
+  /**
+   * status: of HTTP; 0 without one. code: the error code of the native API; else "network" or "unknown".
+   * retryAfterS: seconds until a retry; null: none.
+   */
   constructor(message, { status = 0, code = "network", retryAfterS = null } = {}) {
     super(message);
     this.status = status;

@@ -4,7 +4,7 @@
 const MAX_WAIT_S = 60;
 
 export class Problem {
-  /** Three elements. button: retries at once. */
+  /** box: the element of the whole message. text: the element of its words. button: retries at once. */
   constructor({ box, text, button }) {
     this.box = box;
     this.text = text;

@@ -22,7 +22,7 @@ MAX_WORKERS = 4
 
 
 def default_num_workers(device: Device, num_threads: int) -> int:
-    """Return the default number of workers: one for each thread on a CPU, one on a GPU."""
+    """Return the default number of workers: on a CPU one for each thread, at most MAX_WORKERS; on a GPU one."""
     return min(num_threads, MAX_WORKERS) if device == "cpu" else 1
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
 # Seconds that a fork server may take to copy itself. Smaller: one that still imports on a busy machine is replaced.
-# Larger: after one was stopped, all loads wait longer.
+# Larger: if one hangs, all loads wait longer.
 COPY_TIMEOUT_S = 30.0
 # A terminal's Ctrl-C and a supervisor's SIGTERM or SIGHUP reach every process of the group. Only the server handles
 # them.

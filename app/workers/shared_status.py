@@ -16,7 +16,7 @@ class SharedWorkerStatus:
     """The start time of each worker's current step, and each worker's wake flag.
 
     A start time is in seconds of time.monotonic, and NaN while the worker is idle. Each worker writes its own start
-    time. Every process may read all start times.
+    time, and the server resets that of a dead worker. Every process may read all start times.
     descriptor: the memory's file descriptor, which is passed to the worker processes.
     wake_flags: one for each worker. The other workers and the server set it.
     """

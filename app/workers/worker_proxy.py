@@ -28,8 +28,8 @@ from app.workers import framing, messages
 from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
 from app.workers.shared_status import SharedWorkerStatus
 
-# Seconds that a new worker may take from its start until its model is loaded. Smaller: large models are not loaded on a
-# busy machine. Larger: a start that hangs is noticed later.
+# Seconds that a worker in the place of a dead one may take for each message of its start, WorkerStarted and
+# ModelLoaded. Smaller: large models are not loaded on a busy machine. Larger: a start that hangs is noticed later.
 LOAD_TIMEOUT_S = 120.0
 
 
@@ -55,14 +55,15 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        # The time of the last report, or of the first sentence after the worker had none. Of time.monotonic.
+        # Seconds of time.monotonic: of the last report, or of the first sentence that the worker got while it had none.
         self._report_due_since = -math.inf
         self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
     def load(self) -> None:
         """Wait until the worker has loaded its model.
 
-        Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile.
+        Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile. For a
+        `successor`, also TimeoutError after LOAD_TIMEOUT_S without a message.
         """
         message = self._next_message()
         if isinstance(message, messages.WorkerStarted):
@@ -155,8 +156,7 @@ class WorkerProxy:
         self._stop_waiting()
         self._fork_server.close()
         if self._child is None:
-            # The fork server has forked all workers. Either this worker's first message has been sent, or there is no
-            # worker.
+            # The fork server has ended. Either this worker exists and sends its first message, or there is no worker.
             with contextlib.suppress(OSError, RuntimeError):
                 self._connection.settimeout(END_TIMEOUT_S)
                 self._next_message()

@@ -1,4 +1,4 @@
-"""Submits sentences at given arrival times, and batches them by a time window for an engine without batching."""
+"""Submits sentences at given arrival times. Batches them by a time window for an engine without continuous batching."""
 
 from __future__ import annotations
 

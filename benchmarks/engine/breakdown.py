@@ -77,7 +77,7 @@ def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: i
     run. Both are scaled down if they exceed the measured run's time inside ONNX Runtime. The rest of the time inside
     ONNX Runtime is "between operators". All time outside is "Python and binding". python_share: Python's share of the
     whole time. step_python_share: the share of the decoder steps' time outside the decoder's graph. idle_share: the
-    share of all threads' time in which no processor works for them.
+    share of the threads' time in which they use no processor.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]
@@ -95,7 +95,7 @@ def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: i
             parts[name] = parts.get(name, 0.0) + seconds * scale
         parts[RUNTIME] = parts.get(RUNTIME, 0.0) + inside_s - known_s * scale
     parts[PYTHON] = wall_s / num_calls - called_s + binding_s
-    steps_per_call_s = (spent["step_s"] - spent["encode_s"]) / num_calls
+    decoding_s = (spent["step_s"] - spent["encode_s"]) / num_calls
     step_binding_s = (
         binding_s * spent["num_decoder_runs"] / max(1, spent["num_decoder_runs"] + spent["num_encoder_runs"])
     )
@@ -105,8 +105,7 @@ def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: i
             name: seconds * scale_ms for name, seconds in sorted(parts.items(), key=lambda p: -p[1])
         },
         "python_share": parts[PYTHON] / (wall_s / num_calls),
-        "step_ms": steps_per_call_s / (spent["num_steps"] / num_calls) * 1e3,
-        "step_python_share": (steps_per_call_s - spent["decoder_s"] / num_calls + step_binding_s)
-        / steps_per_call_s,
+        "step_ms": decoding_s / (spent["num_steps"] / num_calls) * 1e3,
+        "step_python_share": (decoding_s - spent["decoder_s"] / num_calls + step_binding_s) / decoding_s,
         "idle_share": max(0.0, 1.0 - spent["cpu_s"] / (wall_s * num_threads)),
     }

@@ -30,7 +30,7 @@ Side = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """How much to measure. No round of a case begins after case_budget_s seconds."""
+    """How much to measure. No round of a case but its first two begins after case_budget_s seconds."""
 
     num_threads: int
     num_rows: int
@@ -104,7 +104,7 @@ def _take_turns(
 ) -> tuple[Job, list[tuple[JobResult, JobResult]]]:
     """Run both engines once per round, and alternate which is first. Returns the job and the results by round.
 
-    The number of calls in a turn is chosen so that the turn takes about TURN_S.
+    A turn has one to ten calls. Their number is chosen so that the slower engine's turn takes about TURN_S.
     """
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)

@@ -11,7 +11,7 @@ ALPHA = 0.6
 
 @dataclass(frozen=True)
 class Job:
-    """Groups of sentences. An engine translates the groups one after another, each with one request for all sentences.
+    """Groups of sentences. An engine translates the groups one after another, all sentences of a group at once.
 
     groups: source ids with the end token last, by group and sentence. max_target_length: the largest number of decoder
     steps, the step of the end token included. is_forced: every target has exactly max_target_length subwords, so both
@@ -32,10 +32,10 @@ class Job:
 class EngineCounters:
     """Counters of Transduce's work, summed over the calls.
 
-    num_steps, num_rows, step_s, encode_s: as `StepStats` counts them. encoder_s, decoder_s: seconds inside ONNX
-    Runtime's calls. num_encoder_runs, num_decoder_runs: the number of these calls. cpu_s: CPU time of the process.
-    blocks_s: seconds of the native kernels by graph and kind of block, summed over the threads; empty without native
-    kernels.
+    num_steps: decoder steps. num_rows: rows decoded, summed over the steps. step_s, encode_s: `step_time_s` and
+    `encode_time_s` of `StepStats`. encoder_s, decoder_s: seconds inside ONNX Runtime's calls. num_encoder_runs,
+    num_decoder_runs: the number of these calls. cpu_s: CPU time of the process. blocks_s: seconds of the native kernels
+    by graph and kind of block, summed over the threads; empty without native kernels.
     """
 
     num_steps: int = 0
@@ -61,7 +61,10 @@ class JobResult:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Sentences with arrival times. sentences[i] arrives gaps_s[i] seconds after the previous one."""
+    """Sentences with arrival times. sentences[i] arrives gaps_s[i] seconds after the previous one.
+
+    limit_s: seconds after the last arrival until which answers are awaited.
+    """
 
     sentences: list[list[int]]
     gaps_s: list[float]

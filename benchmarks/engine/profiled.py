@@ -11,9 +11,10 @@ from typing import Any
 
 import onnxruntime
 
-# Category -> its operators. A native kernel is a whole stack and counts the time of its blocks
-# (`app.runtime.native.block_times`). The other graphs consist of ONNX Runtime's own operators.
-# An operator without an entry counts as OTHER: sums, copies, shapes, casts.
+# Category -> its operators. A bundle's native graph is one operator for a whole stack, which counts the time of its
+# blocks (`app.runtime.native.block_times`). The other graphs of a bundle consist of ONNX Runtime's own operators.
+# Native operators of single sub-layers are only in graphs such as that of `benchmarks.native`. An operator without an
+# entry counts as OTHER: sums, copies, shapes, casts.
 CATEGORIES = {
     "native blocks": ("Encoder", "DecoderSteps", "SsruDecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),

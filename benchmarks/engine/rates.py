@@ -164,9 +164,8 @@ def _choose_peer(
 ) -> Choice:
     """Choose CTranslate2's settings.
 
-    The backend is the fastest one on the corpus. The threads are the faster of two divisions: one sentence at a time
-    with all threads, or one thread for each of several sentences. Both are tried at the same rate for `seconds`
-    seconds.
+    The backend is the fastest one on the corpus. The threads are the faster of two divisions: one batch at a time with
+    all threads, or several batches at once with one thread each. Both are tried at the same rate for `seconds` seconds.
     """
     backend = row["peer_tried"][0]["backend"]
     trials = []

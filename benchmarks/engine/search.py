@@ -24,7 +24,7 @@ STABLE_FROM = 8
 MOST_TIMES_BEST = 1.4
 # How many pairs of backend and threads the next larger group tries.
 MOST_KEPT = 3
-# How many settings are compared on the whole job.
+# How many settings are compared on the whole job; two if a call is long.
 MOST_FINALISTS = 4
 FINAL_ROUNDS = 2
 CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
@@ -119,7 +119,10 @@ class PeerPool:
 
 
 def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
-    """The batch sizes to try: one batch for each worker and, for a large group, also smaller batches."""
+    """The batch sizes to try.
+
+    For a corpus, CORPUS_BATCHES. Else one batch for each worker and, for a large group, also smaller batches.
+    """
     if case.is_corpus:
         return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
     even = -(-case.num_sentences // inter_threads)

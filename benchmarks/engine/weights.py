@@ -35,7 +35,7 @@ class ModelPair:
 
 
 def random_model(preset_name: str, vocab_size: int) -> Transformer:
-    """A model with random weights. It takes as much time as a trained one."""
+    """A model with random weights, whose decoder steps take as long as a trained one's."""
     torch.manual_seed(1)
     return Transformer(preset(preset_name, vocab_size)).eval()
 

@@ -31,7 +31,7 @@ from export.model_card import Facts
 from model.checkpoint import Saved, save
 
 BASE_VOCABULARY = 8000
-# Batch sizes into which CTranslate2 splits larger calls, after sorting by length.
+# Batch sizes that are tried. CTranslate2 and Marian split larger calls into such batches, after sorting by length.
 BATCHES = (8, 16)
 # The most sentences that the peers' server puts into a call.
 LARGEST_CALL = 32

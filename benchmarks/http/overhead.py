@@ -1,7 +1,7 @@
 """Measures the overhead of a request of ten words: all time outside the neural network.
 
 The client measures a request's time, from before the write until after the last byte of the answer (`wire`). So the
-time includes both ways over the loopback. An echo server, which returns the text, gives an upper bound for these ways.
+time includes the transfers over the loopback. An echo server, which returns the text, gives an upper bound for them.
 
 The engine's time of a request is from its admission by the engine thread to the end of its search. The server reports
 it in the response. The time around the engine is the rest: HTTP, JSON, text processing, waiting, and two handovers
@@ -11,8 +11,8 @@ The neural network's time is the time inside ONNX Runtime's calls, encoder and d
 sentences with the same beam size, on the same core, in a process without a server (`benchmarks.engine.ours`). All other
 time is overhead: scheduling, search, and the time by which the engine is slower inside a server than in that process.
 
-The server decodes a sentence a second time if a number changed in its translation (`app.translator.retry`). The process
-without a server does not. So such sentences are left out, and the result has their number.
+The server decodes some sentences again, for example if a number changed in the translation (`app.translator.retry`).
+The process without a server does not. So such sentences are left out, and the result has their number.
 """
 
 from __future__ import annotations

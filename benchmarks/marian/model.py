@@ -30,7 +30,7 @@ VOCAB_SIZE = 32_000
 SOURCE_LENGTH, NUM_SENTENCES, NUM_CALIBRATED = 25, 32, 16
 # Target subwords of each source subword in the table of the shortlist, and those that every shortlist has.
 NUM_LIKELY, NUM_FREQUENT = 50, 50
-# The first ids that are words. Those before are Marian's special ids, single characters and marks.
+# The first id in sentences and in the shortlist's table. Lower ids include Marian's special ids, characters and marks.
 FIRST_WORD = 200
 # The id of the end token in the vocabularies of random weights.
 END_ID = 0

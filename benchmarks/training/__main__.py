@@ -41,8 +41,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--precisions",
         default="bf16,fp32",
-        help="of each trainer; the ratios are to Transduce's in the first one (default: bf16,fp32; on a processor "
-        "without instructions for bf16: fp32)",
+        help="of each trainer; the ratios are to Transduce's in the first one (default: bf16,fp32; give fp32 on a "
+        "processor without instructions for bf16)",
     )
     parser.add_argument("--hf-python", type=Path, help="Python of an environment with torch and transformers")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each trainer (default: 3)")

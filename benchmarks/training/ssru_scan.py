@@ -26,7 +26,7 @@ NUM_TURNS = 11
 
 
 def indexed_loop(f: Tensor, z: Tensor) -> Tensor:
-    """As `scan`, with an index at each step."""
+    """`scan` with an index at each step instead of `unbind`."""
     before = torch.zeros_like(z[:, 0])
     c = []
     for t in range(z.size(1)):
@@ -36,7 +36,7 @@ def indexed_loop(f: Tensor, z: Tensor) -> Tensor:
 
 
 def doubling(f: Tensor, z: Tensor) -> Tensor:
-    """In ceil(log2(length)) passes over all positions (Hillis and Steele 1986)."""
+    """`scan` in ceil(log2(length)) passes over all positions (Hillis and Steele 1986)."""
     factor, total, step = f, (1 - f) * z, 1
     while step < z.size(1):
         total = torch.cat([total[:, :step], factor[:, step:] * total[:, :-step] + total[:, step:]], dim=1)

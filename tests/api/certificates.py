@@ -1,4 +1,4 @@
-"""Certificates for tests, signed by themselves."""
+"""Self-signed certificates for tests."""
 
 from __future__ import annotations
 

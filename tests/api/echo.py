@@ -38,7 +38,7 @@ class Behaviour:
     hang_file: while this file exists, only as many steps return as it has bytes.
     golden_source, golden_target: the golden sentence and its translation.
     pairs: source and target of each served pair.
-    name: of the model.
+    name: the model's name.
     """
 
     step_s: float = 0.0
@@ -122,7 +122,7 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
 
 
 def echo_models(tokenizer: Tokenizer, behaviours: Sequence[Behaviour], *, num_rows: int) -> LoadedModels:
-    """A model for each behaviour, with a detector of all their languages."""
+    """A model for each behaviour, with a detector: of all their languages, or of en and de for a single model."""
     pairs = [pair for behaviour in behaviours for pair in behaviour.pairs]
     languages = {code for pair in pairs for code in pair} if len(behaviours) > 1 else {"en", "de"}
     models = [echo_model(tokenizer, behaviour, num_rows=num_rows) for behaviour in behaviours]

@@ -1,6 +1,7 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
-Settings come from the environment. The arguments are the fields of `Behaviour`, and:
+Settings come from the environment. The arguments are step_s, hang_file, golden_source and golden_target
+of `Behaviour`, and:
 load_file: while this file exists, the model is loading.
 start: with `slow`, the steps of the golden check take step_s too. The server measures this speed.
 pairs: such as en>de,de>pt-BR. A semicolon separates the pairs of several models, named echo, echo-2 and so on.

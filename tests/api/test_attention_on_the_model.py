@@ -154,7 +154,7 @@ def test_attention_without_an_alignment_is_refused(
 
 
 def test_long_sources_count_towards_the_limit(bundled: httpx.Client) -> None:
-    """The limit is 512 lists. A sentence of up to 32 subwords counts as two lists, a longer one as three."""
+    """The limit is 512 lists. Attention adds a list for every started 32 source subwords, so two for each text here."""
     sentence = "It is late and the water is cold and nobody is here"
     longer = f"{sentence} and {sentence} and {sentence}."
     num_subwords = post(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]

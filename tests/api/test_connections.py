@@ -1,4 +1,4 @@
-"""Connections that violate HTTP."""
+"""Connections that send invalid HTTP, send slowly, stay idle or pipeline requests."""
 
 from __future__ import annotations
 

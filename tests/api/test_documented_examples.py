@@ -1,6 +1,6 @@
 """A server with the bundled model answers every example of docs/http-api.md as the page says.
 
-Numbers may differ in the second decimal, because kernels and processors round differently.
+A decimal number may differ by 5 %, or by 0.05 if it is below 1, because kernels and processors round differently.
 """
 
 from __future__ import annotations

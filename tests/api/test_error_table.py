@@ -1,4 +1,4 @@
-"""Every error has one response. Its size does not depend on the request."""
+"""Every error has one response, whose size is limited."""
 
 from __future__ import annotations
 

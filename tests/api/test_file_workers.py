@@ -1,4 +1,7 @@
-"""A slow, large or endless file fails alone. The tests use sockets and real worker processes."""
+"""A file that takes too much CPU time or memory fails alone, and no worker outlives its caller or its server.
+
+The tests use sockets and real worker processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server loads at the start and what it loads later. No request waits for loading."""
+"""What a server does before it is ready: it loads the language detector, and turns garbage collection on again."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_the_inference_protocol_names_the_model(many: httpx.Client) -> None:
     assert "echo-2, version 1" in missing.json()["error"]
 
 
-def test_the_metrics_count_all_models(many: httpx.Client) -> None:
+def test_the_metrics_name_all_models(many: httpx.Client) -> None:
     text = many.get("/metrics").text
     for name in ("echo", "echo-2", "echo-3"):
         assert f'transduce_model_info{{model="{name}",precision="fp32",version="1"}} 1.0' in text

@@ -172,7 +172,7 @@ def test_the_repetition_penalty_lowers_repeated_tokens(bundled: httpx.Client) ->
 
 
 def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
-    """With a minimum length far beyond the end of the sentence, the model repeats itself in some of them."""
+    """With a minimum length far beyond the end of the sentence, the model repeats itself in some of these sentences."""
     options = {"beam_size": 1, "min_target_length": 100, "loop_guard": True}
     sentences = (
         "The dog is old.",

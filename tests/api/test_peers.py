@@ -96,7 +96,7 @@ def send_and_leave(server: ServerProcess, **changes: object) -> None:
 
 
 def test_ray_backpressure(start: Start, gate: Path) -> None:
-    """One request runs and one waits: the next ten are refused at once and told when to come back."""
+    """One request runs and one waits: the next ten are refused at once, with Retry-After."""
     server = start(max_pending_sentences=2, max_request_sentences=2, max_items=2)
     gate.touch()
     with ThreadPoolExecutor(2) as pool:

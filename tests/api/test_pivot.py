@@ -19,7 +19,7 @@ PAIRS = "pairs=de>en,en>de;en>fr;de>it,it>fr"
 
 @pytest.fixture(scope="module")
 def pivoting(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """A server that prefers English to Italian. Only German to French has no model, and both pivots are possible."""
+    """A server that prefers English to Italian. Only German to French needs a pivot, and both pivots are possible."""
     with (
         ServerProcess([*echo_command, PAIRS], {"pivot": "en, it"}) as server,
         server.ready().client() as client,
@@ -159,7 +159,7 @@ def test_a_pivoted_pair_has_no_scores(pivoting: httpx.Client) -> None:
     assert "through en" in error["message"]
 
 
-def test_the_deadline_covers_both_halves(pivoting: httpx.Client) -> None:
+def test_a_short_deadline_ends_a_pivoted_request(pivoting: httpx.Client) -> None:
     answer = translate(pivoting, text=f"{GERMAN} " * 20, timeout_ms=1)
     assert answer.status_code in {429, 504}
     assert translate(pivoting).status_code == 200

@@ -240,7 +240,7 @@ def test_only_names_of_keys_are_logged_and_in_metrics(limited: ServerProcess) ->
 def test_a_killed_server_has_lost_no_count_that_another_one_needs(
     echo_command: list[str], tmp_path: Path
 ) -> None:
-    """Two servers on one file agree. After kill -9, the count of a second ago is there."""
+    """Two servers on one file agree. After kill -9, the counts of three seconds ago are there."""
     write_keys(tmp_path / "keys.toml", {"team": "characters_per_month = 100"})
     settings = {
         "api_keys_file": tmp_path / "keys.toml",

@@ -89,7 +89,7 @@ def test_connections_are_counted_by_their_state(server: ServerProcess) -> None:
         assert idle.fileno()
 
 
-def test_a_stalled_worker_has_rows_and_an_old_step_and_the_server_is_not_ready(
+def test_a_stalled_worker_has_an_old_step_and_the_server_is_not_ready(
     server: ServerProcess, hang: Path
 ) -> None:
     worker = '{model="echo-2",worker="1"}'

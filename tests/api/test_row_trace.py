@@ -158,7 +158,7 @@ def test_a_recording_has_the_first_sentences_up_to_its_limit(monkeypatch: pytest
 
 
 def ended_sequence(request_id: str) -> Sequence:
-    """A sentence of two subwords whose beam of 2 was decoded from 7.25 s to 9 s."""
+    """A sentence of two subwords whose beam of 2 held its rows from 7.25 s to 9 s."""
     options = DecodingOptions(beam_size=2, max_target_length=4)
     search = new_search(options, bos_id=1, eos_id=2, source_ids=[5, 2])
     ids = np.array([5, 2], dtype=np.int32)

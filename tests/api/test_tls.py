@@ -116,7 +116,7 @@ def test_sighup_reads_the_certificate_again(
         shutil.copy(source, target)
     renewed = make_certificate(tmp_path, "renewed")
 
-    def serial(server: ServerProcess) -> str:
+    def subject(server: ServerProcess) -> str:
         context = ssl.create_default_context()
         context.load_verify_locations(cafile=pair[0])
         context.load_verify_locations(cafile=renewed[0])
@@ -129,19 +129,19 @@ def test_sighup_reads_the_certificate_again(
             return json.dumps(found["subject"])
 
     with ServerProcess(echo_command, {"tls_certificate": certificate, "tls_key": key}) as server:
-        before = serial(server.ready())
+        before = subject(server.ready())
         shutil.copy(renewed[0], certificate)
         key.write_text("broken")
         server.signal(signal.SIGHUP)
         server.wait_for("certificate_reload_failed")
-        assert serial(server) == before
+        assert subject(server) == before
         for source, target in zip(renewed, (certificate, key), strict=True):
             source.replace(target)
         renewed = (certificate, key)
         server.signal(signal.SIGHUP)
         server.wait_for("reloading")
         until = time.monotonic() + HANG_TIMEOUT_S
-        while "renewed" not in serial(server):
+        while "renewed" not in subject(server):
             assert time.monotonic() < until
             time.sleep(0.05)
 

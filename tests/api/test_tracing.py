@@ -140,7 +140,7 @@ def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: 
     assert "trace_id" not in "".join(server.log)
 
 
-def test_a_receiver_that_does_not_answer_delays_nothing(echo_command: list[str]) -> None:
+def test_an_unreachable_receiver_fails_no_request(echo_command: list[str]) -> None:
     unreachable = Receiver(port=1)
     with traced_server(echo_command, unreachable, 1.0) as server, server.client() as client:
         assert client.post("/v1/translate", json=BODY).status_code == 200

@@ -77,7 +77,7 @@ def test_a_get_is_answered(server: ServerProcess) -> None:
             assert b"upgrade" not in received.lower()
 
 
-def test_the_other_header_fields_are_checked(server: ServerProcess) -> None:
+def test_the_other_header_fields_have_their_effect(server: ServerProcess) -> None:
     with server.connect() as connection:
         connection.sendall(JAVA.replace(b"Upgrade, ", b"Upgrade, close, ", 1))
         received = receive_until(connection, lambda received: received.endswith(b"}"))

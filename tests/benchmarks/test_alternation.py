@@ -20,7 +20,7 @@ def test_testers_that_agree_still_agree_while_the_machine_drifts() -> None:
     assert compared.agrees
     assert compared.ratios["p50"] == pytest.approx(1.0, abs=0.03)
     assert compare_own_passes(own).agrees
-    # A median over all passes would include the drift: the machine is a third slower for half of the time.
+    # A median over all passes includes the drift: it is a fifth above the 20 ms of the first pass.
     assert median_of(own)["p50"] == pytest.approx(24.0)
 
 

@@ -100,7 +100,7 @@ def test_the_file_is_plain() -> None:
 
 
 def all_answers(entry: Entry) -> list[str]:
-    """For a paragraph, all sentences."""
+    """All acceptable answers of an entry. For a paragraph, all acceptable sentences."""
     return list(itertools.chain(*entry.sentences) if entry.kind == PARAGRAPH else entry.acceptable)
 
 

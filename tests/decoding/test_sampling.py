@@ -150,6 +150,6 @@ def test_drawing_from_one_candidate_equals_greedy_search(truncation: dict[str, A
         (Sampling(top_k=7), [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_top_k_and_top_p_keep_the_smaller_of_equal_ids(sampling: Sampling, ids: list[int]) -> None:
+def test_top_k_and_top_p_keep_the_smaller_ids_of_equal_weights(sampling: Sampling, ids: list[int]) -> None:
     weights = np.array([0.1, 0.3, 0.0, 0.2, 0.05, 0.2, 0.2, 0.0], np.float32)
     assert candidate_ids(weights, sampling).tolist() == ids

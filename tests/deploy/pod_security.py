@@ -1,4 +1,7 @@
-"""Kubernetes' Pod Security Standard `restricted`, which includes `baseline`, as checks of a pod's specification."""
+"""Kubernetes' Pod Security Standard `restricted`, which includes `baseline`, as checks of a pod's specification.
+
+Fields of AppArmor, SELinux and Windows are not checked. Every sysctl counts as forbidden.
+"""
 
 from __future__ import annotations
 

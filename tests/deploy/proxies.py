@@ -32,9 +32,9 @@ http {{
     include {folder}/transduce.conf;
 }}
 """
-# Caddy must neither open the ports 80 and 2019 nor install its own certificate.
 # What the log of a proxy has if its port is taken.
 TAKEN = "address already in use"
+# Caddy must neither open the ports 80 and 2019 nor install its own certificate.
 CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
 
 

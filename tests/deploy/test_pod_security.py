@@ -1,4 +1,4 @@
-"""The check of the Pod Security Standard finds every violation."""
+"""The check of the Pod Security Standard finds each of these violations."""
 
 from __future__ import annotations
 

@@ -72,9 +72,8 @@ def test_the_link_of_a_file_has_the_scheme_and_the_host(client: httpx.Client) ->
 
 def test_a_stream_is_not_buffered(client: httpx.Client, hang_file: Path) -> None:
     """The next step starts after the client has read the event of the step before."""
-    assert (
-        client.post("/v1/translate", json=TEXT).status_code == 200
-    )  # steps without the file reset its count
+    # While the file is missing, a step sets the model's count of released steps to 0.
+    assert client.post("/v1/translate", json=TEXT).status_code == 200
     hang_file.touch()
     release_steps(hang_file, 2)
     num_deltas = 0

@@ -22,7 +22,7 @@ def tiny_bundle(tiny: Path) -> Path:
 
 @pytest.fixture(scope="module", params=["fp32-standard", "int8-standard", "int8-auto"])
 def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """A server with ONNX Runtime's operators, and a server that chooses its operators."""
+    """Servers with ONNX Runtime's operators in fp32 and in int8, and an int8 server that chooses its operators."""
     precision, kernels = request.param.split("-")
     settings: dict[str, object] = {
         "bundle": tiny_bundle,

@@ -111,7 +111,7 @@ def test_a_term_is_forced(client: httpx.Client) -> None:
     assert text[hit["source"]["start"] : hit["source"]["end"]] == "Garten"
 
 
-def test_a_prefix_begins_the_translation(client: httpx.Client) -> None:
+def test_a_prefix_begins_the_translation_and_suppressed_text_is_absent(client: httpx.Client) -> None:
     assert translate(client, "Können Sie mir helfen?", target_prefix="Kannst du")["text"].startswith(
         "Kannst du"
     )

@@ -278,7 +278,7 @@ def test_callers_share_the_bounds_and_a_single_caller_may_use_all() -> None:
     driver.reserve(10, 100, caller="quiet")
 
 
-def test_new_callers_are_admitted_up_to_twice_the_bounds() -> None:
+def test_new_callers_are_accepted_up_to_twice_the_bounds() -> None:
     """Accepted work is bounded even if one client has many addresses."""
     driver = AdmissionDriver(EngineLimits(max_pending_sentences=100, max_pending_tokens=10**6))
     for number in range(NEWCOMERS_BOUND * 10):

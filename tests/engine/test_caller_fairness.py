@@ -77,9 +77,9 @@ def test_a_new_caller_gets_rows_at_once_and_no_more_than_its_share() -> None:
         driver.submit([6, EOS], GREEDY, request_id="more", caller="quiet")
     driver.step()
     assert 1 < driver.rows_of("quiet") < 4
-    wide = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
+    third = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
     driver.step()
-    assert wide.status is Status.RUNNING, "some rows stay free for the next caller"
+    assert third.status is Status.RUNNING, "some rows stay free for the next caller"
 
 
 def test_rows_that_become_free_go_to_the_new_caller() -> None:

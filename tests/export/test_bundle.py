@@ -283,9 +283,7 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
         (replace(bundle_request(), alignment=Alignment(layer=1, heads=(1, 1))), "alignment: heads"),
     ],
 )
-def test_an_invalid_name_or_version_is_an_error(
-    invalid: object, problem: str, tiny: Path, tmp_path: Path
-) -> None:
+def test_an_invalid_request_is_an_error(invalid: object, problem: str, tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=problem):
         write_bundle(tiny / "checkpoint", tmp_path / "new", invalid)  # type: ignore[arg-type]
     assert names(tmp_path) == []

@@ -168,7 +168,9 @@ def test_the_vocabularies_have_different_pieces_at_the_same_ids(bundle: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["huggingface", "ctranslate2"])
-def test_it_is_not_given_back(bundle: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_not_exported_to_other_formats(
+    bundle: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", "--bundle", str(bundle), "--to", kind, "--output", str(bundle.parent / kind)]) == 1
     assert (
         "has separate embeddings of source, target or output; only a model with one shared"

@@ -1,6 +1,6 @@
 """A server of an imported model loses no character that the vocabulary lacks.
 
-The model is trained to exchange the two sides of a verb, with the unknown token on each side or on none. So the
+The model is trained to exchange the two sides of a verb, with the unknown token on both sides, one or none. So the
 unknown tokens of a translation are in another order than those of its source.
 """
 
@@ -78,7 +78,7 @@ def test_unknown_characters_are_placed_by_the_attention(
 
 
 def test_unknown_characters_that_the_model_leaves_out_are_inserted(client: httpx.Client) -> None:
-    """The model has only seen one on each side; ten exceed the placeholder symbols."""
+    """In training the model has seen at most one on each side. Ten are more than there are placeholder symbols."""
     unknown = [
         "\U0001f642",
         "\u0416",

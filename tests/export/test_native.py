@@ -30,7 +30,7 @@ def test_the_largest_head_is_that_of_the_kernels() -> None:
         (512, 8, 2048, "fp16", False),
     ],
 )
-def test_the_kernels_support_heads_of_16_to_128_columns(
+def test_which_head_widths_d_ff_and_precisions_the_kernels_support(
     d_model: int, num_heads: int, d_ff: int, precision: Precision, is_possible: bool
 ) -> None:
     config = ModelConfig(vocab_size=400, d_model=d_model, num_heads=num_heads, d_ff=d_ff)

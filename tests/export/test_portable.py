@@ -250,7 +250,7 @@ def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
 
 
 @pytest.mark.parametrize(("to", "read"), [("huggingface", read_marian), ("ctranslate2", read_ctranslate2)])
-def test_an_imported_model_with_two_vocabularies_can_be_exported(tmp_path: Path, to: str, read: Any) -> None:
+def test_an_imported_model_with_two_tokenizers_can_be_exported(tmp_path: Path, to: str, read: Any) -> None:
     """The bundle's fp16 weights round by 2^-11 at most."""
     write_marian(tmp_path / "theirs")
     bundle, output = tmp_path / "bundle", tmp_path / "out"

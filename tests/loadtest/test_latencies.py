@@ -143,7 +143,7 @@ def test_rates_are_of_the_responses_that_arrive_during_the_run() -> None:
     assert result.per_s["sentences"] == result.achieved_rate
     assert result.per_s["source_tokens"] == result.per_s["target_tokens"] == 2 * result.achieved_rate
     assert result.per_s["source_words"] > 200
-    # Requests take half a second, so those of the last half second do not count; nor do those of the warm-up.
+    # The server stalls until after the run, so only the responses of the first half second count.
     queued = simulated_run(plan(URL, 60.0, 2.0, kind="constant", warm_up_s=0.0), stall=(0.5, 3.0))
     assert queued.achieved_rate == pytest.approx(15.0, abs=0.5)
     assert queued.outcomes == {"ok": 120}

@@ -73,7 +73,7 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
-def test_every_dialect_of_the_server(server: ServerProcess, dialect: str) -> None:
+def test_two_dialects_of_the_server(server: ServerProcess, dialect: str) -> None:
     result = run(plan(server, dialect=dialect))
     assert result.outcomes == {"ok": 24}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")

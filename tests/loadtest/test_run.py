@@ -117,7 +117,7 @@ def test_outcomes_that_do_not_add_up_raise_an_error() -> None:
 
 
 def test_requests_do_not_wait_for_the_responses_of_others() -> None:
-    """50 requests/s. The server answers the requests from the 50th on when 100 have arrived.
+    """50 requests/s. The server answers the requests after the first 50 only when 100 have arrived.
 
     A tester that waits for each response would wait for ever. The first 100 requests are sent within 2 s. The last 50
     of them are answered at the end of these 2 s, so at least 25 wait for half a second or more.

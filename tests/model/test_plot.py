@@ -256,7 +256,7 @@ def test_a_bundles_weights_find_their_tokenizer() -> None:
 
 
 def program_of(notebook: Path) -> str:
-    """Join the code of the cells. The program prints the kind of each cell's output, as Jupyter would show it."""
+    """Join the code of the cells. The program prints how many cells end with a picture, which Jupyter would show."""
     lines = ["shown = []"]
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
         if cell["cell_type"] != "code":

@@ -33,7 +33,7 @@ TEXTS = [
     "3 of 12 boxes are empty.",
     "Good morning!",
 ]
-# A model without its cache decodes every sentence anew.
+# Without the cache, and without sharing between equal sentences, every sentence is decoded anew.
 SETTINGS: dict[str, object] = {
     "device": "cpu",
     "precision": "int8",
@@ -103,7 +103,7 @@ def test_a_stream_ends_with_the_same_answer(cluster: RayCluster, expected: httpx
 class Load:
     """Threads that each translate a text of TEXTS, wait for the answer, and check it.
 
-    num_right, wrong, lost: the answers so far; `lost` has the statuses of proxy's errors, which no client hides.
+    num_right, wrong: the answers so far. lost: the errors that remain after the client's retries.
     """
 
     def __init__(self, url: str, wanted: Mapping[str, str], *, num_clients: int, max_retries: int) -> None:

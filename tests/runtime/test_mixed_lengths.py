@@ -1,4 +1,4 @@
-"""In fp16, sentences of several lengths are encoded in one call, and padding changes no result."""
+"""In fp16, one call encodes sentences of several lengths, and padding changes no result."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def greedy_ids(runner: CudaRunner, num_rows: int) -> Int32s:
     return np.stack(found[1:])
 
 
-def test_a_sentence_has_the_same_ids_alone_and_in_company(bundle: Bundle) -> None:
-    """It is encoded alone and with 99 sentences of other lengths. Both are decoded in the same rows."""
+def test_a_sentence_has_the_same_ids_alone_and_with_others(bundle: Bundle) -> None:
+    """It is encoded alone and with 99 others, in at most two calls. It is decoded in the same row both times."""
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)
     encoder = runner._encoder
     assert isinstance(encoder, RecordingSession)

@@ -1,4 +1,7 @@
-"""Capitals and titles are lower-cased for the model and restored. Acronyms and names in other text are unchanged."""
+"""Capitals and titles are lower-cased for the model, and capitals are restored in the translation.
+
+Acronyms and names in other text are unchanged.
+"""
 
 from __future__ import annotations
 

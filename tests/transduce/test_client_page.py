@@ -73,8 +73,8 @@ def test_every_result_field_is_filled(url: str) -> None:
     assert all(len(token.weights) == len(second.source_tokens) for token in second.tokens[:-1])
 
 
-def test_the_deltas_of_a_stream_add_up_to_its_result(url: str) -> None:
-    """The appended and replaced texts of each segment give the text of the last event."""
+def test_a_stream_ends_with_the_result_of_translate(url: str) -> None:
+    """Each segment also ends with one event, and there are deltas."""
     text = "Where is the station? I am <b>hungry</b>.\n\nIt is late and the water is cold."
     with transduce.Client(url) as client:
         with client.stream(

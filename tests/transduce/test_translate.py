@@ -200,7 +200,7 @@ def test_lines_are_sent_in_batches(
 def test_every_request_keeps_the_servers_limits(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Lines of 4,999, 12,000 and 120,000 characters are split so that items and requests keep the limits."""
+    """Lines of 4,999, 12,006 and 120,000 characters are split so that items and requests keep the limits."""
     lines = ["a" * 4_999] * 12 + ["short words here. " * 667] + ["x y" * 40_000, "end"]
     content = "\n".join(lines).encode()
     assert translate(server, written(tmp_path, content), "--batch-size", "128") == 0

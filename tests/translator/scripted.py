@@ -185,7 +185,7 @@ class RecordingObserver:
 
     shown: the text so far, by text and segment.
     ended: the final texts, by text and segment.
-    replacements: the replaced texts, in order.
+    replacements: the place and the new text of each replacement, in order.
     """
 
     def __init__(self) -> None:

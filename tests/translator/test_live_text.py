@@ -1,4 +1,4 @@
-"""The deltas of a streamed translation add up to it, for any split into subwords."""
+"""The deltas of a streamed translation add up to it, however many subwords arrive at once."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ def test_a_token_too_many_is_dropped(tokenizer: Tokenizer, symbols: list[int]) -
     assert decoded.num_appended == 0
 
 
-def test_without_attention_the_source_has_the_order(tokenizer: Tokenizer, symbols: list[int]) -> None:
+def test_without_attention_the_spans_keep_the_order_of_the_source(
+    tokenizer: Tokenizer, symbols: list[int]
+) -> None:
     assert matched(tokenizer, encoded(tokenizer, 2), result((symbols[0],) * 2)) == symbols[:2]
 
 

@@ -1,4 +1,4 @@
-"""Errors are shown as messages, and retried if a retry may help. Every error comes from a real server."""
+"""Errors are shown as messages, and retried if a retry may help. A real server gives each error but one."""
 
 from __future__ import annotations
 

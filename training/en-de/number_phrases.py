@@ -1,6 +1,6 @@
 """Writes pairs with numbers, dates, prices, times, units and names as TSV: domain, English, German.
 
-    python training/en-de/number_phrases.py >number_phrases.tsv
+    python training/en-de/number_phrases.py >numbers.tsv
 
 The templates are our own and are filled at random. The same seed gives the same pairs. The pairs are needed because the
 two languages write numbers differently (1,200.50 and 1.200,50), and the corpora have few short texts with a price or a
@@ -234,7 +234,10 @@ def grouped(number: float, decimals: int = 0) -> tuple[str, str]:
 
 
 def time_of_day(hour: int, minute: int) -> tuple[str, str]:
-    """A time of day. Hours keep their number: 15:30, not 3:30 p.m., because a translation keeps all numbers."""
+    """A time of day as English and as German text.
+
+    Hours keep their number: 15:30, not 3:30 p.m., because a translation keeps all numbers.
+    """
     if hour > 12:
         return f"{hour}:{minute:02}", f"{hour}:{minute:02} Uhr"
     clock = f"{hour}:{minute:02}" if minute else str(hour)
@@ -281,8 +284,8 @@ def values(numbers: random.Random) -> dict[str, tuple[str, str]]:
     goods = numbers.sample(list(GOODS.items()), 3)
     ratio = grouped(numbers.choice((5, 10, 12.5, 20, 25, 30, 3.7, 50, 75)), numbers.choice((0, 1)))
     site = numbers.choice(SITES)
-    german_number, number = numbers.randint(1, 99), numbers.randint(2, 60)
-    address = f"{numbers.choice(STREETS)} {german_number}"
+    house_number, number = numbers.randint(1, 99), numbers.randint(2, 60)
+    address = f"{numbers.choice(STREETS)} {house_number}"
     return {
         "price": price,
         "percent": numbers.choice(

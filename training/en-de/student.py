@@ -1,4 +1,4 @@
-"""Write the first weights of a student of the bundled model: its encoder, and a shallower decoder of SSRUs.
+"""Write the first weights of a student of the bundled model: the teacher's encoder, and a shallower decoder of SSRUs.
 
     python training/en-de/student.py bundles/en-de/weights runs/student/start --layers 0 2
 
@@ -18,8 +18,7 @@ from model.transformer import Transformer
 
 
 def student_of(teacher: Transformer, layers: list[int]) -> Transformer:
-    """A model with the teacher's encoder and embedding, and with `layers` of its decoder, where SSRUs replace the
-    self-attention.
+    """A model of the teacher's encoder, embedding and decoder `layers`, in which SSRUs replace self-attention.
 
     Raises KeyError for a layer that the teacher does not have.
     """

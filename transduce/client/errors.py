@@ -3,7 +3,7 @@
 TransduceError
   ConnectionFailed      no server answers, or the connection broke
   TimedOut              no response within timeout_s, or the request's own deadline passed (504)
-  RequestRefused        the request is invalid: status, code, field; a retry does not help
+  RequestRefused        the request is invalid, or its API key is: status, code, field; a retry does not help
   Overloaded            the server has too much work, or a limit of the API key is reached: retry after retry_after_s
   NotReady              the server takes no requests now, such as while it loads or drains: retry after retry_after_s
   ServerFailed          the server failed
@@ -41,10 +41,10 @@ class TimedOut(TransduceError):
 
 
 class RequestRefused(TransduceError):
-    """The server rejects the request as invalid.
+    """The server refuses the request, because it or its API key is invalid.
 
-    status: 400 to 499. code: the server's error code, such as `invalid_request`; empty without one. field: the path of
-    the bad field, such as `text[3]`; None if the error concerns no field.
+    status: 400 to 499 except 429. code: the server's error code, such as `invalid_request`; empty without one. field:
+    the path of the bad field, such as `text[3]`; None if the error concerns no field.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class GlossaryOfTerms(TypedDict):
 
 
 class SharedOptions(TypedDict, total=False):
-    """The options of both routes: details in the response, the scores, and the deadline."""
+    """The options of POST /v1/translate and of POST /v1/score: model, deadline, scores, details in the response."""
 
     model: str
     timeout_ms: int

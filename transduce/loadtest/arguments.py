@@ -217,8 +217,8 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
     """The run plan of the arguments.
 
     Raises:
-        CommandError: arguments contradict each other, or a value is invalid.
-        OSError, ValueError: a file cannot be read.
+        CommandError: arguments contradict each other, a value is invalid, or a file holds no valid text.
+        OSError: a file cannot be read.
     """
     ways = [name for name in ("rate", "phases", "clients") if getattr(args, name) is not None]
     if len(ways) > 1 or (args.sweep and set(ways) - {"rate"}):

@@ -33,10 +33,10 @@ class ConnectionLostError(Exception):
 
 @dataclass(slots=True)
 class RawResponse:
-    """One response. Times are in seconds of the connection's clock. first_text_at: when a stream first has text, else
-    0.
+    """One response. Times are in seconds of the connection's clock.
 
-    num_cached: sentences that the server answered from its cache; None if it does not report them.
+    first_text_at: when a stream first has text; 0 if it has none. num_cached: sentences that the server answered from
+    its cache; None if it does not report them.
     """
 
     status: int = 0

@@ -55,7 +55,9 @@ def make_document(
     min_rate: float | None = None,
     min_ok: float = DEFAULT_MIN_OK,
 ) -> Document:
-    """The document of one command. runs: empty for a sweep. min_rate: the required requests/s.
+    """The document of one command.
+
+    runs: empty for a sweep. min_rate: the required answers/s; for a sweep, the required highest rate in requests/s.
 
     min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so
     one such request is enough.

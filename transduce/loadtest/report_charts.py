@@ -14,6 +14,7 @@ from transduce.loadtest.slo import Slo
 from transduce.loadtest.tables import percent
 
 Result = dict[str, Any]
+# Ticks of the percentile axis: 1 / (share of answers that took more), and the share that took less.
 BEYOND_TICKS = (
     (1.0, "0 %"),
     (2.0, "50 %"),

@@ -31,7 +31,10 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Plan:
-    """The servers for a load. price_per_hour, price_per_million: None without a price."""
+    """The servers for a load.
+
+    price_per_hour: of all servers. price_per_million: of a million source characters. Both are None without a price.
+    """
 
     num_servers: int
     price_per_hour: float | None

@@ -34,8 +34,8 @@ class Costs:
     name: name and version of the model. levels: by rising rows. num_workers: of the engine. max_rows: of a worker.
     num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
     request_s: seconds of a request outside the engine, measured with one client. steps_per_subword: decoder steps of a
-    sentence for each of its source subwords. subwords_per_sentence, subwords_per_word: the line through the subwords of
-    source sentences over their words. characters_per_word: of the source texts.
+    sentence for each of its source subwords. subwords_per_sentence, subwords_per_word: intercept and slope of the line
+    that gives a source sentence's subwords from its words. characters_per_word: of the source texts.
     """
 
     name: str

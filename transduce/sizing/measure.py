@@ -149,7 +149,7 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
 
 
 def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
-    """The subwords of a source sentence: those of any sentence, and those of each word, by least squares.
+    """Intercept and slope of the line that gives a source sentence's subwords from its words, by least squares.
 
     samples: requests of one sentence. If they have similar lengths, so that a line through them does not rise, all
     subwords count as those of words. Raises CommandError without an answer.

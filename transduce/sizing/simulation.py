@@ -105,7 +105,10 @@ class SimulatedWorker:
         self._end_after(min(most, max(steps), min(steps) + self._stop.steps_after_end))
 
     def _spans_of(self, running: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-        """The steps of a call. running: steps left and rows of each sentence, which costs nothing after its end."""
+        """The steps of a call, as pairs: how many, and the seconds of each.
+
+        running: steps left and rows of each sentence, which costs nothing after its end.
+        """
         num_rows, begin, spans = sum(rows for _, rows in running), 0, list[tuple[int, float]]()
         for end, rows in sorted(running):
             if end > begin:
@@ -122,7 +125,7 @@ class SimulatedWorker:
         return found
 
     def _num_begun(self, elapsed_s: float) -> int:
-        """Steps of the call that have begun by then."""
+        """Steps of the call that have begun `elapsed_s` seconds after the first of them."""
         begun = 0
         for steps, step_s in self._spans:
             if elapsed_s <= steps * step_s:
@@ -194,7 +197,7 @@ class SimulatedServer:
 
 
 def latencies_s(costs: Costs, lengths: Sequence[int], times_s: Sequence[float]) -> list[float]:
-    """Seconds of each request, in the order of the answers. Those that arrive before time 0 are a warm-up.
+    """Seconds of each request, in the order of the answers. Requests before time 0 are a warm-up, left out.
 
     lengths: in subwords, of one sentence in each request. times_s: when the requests arrive, ascending.
     """

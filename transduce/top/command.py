@@ -17,7 +17,7 @@ from transduce.errors import CommandError, ExitCode
 from transduce.top.frame import Frame, compare
 from transduce.top.scrape import Away, Scrape, Scraper
 
-# Seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
+# The fewest seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
 MIN_INTERVAL_S = 0.1
 TIMEOUT_S = 10.0
 # Columns of the text of --once, if COLUMNS does not say otherwise.

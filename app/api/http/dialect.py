@@ -32,7 +32,8 @@ class Dialect:
     paths: the paths of its routes. A path with a final `/` stands for all paths below it.
     body: makes the body of an error.
     map_error: returns an error's status and message in this dialect; None for the native API's status and message.
-    open_paths: the paths that need no key in the header. A route there needs no key, or reads it from the body.
+    open_paths: the paths that need no key in the header. A route there needs no key, or reads it from the query or the
+        body.
     any_site_paths: the paths that pages of any site may call. A request there must leave no file and no glossary on the
         server.
     headers: the headers of every error response.

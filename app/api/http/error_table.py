@@ -1,7 +1,7 @@
 """The table that maps errors to HTTP, and the bodies of errors on the native API.
 
-A body has at most MAX_BODY_BYTES. Of what a caller sent, it repeats only the request id and the name of a misspelt
-field.
+A body has at most MAX_BODY_BYTES. Of what a caller sent, it repeats only the request id, the name of a misspelt field,
+and a number that is outside its limits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def error_body(code: str, message: str, request_id: str, field: str | None = Non
         body = orjson.dumps({"error": error})
         if len(body) <= MAX_BODY_BYTES or not message:
             return body
-        message = message[: len(message) // 2]  # an escape in JSON takes more bytes than characters
+        message = message[: len(message) // 2]  # in JSON a character may take several bytes
 
 
 def error_response(error: ServiceError, request_id: str) -> Response:

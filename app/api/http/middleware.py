@@ -206,7 +206,7 @@ class Requester(NamedTuple):
     """The id, the sender and the arrival of a request.
 
     caller: the name of its API key; empty without one. received_at: seconds of time.monotonic.
-    share: the sender's key in the engine's fair queueing. It is `caller`, or without keys the client's address.
+    share: the sender as the engine's fair queueing knows it: `caller`, or without keys the client's address.
     """
 
     request_id: str

@@ -69,7 +69,10 @@ class Framing:
         self.has_host = self.is_chunked = self.expects_continue = False
 
     def record(self, name: bytes, value: bytes) -> None:
-        """Record a header. name: one of FRAMING_NAMES. Raises RefusedRequest if the header is invalid or repeated."""
+        """Record a header. name: one of FRAMING_NAMES.
+
+        Raises RefusedRequest if Host or Transfer-Encoding is invalid or repeated.
+        """
         if name == b"host":
             if self.has_host or value.translate(None, _HOST_BYTES):
                 raise RefusedRequest(BAD_HOST)

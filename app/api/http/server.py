@@ -44,7 +44,8 @@ _BLOCKED_SIGNALS = (*_SIGNALS, _RELOAD_SIGNAL)
 class ServeOptions:
     """How the server handles connections and drains. Times in seconds.
 
-    table: the served connections.
+    connections: the limits of each connection.
+    table: the open connections of the server's port, without those of the port for probes.
     keep_alive_s: how long a connection may be idle before the server closes it.
     drain_delay_s: how long the server still accepts requests after the signal.
     drain_timeout_s: how long the server may take after drain_delay_s to complete the accepted requests.
@@ -79,7 +80,7 @@ class Server(uvicorn.Server):
     """A server that drains after the first SIGTERM or SIGINT and ends at once after a second one.
 
     probe_listener: a second port that answers only probes. It is set before `run`.
-    exit_code: 0 after a drain, 128 + the signal after a second one, else the argument of `stop`.
+    exit_code: 0 after a drain, 128 + the number of a second signal, else the argument of `stop`.
     """
 
     def __init__(

@@ -102,9 +102,9 @@ class RequestBody(BaseModel):
 
 
 class TolerantBody(RequestBody):
-    """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is missing.
+    """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is not sent.
 
-    A field counts as missing if its value is one of `absent_values`.
+    A known field whose value is one of `absent_values` is then left out, so it has its default or is missing.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -147,7 +147,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class MaxItems:
-    """The most items of an array or object, checked before its items. limit: as of `MaxCharacters`."""
+    """The most items of an array or object, checked before its items. limit: as in `MaxCharacters`."""
 
     limit: int | str
     unit: str = "items"

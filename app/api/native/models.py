@@ -1,6 +1,7 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-A field's default only marks its absence. `model_fields_set` has the fields that the body sets.
+The default of an option of the search (`SEARCH_FIELDS` there) only marks its absence, because the model's own default
+applies then. `model_fields_set` has the fields that the body sets.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ async def build_answer(
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
     """The parser with the limits of the model that a body needs. body: parsed, but not validated yet.
 
-    It is the default model's parser if the body names no served pair.
+    It is the default model's parser if no model serves the body's languages.
     """
     translator = models.default
     if len(models) > 1 and isinstance(body, dict):

@@ -85,7 +85,7 @@ class SimpleError(TypedDict):
     """Why a request failed."""
 
     error: str
-    field: NotRequired[Annotated[str, Field(description="the unknown field of the request")]]
+    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
 
 
 class SimpleDetection(TypedDict):

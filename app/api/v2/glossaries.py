@@ -1,4 +1,6 @@
-"""Creates, lists, reads and deletes glossaries at /v2. Only the key that created a glossary can use it.
+"""Creates, lists, reads and deletes glossaries at /v2. Only the caller that created a glossary can use it.
+
+A caller is all API keys of one name. Without keys, all requests are of one caller.
 
 See docs/http-dialects.md.
 """

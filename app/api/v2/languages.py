@@ -17,7 +17,7 @@ _VARIETIES = {
 
 
 def base_of(code: str) -> str:
-    """`EN` of `en-US`."""
+    """The upper-case language of a code, without region and script: `EN` of `en-US`."""
     return code.partition("-")[0].upper()
 
 

@@ -244,9 +244,9 @@ private:
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer<First>& layer : layers_) cost += block_nanoseconds(layer);
         // If there are enough rows for every thread, each thread takes its own rows through all layers and all steps.
-        const Linear& widest = layers_.front().first.in();
-        if (num_row_blocks(widest, n) > num_threads()) budget.limit_for_serial_runs();
-        for_each_row_block(widest, n, cost * tensors.max_steps, [&](int64_t begin, int64_t count) {
+        const Linear& first_product = layers_.front().first.in();
+        if (num_row_blocks(first_product, n) > num_threads()) budget.limit_for_serial_runs();
+        for_each_row_block(first_product, n, cost * tensors.max_steps, [&](int64_t begin, int64_t count) {
             Scratch scratch(2 * Scratch::padded_bytes<float>(count * d) + 5 * Scratch::padded_bytes<int32_t>(count),
                             ScratchLevel::step);
             run_steps(tensors, budget, active, begin, count, scratch);

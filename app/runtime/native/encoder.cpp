@@ -157,8 +157,8 @@ private:
         Scratch scratch(LinearInput::bytes(linear_, n) + Scratch::padded_bytes<int64_t>(n));
         LinearInput prepared(linear_, x, n, scratch);
         prepared.prepare_all();
-        // A plane of the cache has the keys or the values of one layer. d is a multiple of 16, so a vector of 16 columns
-        // lies in one plane.
+        // A plane of the cache has the keys or the values of one layer. d is a multiple of 16, so a vector of 16
+        // columns lies in one plane.
         int d = linear_.inputs();
         int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
         // Offset of each row's source position in a plane.
@@ -295,8 +295,8 @@ private:
         int64_t n() const { return int64_t(ids.size()); }
     };
 
-    // Divides the sentences into `count` groups, at most one for each sentence. Each sentence, the longest first, goes to
-    // the group with the fewest rows.
+    // Divides the sentences into `count` groups, at most one for each sentence. Each sentence, the longest first, goes
+    // to the group with the fewest rows.
     static std::vector<Group> groups_of(const Source& source, const Sentences& sentences, int64_t count) {
         std::vector<std::pair<int64_t, int64_t>> by_length;  // a sentence and its first row
         for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) by_length.emplace_back(i, row);
@@ -310,8 +310,8 @@ private:
         return groups;
     }
 
-    // If there are at least as many sentences as threads, and enough rows, each thread encodes whole groups. Otherwise all
-    // threads share each matrix product of all sentences.
+    // If there are at least as many sentences as threads, and enough rows, each thread encodes whole groups. Otherwise
+    // all threads share each matrix product of all sentences.
     void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
         int64_t count = num_row_blocks(layers_.front().self_attention.weights().in, n);
@@ -349,8 +349,8 @@ private:
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         BlockTimer times(Stack::encoder);
         embedding_.run(source.ids, source.positions, n, is_pre_norm_ ? total : normalised);
-        // Pre-norm: each block adds to `total` and reads LayerNorm(total). Post-norm: residual and input of a block are both
-        // the LayerNorm of the block before.
+        // Pre-norm: each block adds to `total` and reads LayerNorm(total). Post-norm: residual and input of a block are
+        // both the LayerNorm of the block before.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
         BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);

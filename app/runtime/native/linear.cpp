@@ -93,7 +93,7 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
                 sums[r][v] = Kind::start(initial_sums.sums + r * initial_sums.stride + (first + v) * LANES);
         }
         for (int step = 0; step < panel.steps; weights += group_gap) {
-            for (int last = step + group; step < last; ++step) {
+            for (int group_end = step + group; step < group_end; ++step) {
 #pragma GCC unroll 4
                 for (int part = 0; part < PARTS; ++part) {
                     typename Kind::Weights w[V];

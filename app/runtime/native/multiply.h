@@ -228,8 +228,8 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_
                 InputRun run{depth, std::min(depth_block, inputs - depth), vector, vector + vectors};
                 for (int tile = 0; tile < tiles; ++tile) {
                     int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
-                    // Sums over all inputs and columns are stored before the next tile begins, since all tiles share
-                    // memory.
+                    // If a run has all inputs and columns, a tile's sums are stored before the next tile begins, and
+                    // all tiles use the same memory. Otherwise each tile keeps its sums until the last run.
                     int32_t* tile_sums = sums + (depth_block < inputs || vectors < VECTORS ? from * PANEL : 0);
                     TilePrefetch prefetch = linear.prefetch(panel, run, next, tile, tiles);
                     linear.sums(x, begin + from, int(to - from), panel, run, prefetch, tile_sums);

@@ -70,7 +70,7 @@ inline Integers integers_of(Floats values) { return _mm512_cvtps_epi32(values); 
 inline Floats round16(Floats values) {
     return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// values - floor(values), rounded down; 0 or 1 far below 0.
+// values - floor(values), rounded down; 0 far below 0.
 inline Floats fraction16(Floats values) { return _mm512_reduce_ps(values, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 // values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2.
 inline Floats scale_by_power16(Floats values, Floats exponents) { return _mm512_scalef_ps(values, exponents); }

@@ -31,7 +31,7 @@ struct BlockOutput {
     BlockOutput rows(int64_t begin, int64_t width) const { return {total + begin * width, normalised + begin * width}; }
 };
 
-// The c of one layer's SSRUs (rows, d), `stride` floats from row to row.
+// The recurrent state c of one layer's SSRUs (rows, d), `stride` floats from row to row.
 struct LayerState {
     float* values;
     int64_t stride;

@@ -26,8 +26,8 @@ struct DecodeArgs {
     int64_t min_steps = 0;
     // Position of a row in its first step: the number of positions that its cache holds before its start token.
     int64_t first_position = 0;
-    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. It is nullptr if Python has
-    // set no arguments for the call.
+    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. It is nullptr if Python
+    // has set no arguments for the call.
     int64_t* outcomes = nullptr;
     // The lists that the rows of each slot choose among. nullptr: all rows choose among the whole vocabulary.
     Shortlists* shortlists = nullptr;
@@ -46,8 +46,8 @@ public:
     bool begin_step(int64_t step);
     // Records that a row or beam has ended in a step that was taken.
     void record_end(int64_t step);
-    // Limits the call to max_steps_after_end + 1 steps, as if a row ended in the first step. Call it before the first step
-    // if some rows take all steps before other rows begin: it is then unknown in which step a later row ends.
+    // Limits the call to max_steps_after_end + 1 steps, as if a row ended in the first step. Call it before the first
+    // step if some rows take all steps before other rows begin: it is then unknown in which step a later row ends.
     void limit_for_serial_runs();
     // Number of steps taken.
     int64_t num_steps() const { return num_begun_; }

@@ -104,11 +104,12 @@ private:
 
 }  // namespace
 
-// Memory for scanning the logits of a block of rows. logits: (rows, V); with a span buffer, only the groups of 16 logits
-// are written that may have one of the row's best. span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one
-// thread computes all spans, else nullptr. slacks: (rows,), bounds on the rounding error of each row's logits. spans:
-// (rows, spans), the results of each span. class_maxima: (rows,), the largest logits of classes of ids so far. top_k: the
-// results of all rows; this block begins with row `first`. among: the columns that are computed.
+// Memory for scanning the logits of a block of rows. among: the columns that are computed. logits: (rows,
+// among.count()); with a span buffer, only the groups of 16 logits are written that may have one of the row's best.
+// span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans, else nullptr. slacks:
+// (rows,), bounds on the rounding error of each row's logits. spans: (rows, spans), the results of each span.
+// class_maxima: (rows,), the largest logits of classes of ids so far. top_k: the results of all rows; this block begins
+// with row `first`.
 struct LogitScan {
     float *logits, *span_buffer, *slacks;
     LogitSpan* spans;

@@ -48,7 +48,7 @@ inline void wait_for_change(std::atomic<uint32_t>& number, uint32_t seen) {
 }
 
 inline void wake_all(std::atomic<uint32_t>&) {
-    // While this thread has the lock, no other thread has read the number but does not sleep yet.
+    // While this thread has the lock, no other thread is between its check of the number and its sleep.
     std::lock_guard<std::mutex> lock(sleepers().mutex);
     sleepers().woken.notify_all();
 }

@@ -104,9 +104,7 @@ def test_no_texts_at_all(http: httpx.Client, path: str, body: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("source", "target"), [("EN", "DE"), ("en-US", "de-AT"), ("en_GB", "De"), ("auto", "de-CH")]
 )
-def test_codes_in_any_case_and_with_regions_in_every_dialect(
-    http: httpx.Client, source: str, target: str
-) -> None:
+def test_codes_in_any_case_and_with_regions(http: httpx.Client, source: str, target: str) -> None:
     text = "The weather was very good yesterday."
     native = {"text": text, "source": source, "target": target}
     answer = http.post("/v1/translate", json=native)

@@ -1,4 +1,4 @@
-"""Clients of the dialect at the root, over a socket to the bundled model."""
+"""Clients of the dialect at the root, over a socket to the bundled model or the echo server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_client_raises_errors_and_sends_its_key(locked: ServerProcess) -> No
 
 
 def test_the_request_of_a_translation_platform(bundled: httpx.Client) -> None:
-    """The platform sends a batch without a format, then requests the languages by code."""
+    """The platform sends a batch without a format."""
     body = {"api_key": "", "q": [SENTENCE] * 20, "source": "en", "target": "de"}
     texts = bundled.post("/translate", json=body).json()["translatedText"]
     assert len(texts) == 20

@@ -1,4 +1,4 @@
-"""The unmodified Python client of the dialect at /v2, over a socket, on the bundled model."""
+"""The unmodified Python client of the dialect at /v2, over a socket to the bundled model or the echo server."""
 
 from __future__ import annotations
 

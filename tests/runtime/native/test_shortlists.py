@@ -1,4 +1,4 @@
-"""Rows that choose among a shortlist: as NumPy computes it, and whatever the other rows are."""
+"""The candidates of rows with a shortlist equal those that NumPy computes, whatever the other rows are."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_candidates_are_the_best_of_the_list_and_normalised_over_it(
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_row_has_the_same_candidates_alone_and_in_company(
+def test_a_row_has_the_same_candidates_alone_and_with_others(
     num_threads: int, precision: Precision, tmp_path: Path
 ) -> None:
     runner, texts, tables = load(tmp_path, precision, num_threads), sources(), tables_of(NUM_ROWS)

@@ -79,7 +79,7 @@ def test_large_gates_keep_or_replace_the_state() -> None:
     np.testing.assert_allclose(rows["state"][:, 16:], z, rtol=0, atol=2e-5)
 
 
-def test_what_a_row_held_before_has_no_effect_even_if_it_is_no_number() -> None:
+def test_at_the_first_position_the_old_state_has_no_effect_even_if_it_is_nan() -> None:
     block = Ssru(64)
     run, rows, others = block.operator().run, block.rows(1), block.rows(1)
     others["state"].fill(np.nan)
