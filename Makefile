@@ -1,5 +1,6 @@
-# `make help` lists the targets. Every environment is built from a lock file in requirements/. The stamp file `ready` marks
-# a complete environment. An environment is built again if its lock file or one of PROJECT_FILES is newer than its stamp.
+# `make help` lists the targets. Every environment except .venv-lock is built from a lock file in requirements/. A stamp file,
+# `ready` or `ready-RUNTIME`, marks a complete environment. An environment is built again if its lock file or one of
+# PROJECT_FILES is newer than its stamp.
 HOST := 127.0.0.1
 PORT := 8000
 # Number of pytest-xdist's worker processes. More than the cores of CI, because tests also wait: for servers, for time limits.
@@ -60,7 +61,7 @@ check-aarch64: .venv-dev/ready ## test the native kernels for Arm on another pro
 
 envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
 
-# Not in an environment, because it has the same Python package as onnxruntime for CPUs.
+# onnxruntime-gpu gets a folder of its own: its Python package has the name of that of onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 ray-test: .venv-ray/ready ## run the tests on a Ray cluster of this machine, some minutes [PYTEST_ARGS=...]
@@ -98,8 +99,8 @@ python: ## show the Python that the environments are built with
 	@$(FIND_PYTHON)
 
 clean: ## remove the environments, caches and build outputs (never trained runs or data)
-	rm -rf .venv .venv-dev .venv-lock .venv-libretranslate build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
-		.import_linter_cache .hypothesis .schemathesis
+	rm -rf .venv .venv-dev .venv-lock .venv-ray .venv-libretranslate build dist *.egg-info .pytest_cache .mypy_cache \
+		.ruff_cache .import_linter_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call compile_sources,folder): write the sources' byte code, as pip does for the packages that it installs. If
@@ -107,7 +108,7 @@ clean: ## remove the environments, caches and build outputs (never trained runs 
 # also starts if the byte code cannot be written.
 compile_sources = $(1)/bin/python -m compileall -q app transduce || true
 
-# Pytest keeps the byte code of the rewritten tests, also if PYTHONDONTWRITEBYTECODE is set: rewriting takes each worker
+# PYTHONDONTWRITEBYTECODE is unset, so that pytest keeps the byte code of the rewritten tests: rewriting takes each worker
 # 9 s of computing time.
 run_pytest = env -u PYTHONDONTWRITEBYTECODE .venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder

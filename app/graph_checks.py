@@ -208,6 +208,7 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     else:
         num_layers = graph.count("Attention", "MultiHeadAttention")
         actual["dimensions.num_encoder_layers"] = num_layers
+        # A layer has two norms, and a pre-norm encoder has one more at its end.
         actual["dimensions.norm"] = "pre" if graph.count(*_NORMS) % 2 else "post"
     return _differences(file, actual, sizes)
 
@@ -286,8 +287,9 @@ def _as_list(value: object) -> object:
 
 
 def _location(graph: str, initializer: Initializer) -> tuple[str, int, int]:
-    """File, offset and length of an initializer's values; graph and name, 0, 0 if they are in the graph.
+    """File, offset and length of an initializer's values.
 
+    For values in the graph, "GRAPH NAME", 0 and 0.
     Raises ValueError for a file outside of the graph's folder, and for a negative number.
     """
     if not initializer.external_data:
@@ -321,7 +323,7 @@ def _weight_problems(
 
 
 def _is_weight(initializer: Initializer) -> bool:
-    """Whether all values must be finite. A single value may be infinite: the attention mask is minus infinity."""
+    """Whether all values must be finite. A tensor of one value may be infinite: the mask of attention."""
     return initializer.data_type in _FLOATS and math.prod(initializer.shape) > 1
 
 

@@ -118,18 +118,19 @@ def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = 
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
     fork_server: an idle fork server that forks the worker processes; None: start one if processes are needed. It is
-    closed if the model runs in a thread.
+    closed if the model runs in a thread or the load fails.
     """
-    device = find_device(settings)
-
-    def choose(manifest: Manifest) -> Precision:
-        return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
-
-    bundle = load_bundle(path, choose=choose)
-    spec = model_spec(path, bundle.manifest, device, settings)
+    with contextlib.ExitStack() as unless_used:
+        if fork_server is not None:
+            unless_used.callback(fork_server.close)
+        device = find_device(settings)
+        bundle = load_bundle(
+            path, choose=lambda found: choose_precision(Bundle(path, found, ()), device, settings.precision)
+        )
+        spec = model_spec(path, bundle.manifest, device, settings)
+        if spec.num_workers > 1:
+            unless_used.pop_all()
     processes = start_processes(spec, fork_server) if spec.num_workers > 1 else []
-    if fork_server is not None and not processes:
-        fork_server.close()
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
@@ -234,8 +235,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         for special, expected in bundle.manifest.special_ids
         if (actual := getattr(tokenizer, f"{special}_id")) != expected
     ]
-    if not problems:
-        problems = _pair_problems(bundle.manifest, source, target)
+    problems = problems or _pair_problems(bundle.manifest, source, target)
     if problems:
         raise BundleError(bundle.path.name, problems)
     return source, target
@@ -362,7 +362,7 @@ def in_daemon_thread(
 ) -> asyncio.Future[T]:
     """Run `work` in a daemon thread. It cannot be interrupted, but it does not delay the exit of the process.
 
-    on_unused: called with the result if the future was cancelled or the event loop is closed, on either thread.
+    on_unused: called with the result if the future was cancelled, or, on that thread, if the event loop is closed.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -65,7 +65,7 @@ class Point:
 
 
 def find_anchors(pair: Pair) -> Iterator[Anchor]:
-    """The anchors of a pair. A name at the start of a sentence is left out, because any word has a capital there."""
+    """The anchors of a pair. A name at the start of a side is left out, because any word has a capital there."""
     for kind, pattern in KINDS.items():
         sides = []
         for text in (pair.source, pair.target):
@@ -87,11 +87,11 @@ def overlapping(offsets: Sequence[Offsets], span: Offsets) -> tuple[int, ...]:
     )
 
 
-def points_of(pair: Pair, tokenizer: Tokenizer) -> list[Point]:
-    """The target subwords of a pair's anchors."""
+def points_of(pair: Pair, tokenizer: Tokenizer, *, has_tag: bool = False) -> list[Point]:
+    """The target subwords of a pair's anchors. has_tag: whether a tag is before the source's first subword."""
     source, target = source_offsets(tokenizer, pair.source), source_offsets(tokenizer, pair.target)
     return [
-        Point(anchor.kind, step, overlapping(source, anchor.source))
+        Point(anchor.kind, step, tuple(has_tag + index for index in overlapping(source, anchor.source)))
         for anchor in find_anchors(pair)
         for step in overlapping(target, anchor.target)
     ]
@@ -141,16 +141,21 @@ class Example:
     points: tuple[Point, ...]
 
 
-def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: int) -> list[Example]:
-    """The pairs that have an anchor and fit the model."""
+def read_examples(
+    args: argparse.Namespace, tokenizer: Tokenizer, tag: str | None, max_length: int
+) -> list[Example]:
+    """The pairs that have an anchor and fit the model. tag: the subword before each source; None for no such one."""
     examples = []
     for specification in args.data:
         for number, pair in enumerate(read_data(specification)):
             if args.limit is not None and number == args.limit:
                 break
             try:
-                source, target = tokenizer.encode(pair.source).ids, tokenizer.encode(pair.target).ids
-                points = points_of(pair, tokenizer)
+                source, target = (
+                    tokenizer.encode_tagged(pair.source, tag).ids,
+                    tokenizer.encode(pair.target).ids,
+                )
+                points = points_of(pair, tokenizer, has_tag=tag is not None)
             except TokenizerError:  # more runs of unknown characters than placeholders
                 continue
             if points and max(len(source), len(target)) < max_length:
@@ -185,7 +190,8 @@ def report(args: argparse.Namespace) -> dict[str, Any]:
     model = load_model(args.bundle / "weights")
     tokenizer = Tokenizer(bundle.file("source.spm"))
     config, bos_id = model.config, bundle.manifest.special_ids.bos
-    examples = read_examples(args, tokenizer, bundle.manifest.max_source_length)
+    tag = bundle.manifest.language_pairs[0].source_prefix
+    examples = read_examples(args, tokenizer, tag, bundle.manifest.max_source_length)
     heads: list[Choice] = [
         (n, (h,)) for n in range(config.num_decoder_layers) for h in range(config.num_heads)
     ]

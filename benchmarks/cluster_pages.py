@@ -23,8 +23,7 @@ from transduce.loadtest.workload import built_in
 from transduce.sizing.capacity import Capacity, plan
 
 PAGES = {ROOT / "docs" / "ray.md": RAY, ROOT / "docs" / "sizing.md": SIZING}
-CORES_A_MACHINE = 8
-PRICE_A_CORE = 0.05
+PRICE_A_CORE = 0.05  # for an hour, in any currency
 # Rows of the table of machines: their number, and the cores of each that are used.
 SCALES = ((1, 1), (1, 2), (1, 8), (10, 8), (100, 8), (1000, 8))
 

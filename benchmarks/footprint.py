@@ -118,7 +118,7 @@ def measure_memory(served: ServeOptions, seconds: float) -> dict[str, Any]:
 def measure_steps() -> list[dict[str, Any]]:
     """The time of each loading step in milliseconds, and the resident memory that it adds in 10^6 bytes."""
     script = ["import gc, time", "gc.disable()", "from benchmarks.footprint import MARK, memory_of"]
-    script += ["last, size = time.perf_counter(), memory_of('self')['rss']", "print(MARK, 'Python', 0, size)"]
+    script += ["last, size = time.perf_counter(), memory_of('self')['rss']"]
     for name, code in STEPS:
         script += [code, "now, new = time.perf_counter(), memory_of('self')['rss']"]
         script += [f"print(MARK, {name!r}, 1000 * (now - last), new - size, sep='|')"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.bundle import Bundle
+from app.bundle import Bundle, Manifest
 from benchmarks.machine import ROOT
 
 TIMEOUT_S = 120
@@ -53,14 +53,14 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     )
     (folder / "card.toml").write_text(card, "utf-8")
     output = folder / "fp32"
-    pair = bundle.manifest.language_pairs[0]
     options = {
         "--checkpoint": checkpoint,
         "--output": output,
         "--name": bundle.manifest.name,
         "--version": bundle.manifest.version,
-        "--source": pair.source,
-        "--target": pair.target,
+        **pair_options(bundle.manifest),
+        "--alpha": bundle.manifest.decoding.alpha,
+        "--max-source-length": bundle.manifest.max_source_length,
         "--precisions": "fp32",
         "--card": folder / "card.toml",
     }
@@ -76,3 +76,16 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     if done.returncode:
         raise NoReferenceError(f"the export failed: {done.stderr.strip().splitlines()[-1]}")
     return output
+
+
+def pair_options(manifest: Manifest) -> dict[str, str]:
+    """The options of `transduce export` for the first language pair and, if the model has it, the reverse one."""
+    pair = manifest.language_pairs[0]
+    tags = {(each.source, each.target): each.source_prefix for each in manifest.language_pairs}
+    found = {
+        "--source": pair.source,
+        "--target": pair.target,
+        "--tag": pair.source_prefix,
+        "--reverse-tag": tags.get((pair.target, pair.source)),
+    }
+    return {option: value for option, value in found.items() if value is not None}

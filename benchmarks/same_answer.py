@@ -31,10 +31,10 @@ from app.engine.sequence import SequenceResult
 from app.graphs import KernelChoice, Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
-from app.text.tokenizer import Tokenizer
 from app.workers.thread_worker import ThreadWorker
 from benchmarks.machine import ROOT, describe_run
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 RESULT = Path(__file__).with_name("results") / "same_answer.json"
 BUNDLE = ROOT / "bundles" / "en-de"
@@ -240,7 +240,7 @@ def read_sources(files: Sequence[str], bundle: Bundle, count: int) -> list[Ids]:
 
     texts = list(dict.fromkeys(pair.source for name in files for pair in read_data(name)))
     random.Random(1).shuffle(texts)
-    tokenizer = Tokenizer(bundle.file("source.spm"))
+    tokenizer = TaggedTokenizer(bundle)
     sources = [tuple(tokenizer.encode(text).ids) for text in texts[: 2 * count]]
     return [source for source in sources if len(source) <= bundle.manifest.max_source_length][:count]
 

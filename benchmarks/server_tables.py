@@ -14,7 +14,7 @@ STARTS = (
     ("ready_rss_mb", "resident when ready, MB", "{:.0f}"),
     ("ready_pss_mb", "PSS when ready, MB", "{:.0f}"),
 )
-# Kinds of private memory in soak.json -> label.
+# Kinds of private memory in soak.json -> label. The workers share the operators' weights.
 KINDS = {
     "row caches": "row caches",
     "kernels": "operators' scratch memory",
@@ -52,7 +52,7 @@ def steps_table(result: dict[str, Any]) -> str:
 
 
 def soak_table(result: dict[str, Any]) -> str:
-    """Private memory of each process by kind, after one, five and ten minutes."""
+    """Private memory of each worker by kind, and of the server's allocator, after one, five and ten minutes."""
     samples = [min(result["samples"], key=lambda each: abs(each["minutes"] - at)) for at in SOAK_MINUTES]
     lines = [
         (f"worker {number}", words, *(f"{sample['processes'][number][key]:.1f}" for sample in samples))

@@ -5,7 +5,7 @@ close some connections before the answer. At every interval the benchmark reads 
 each worker, by kind:
 
 - row caches
-- kernels: weights and scratch memory of the native kernels
+- kernels: scratch memory of the native kernels, and their weights unless other processes share them
 - copied: pages that a worker shared after the fork and has written since
 - allocator: other memory of the C allocator
 - files: written pages of mapped files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -48,6 +49,9 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
         tarfile.TarError,
         RuntimeError,
         NotImplementedError,
+        UnicodeDecodeError,
+        zlib.error,
+        lzma.LZMAError,
     ) as error:
         raise ArchiveError(f"{path} cannot be unpacked ({type(error).__name__}: {error})") from error
     found = list(folder.iterdir())

@@ -100,7 +100,7 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--card",
         type=Path,
         metavar="FACTS.toml",
-        help="facts for model card and manifest; see docs/bundles.md",
+        help="facts for model card and manifest; see docs/serve-your-model.md",
     )
     add(
         "--max-source-length",

@@ -28,7 +28,6 @@ from model.transformer import Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu"}
 # The largest difference between a position table and the sines and cosines. A bundle's fp16 weights round a stored
 # table by half of this.
 MAX_ROUNDING = 5e-4
@@ -117,7 +116,7 @@ def _config(config: ModelConfig) -> dict[str, Any]:
         "d_model": config.d_model,
         **sizes,
         "max_position_embeddings": config.max_length,
-        "activation_function": ACTIVATIONS[config.activation],
+        "activation_function": config.activation,
         "dropout": config.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,

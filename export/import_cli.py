@@ -215,12 +215,15 @@ def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
     """Read the model in a folder, and detect its format from its files. Raises UnusableModel."""
     from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
     from model.m2m import is_m2m, read_m2m
+    from model.m2m_vocabulary import NLLB_LANGUAGE
     from model.marian import read_marian
 
     if is_ctranslate2(source):
         return read_ctranslate2(source, max_length=max_length), "CTranslate2"
     if is_m2m(source):
-        return read_m2m(source, max_length=max_length), "M2M-100"
+        model = read_m2m(source, max_length=max_length)
+        is_nllb = all(map(NLLB_LANGUAGE.fullmatch, model.language_tokens.values()))
+        return model, "NLLB" if is_nllb else "M2M-100"
     return read_marian(source, max_length=max_length), "Marian"
 
 

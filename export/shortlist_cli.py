@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +11,11 @@ from model.data_arguments import add_data_arguments, pairs_of, positive
 
 if TYPE_CHECKING:
     from app.bundle import Manifest
-    from model.corpus import Pair
 
 # Defaults of --best and --frequent. If larger, a decoder step takes longer. If smaller, translations get worse.
 NUM_BEST, NUM_FREQUENT = 200, 100
 # Pairs of the sample. A pair of 15 subwords on each side takes about 20 kB while the probabilities are computed.
 MAX_PAIRS = 200_000
-# The seed of the sample of pairs.
-SEED = 1
 # Default of --min-log-probability, in nats. If larger, more sentences are decoded twice. If smaller, more bad
 # translations are kept.
 MIN_LOG_PROBABILITY = -1.0
@@ -86,11 +81,11 @@ def run_shortlist(args: argparse.Namespace) -> int:
     from export.bundle_shortlist import write_with_shortlist
     from export.shortlist import ShortlistSizes, encode_pairs, learn_table
     from model.cli import weighted
-    from model.corpus import CorpusError
+    from model.corpus import CorpusError, sample_pairs
 
     bundle = load_bundle(args.bundle)
     directions = _directions(args, bundle.manifest)
-    pairs = _sample(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
+    pairs = sample_pairs(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
     paths = bundle.file("source.spm"), bundle.file("target.spm")
     tokenizers = Tokenizer(paths[0], ends_source=bundle.manifest.ends_source), Tokenizer(paths[1])
     tables: list[ShortlistTable] = []
@@ -126,15 +121,3 @@ def _directions(args: argparse.Namespace, manifest: Manifest) -> dict[int, bool]
     if not found:
         raise ExportError(f"the bundle does not translate between {source} and {target}")
     return found
-
-
-def _sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """A random sample of at most `count` pairs, the same in each run (algorithm R of Vitter 1985)."""
-    choose = random.Random(SEED)
-    kept: list[Pair] = []
-    for number, pair in enumerate(pairs):
-        if number < count:
-            kept.append(pair)
-        elif (place := choose.randrange(number + 1)) < count:
-            kept[place] = pair
-    return kept

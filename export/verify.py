@@ -48,7 +48,8 @@ TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
 MAX_MEAN_DIFFERENCE = 0.1
 # BLEU points that int8 may lose against fp32.
 MAX_BLEU_LOSS = 0.3
-# Share of golden sentences that the native kernels may decode differently. The server has the same limit at its start.
+# Share of golden sentences that the native kernels may decode differently. The server's start has the same limit by
+# default (TRANSDUCE_GOLDEN_MIN_SHARE).
 MAX_NATIVE_DIFFERENT = 0.2
 # Random batches, pairs of each, and the most ids of a source or target. If larger, `verify` takes longer.
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
@@ -109,6 +110,11 @@ def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
     loss = fp32 - int8
     detail = f"{int8:.2f}, fp32 {fp32:.2f}, largest loss {MAX_BLEU_LOSS}"
     return Check(f"int8 BLEU on {name}", loss <= MAX_BLEU_LOSS, detail, loss, MAX_BLEU_LOSS)
+
+
+def truncated(ids: tuple[int, ...], limit: int, *, num_last: int) -> tuple[int, ...]:
+    """A source's ids, at most `limit` of them. The last `num_last`, the end token and the tag, are kept."""
+    return ids if len(ids) <= limit else (*ids[: limit - num_last], *ids[len(ids) - num_last :])
 
 
 def _name(check: str, kernels: Kernels) -> str:
@@ -250,7 +256,7 @@ class _Verification:
         return Check(name, bool(lines) and different <= limit, detail, different, limit)
 
     def _ids_of(self, line: Golden) -> tuple[int, ...]:
-        """The ids of a golden sentence, with the pair's tag and the end token."""
+        """The ids of a golden sentence; see `source_ids`."""
         pair = self._bundle.manifest.language_pairs[line.pair]
         return source_ids(self._source_tokenizer, line.source, pair)
 
@@ -339,9 +345,10 @@ class _Verification:
         encoded = [
             self._source_tokenizer.encode_tagged(text, pair.source_prefix) for text in test_set.sources
         ]
-        limit = self._bundle.manifest.max_source_length
-        fitting = [[*e.ids[: limit - 1], e.ids[-1]] for e in encoded]
-        options = golden_options(self._bundle.manifest, beam_size)
+        manifest = self._bundle.manifest
+        num_last = manifest.ends_source + (manifest.tag_follows_source and pair.source_prefix is not None)
+        fitting = [truncated(e.ids, manifest.max_source_length, num_last=num_last) for e in encoded]
+        options = golden_options(manifest, beam_size)
         starts = [start_id_of(self._target_tokenizer, pair)] * len(fitting)
         found = translate_ids(
             runner, fitting, options, starts=starts, progress=f"{test_set.name} {precision}"

@@ -14,7 +14,6 @@ from model.attention_maps import AttentionMaps, Floats, WordAlignment
 from model.picture import Picture
 
 Part = Literal["encoder", "decoder", "cross"]
-PARTS: tuple[Part, ...] = ("encoder", "decoder", "cross")
 # The title of each part's figure.
 _TITLES = {
     "encoder": "Encoder self-attention",

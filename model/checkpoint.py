@@ -149,7 +149,10 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
         raise CheckpointError("there is no checkpoint to average")
     total: dict[str, Tensor] = {}
     for path in paths:
-        for name, tensor in load(path).model.items():
+        model = load(path).model
+        if total and (names := sorted(model.keys() ^ total.keys())):
+            raise CheckpointError(f"only one of {paths[0]} and {path} has {names[0]}")
+        for name, tensor in model.items():
             if name in total and total[name].shape != tensor.shape:
                 raise CheckpointError(f"{path}: {name} has another shape")
             total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + tensor.double()

@@ -15,6 +15,7 @@ from model.data_arguments import (
     add_direction_arguments,
     directions_of,
     pairs_of,
+    positive,
 )
 
 if TYPE_CHECKING:
@@ -112,8 +113,10 @@ def add_average_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce average`."""
     parser.add_argument("--run", required=True, type=Path, metavar="DIR", help="the folder of a training run")
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--last", type=int, metavar="N", help="the N newest checkpoints")
-    group.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the lowest dev loss")
+    group.add_argument("--last", type=positive, metavar="N", help="the N newest checkpoints")
+    group.add_argument(
+        "--best", type=positive, metavar="N", help="the N checkpoints with the lowest dev loss"
+    )
     parser.add_argument(
         "--output", required=True, type=Path, metavar="CHECKPOINT", help="the checkpoint to write"
     )
@@ -129,8 +132,8 @@ def run_average(args: argparse.Namespace) -> int:
         else checkpoint.best_folders(args.run, args.best)
     )
     weights = checkpoint.average(folders)
-    newest = checkpoint.load(folders[-1])
-    config = {**newest.config, "averaged": [path.name for path in folders]}
+    last = checkpoint.load(folders[-1])
+    config = {**last.config, "averaged": [path.name for path in folders]}
     checkpoint.save(
         args.output, checkpoint.Saved(weights, config, {}, {}), checkpoint.tokenizer_of(folders[-1])
     )

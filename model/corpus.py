@@ -20,6 +20,8 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from model.variants import as_typed, with_placeholders, with_strange_ends
 
 Int32s = NDArray[np.int32]
+# The seed of `sample_pairs`.
+SAMPLE_SEED = 1
 
 
 class CorpusError(ValueError):
@@ -105,6 +107,18 @@ def tsv_files(folder: Path) -> list[Path]:
     if not files:
         raise CorpusError(f"{folder} holds no TSV file")
     return files
+
+
+def sample_pairs(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """A random sample of at most `count` pairs, the same in each run (algorithm R of Vitter 1985)."""
+    choose = random.Random(SAMPLE_SEED)
+    kept: list[Pair] = []
+    for number, pair in enumerate(pairs):
+        if number < count:
+            kept.append(pair)
+        elif (place := choose.randrange(number + 1)) < count:
+            kept[place] = pair
+    return kept
 
 
 @dataclass

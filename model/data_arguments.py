@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,14 +20,14 @@ DATA_HELP = (
 
 
 def domain_weight(text: str) -> tuple[str, float]:
-    """Parse `NAME=WEIGHT` into a domain and its weight of at least 0. Raises ArgumentTypeError for other text."""
+    """Parse `NAME=WEIGHT` into a domain and its weight, finite and at least 0. Raises ArgumentTypeError."""
     domain, separator, number = text.partition("=")
     try:
         weight = float(number)
     except ValueError:
         weight = -1.0  # no number: refused like a negative weight
-    if not separator or not domain or weight < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a weight of at least 0")
+    if not separator or not domain or not 0 <= weight < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a finite weight of at least 0")
     return domain, weight
 
 
@@ -87,7 +88,7 @@ def add_direction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="train also from the second column to the first, with this subword before each source",
+        help="use also the direction from the second column to the first, with this subword before each source",
     )
 
 

@@ -11,12 +11,13 @@ class Dropout(nn.Module):
     """Dropout (section 5.4) at a rate rounded to 1/256. One 64-bit random number decides eight elements.
 
     PyTorch's kernel draws one number for each element, which on a CPU takes a ninth of a training step. Other devices
-    use PyTorch's kernel. Kept elements are scaled by the rounded rate, so the expectation is exact.
+    use PyTorch's kernel. Kept elements are scaled by the rounded rate, so the expectation is exact. A rate above
+    255/256 becomes 255/256, so that some elements are kept.
     """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.threshold = round(rate * 256)
+        self.threshold = min(round(rate * 256), 255)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply dropout in training, keep x unchanged otherwise. Any shape -> the same shape."""

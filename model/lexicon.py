@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 class Entry:
     """A word and its translation, each in its most frequent form inside a sentence.
 
-    count: sentences that contain the source word. probability: the smaller one of the two directions, 0-1.
+    count: occurrences of the source word. probability: the smaller one of the two directions, 0-1.
     """
 
     source: str
@@ -78,8 +78,8 @@ def words_of(text: str) -> list[str]:
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
     """The word pairs that are each other's most probable translation, the most frequent first.
 
-    Sentences of more than MAX_WORDS words are skipped. The memory is about 24 bytes for each possible link of two
-    words. Raises CorpusError if no sentence is left.
+    Sentences of more than MAX_WORDS words are skipped. The memory is about 80 bytes for each possible link of two
+    words. Raises CorpusError if no sentence is left, or none with frequent enough words on both sides.
     """
     sentences = [
         (source, target)
@@ -92,6 +92,8 @@ def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
     sources, targets = Words(s for s, _ in sentences), Words(t for _, t in sentences)
     encoded = [(sources.ids(source), targets.ids(target)) for source, target in sentences]
     del sentences
+    if not any(source and target for source, target in encoded):
+        raise CorpusError(f"no pair has words on both sides that occur at least {MIN_COUNT} times")
     forward = translation_table(encoded)
     backward = translation_table([(target, source) for source, target in encoded])
     return _mutual(forward, backward, sources, targets)

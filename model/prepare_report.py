@@ -72,21 +72,24 @@ class Report:
             for reason, counts in self._by_count()
         ]
         domains = [("domain", "read", "dropped", "written", "most dropped for")]
-        domains += [self._domain_row(domain) for domain in [*sorted(self.read), "all"]]
+        domains += [self._domain_row(domain) for domain in [*sorted(self.read), None]]
         return f"{aligned(rows)}\n\n{aligned(domains)}"
 
-    def _domain_row(self, domain: str) -> tuple[str, str, str, str, str]:
-        """Domain, pairs read, share dropped, pairs written, and the reason that dropped most of them."""
-        is_all = domain == "all"
-        counts = {
-            reason: dropped.total() if is_all else dropped[domain]
-            for reason, dropped in self._dropped.items()
-        }
-        read = self.read.total() if is_all else self.read[domain]
-        written = self.written.total() if is_all else self.written[domain]
+    def _domain_row(self, domain: str | None) -> tuple[str, str, str, str, str]:
+        """Domain, pairs read, share dropped, pairs written, and the reason that dropped most of them.
+
+        domain: None for all domains together.
+        """
+
+        def count(by_domain: Counter[str]) -> int:
+            return by_domain.total() if domain is None else by_domain[domain]
+
+        counts = {reason: count(dropped) for reason, dropped in self._dropped.items()}
+        read, written = count(self.read), count(self.written)
         most = max(counts, key=lambda reason: counts[reason], default=None)
         note = f"{most} {counts[most]:,}" if most is not None and counts[most] else ""
-        return domain, f"{read:,}", f"{sum(counts.values()) / max(read, 1):.1%}", f"{written:,}", note
+        name = "all" if domain is None else domain
+        return name, f"{read:,}", f"{sum(counts.values()) / max(read, 1):.1%}", f"{written:,}", note
 
     def _by_count(self) -> list[tuple[Reason, Counter[str]]]:
         """Reasons with their counts, the most frequent first."""

@@ -11,7 +11,11 @@ from sentencepiece import sentencepiece_model_pb2
 
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from model.corpus import Pair
+from model.corpus import Pair, sample_pairs
+
+# The most pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller, rare
+# subwords are chance.
+MAX_PAIRS = 500_000
 
 
 def train_tokenizer(
@@ -24,14 +28,16 @@ def train_tokenizer(
 ) -> None:
     """Train one byte-pair vocabulary (section 5.1) over both sides, and write it atomically to `output`.
 
-    Identity normalisation keeps every character as it is. Digits are split, so that numbers are copied digit by digit.
-    The vocabulary has all bytes. They spell characters of a target that the vocabulary and the source lack
-    (`Tokenizer.encode_target`). tags: subwords that no text contains, one for each target language of a model that has
-    several, such as >>de<<. Raises RuntimeError if the text is too small for the vocabulary.
+    Of more than MAX_PAIRS pairs, a random sample is used, which is the same in each run. Identity normalisation keeps
+    every character as it is. Digits are split, so that numbers are copied digit by digit. The vocabulary has all
+    bytes. They spell characters of a target that the vocabulary and the source lack (`Tokenizer.encode_target`). tags:
+    subwords that no text contains, one for each target language of a model that has several, such as >>de<<. Raises
+    RuntimeError if the text is too small for the vocabulary.
     """
+    sample = sample_pairs(pairs, MAX_PAIRS)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(text for pair in pairs for text in (pair.source, pair.target)),
+        sentence_iterator=(text for pair in sample for text in (pair.source, pair.target)),
         model_writer=model,
         model_type="bpe",
         vocab_size=vocab_size,
@@ -46,8 +52,6 @@ def train_tokenizer(
         bos_id=BOS_ID,
         eos_id=EOS_ID,
         unk_id=UNK_ID,
-        input_sentence_size=1_000_000,
-        shuffle_input_sentence=False,
         minloglevel=2,
     )
     _write(output, model.getvalue())
@@ -57,7 +61,7 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
     """Write `vocabulary` to `output` with the tags in place of its rarest merged subwords.
 
     The size and all other ids stay, so training can continue from weights that use the old vocabulary. Raises
-    ValueError for a tag that the vocabulary already has.
+    ValueError for a tag that the vocabulary already has, and for more tags than merged subwords.
     """
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     model.ParseFromString(vocabulary.read_bytes())
@@ -65,6 +69,8 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
         raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
     # Merges are ordered by rank, and only later merges use the result of a merge. So the last merges can be replaced.
     merged = [piece for piece in model.pieces if piece.type == piece.NORMAL and len(piece.piece) > 1]
+    if len(tags) > len(merged):
+        raise ValueError(f"{vocabulary} has {len(merged)} merged subwords, fewer than the {len(tags)} tags")
     for piece, tag in zip(reversed(merged), tags, strict=False):
         piece.piece, piece.type = tag, piece.CONTROL
     _write(output, model.SerializeToString())

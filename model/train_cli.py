@@ -202,6 +202,10 @@ def run_train(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
         )
+    if args.patience_on == "bleu" and args.bleu_sentences < 1:
+        raise ValueError(
+            f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
+        )
     device = _device(args.device)
     if device == "cuda":
         # cuDNN's attention builds a plan for each shape, and nearly every batch has another shape.
@@ -245,7 +249,7 @@ def _device(name: str) -> str:
 def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
     """A new model, or that of --start-from in its own sizes.
 
-    Raises CheckpointError if an argument names another size, or if the vocabulary differs.
+    Raises CheckpointError if an argument names another size, the vocabulary differs, or weights have an output bias.
     """
     import dataclasses
 
@@ -296,7 +300,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
     directions = directions_of(args)
     with_words = with_lexicon(directions, entries)
-    # All three are made first: each raises for a missing file before any file is read.
+    # All three are made first: each raises for a missing file before any pair is read.
     data_pairs, one_way, dev_pairs = pairs_of(args.data), one_way_pairs(args, with_words), pairs_of(args.dev)
     files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
     key = {

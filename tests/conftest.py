@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,8 +31,13 @@ if SECONDS is None:
 
 
 def has_gpu() -> bool:
-    """Whether there is a sign of an NVIDIA driver: its version file, or the command `nvidia-smi`."""
-    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+    """Whether the NVIDIA driver is loaded, as the Makefile decides it: its version file, or `nvidia-smi` succeeds."""
+    if Path("/proc/driver/nvidia/version").exists():
+        return True
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return False
+    return subprocess.run([program, "-L"], capture_output=True, check=False).returncode == 0
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import has_gpu
 from tests.house_rules.project import ROOT
 from tests.kinds import FOLDERS, KINDS, REST, count_line, kind_of
 
@@ -127,3 +128,15 @@ def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
 
 def test_kinds_select_tests(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped, 4 deselected" in run_pytest(tmp_path, "-m", "training")
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="the NVIDIA driver is loaded")
+@pytest.mark.parametrize("exit_code", [0, 9])
+def test_nvidia_smi_without_a_driver_is_no_gpu(
+    exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nexit {exit_code}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert has_gpu() == (exit_code == 0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from model.data_arguments import DATA_HELP, files_of
 from transduce.api_key import find_api_key
 from transduce.arguments import number, positive
-from transduce.client import Client, TransduceError
+from transduce.client import Client, Model, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
@@ -250,7 +250,10 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
         models = client.models()
     except TransduceError as error:
         raise CommandError(error_line(error)) from error
-    pairs = {(pair.source, pair.target): model for model in models for pair in model.language_pairs}
+    pairs: dict[tuple[str, str], Model] = {}
+    for model in models:
+        for pair in model.language_pairs:
+            pairs.setdefault((pair.source, pair.target), model)  # the server, too, takes a pair's first model
     if (params.source, params.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
         raise CommandError(

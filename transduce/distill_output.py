@@ -6,6 +6,7 @@ identifies the run. At the end the lines become OUTPUT, compressed according to 
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import lzma
@@ -34,21 +35,23 @@ class ResumableOutput:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Open the file after the last complete batch of an earlier run.
+        """Open the file after the last complete batch of an earlier run, and lock it against other runs.
 
         Raises:
-            CommandError: the earlier run had other options.
+            CommandError: the earlier run had other options, or another run is writing the file now.
             OSError: a file cannot be written.
         """
-        kept = 0
-        if self._head.exists():
-            self._check_head()
-            kept = self._find_end()
-        else:
-            self._part.unlink(missing_ok=True)
-            self._head.write_text(json.dumps(self._key, indent=1, ensure_ascii=False) + "\n", "utf-8")
         self._part.touch()
         self._file = self._part.open("r+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kept = self._find_kept()
+        except BlockingIOError as error:
+            self._file.close()
+            raise CommandError(f"another run is writing {self._part}") from error
+        except BaseException:
+            self._file.close()
+            raise
         self._file.truncate(kept)
         self._file.seek(kept)
         return self
@@ -74,8 +77,6 @@ class ResumableOutput:
 
         Raises OSError.
         """
-        if self._file is not None:
-            self._file.close()
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         count = 0
         with self._part.open("rb") as lines, _opened(temporary, self._path.suffix) as output:
@@ -87,6 +88,14 @@ class ResumableOutput:
         self._part.unlink()
         self._head.unlink()
         return count
+
+    def _find_kept(self) -> int:
+        """The size in bytes of the lines to keep. Writes the head of a new run. Raises CommandError, OSError."""
+        if self._head.exists():
+            self._check_head()
+            return self._find_end()
+        self._head.write_text(json.dumps(self._key, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        return 0
 
     def _check_head(self) -> None:
         """Raise CommandError if the earlier run had other options."""
@@ -104,8 +113,6 @@ class ResumableOutput:
 
     def _find_end(self) -> int:
         """The size in bytes of the complete batches; sets `num_done`. A killed run may leave an incomplete batch."""
-        if not self._part.exists():
-            return 0
         end = position = count = 0
         with self._part.open("rb") as lines:
             for line in lines:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
 # Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
-_PLACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|[.!?…]\s+|\s+")
+_TAG_OR_SPACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|\s+")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
@@ -65,7 +65,8 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
     """Read the file, translate its texts and write the output.
 
     Raises:
-        CommandError: the file does not have its format, or a request fails as in `translate_batch`.
+        CommandError: the file does not have its format, a request fails as in `translate_batch`, or a translation
+            cannot be inserted into the file.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -100,9 +101,9 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
 
 @dataclass(frozen=True)
 class _Progress:
-    """How a file is translated.
+    """The batch size of a file's translation, and where its progress is kept and shown.
 
-    batch_size: texts of a batch. journal: of finished texts; None without an output file.
+    batch_size: texts of a batch. journal: of finished texts; None without an output file. bar: on stderr.
     """
 
     batch_size: int
@@ -187,7 +188,7 @@ def pieces_of(unit: Unit) -> Iterator[str]:
 def cut_points(markup: str) -> Iterator[int]:
     """Yield the offsets where markup may be cut: after white space outside of its elements."""
     depth = 0
-    for match in _PLACE.finditer(markup):
+    for match in _TAG_OR_SPACE.finditer(markup):
         if match["name"] is None:
             if depth <= 0:
                 yield match.end()

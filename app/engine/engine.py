@@ -46,7 +46,7 @@ MAX_DEATHS = 2
 class _Pending:
     """The event loop's state of a sequence that is not answered yet.
 
-    deadline: seconds of time.monotonic. tokens: the tokens that its stream has sent; None if it is not streamed.
+    deadline: seconds of time.monotonic. tokens: the tokens that were passed on; None without an `on_tokens`.
     worker: the worker that has the sequence; None while the engine has no worker.
     placed_at: when the worker got the sequence, in seconds of time.monotonic.
     joins: the joins so far. They are sent again if another worker gets the sequence.
@@ -86,7 +86,7 @@ class Engine:
         restarts: WorkerRestarts | None = None,
         first_worker: int = 0,
     ) -> None:
-        """Raises SettingsError when the settings contradict one another or the model's limits."""
+        """Raises SettingsError as `check_limits`."""
         self._limits = workers[0].limits
         check_limits(settings, self._limits)
         self._settings = settings
@@ -262,10 +262,10 @@ class Engine:
 
     def on_report(self, number: int, report: Report) -> None:
         """Set results and errors, and pass on tokens and statistics."""
-        for deltas in report.deltas:
-            pending = self._pending.get(deltas.sequence)
+        for delta in report.deltas:
+            pending = self._pending.get(delta.sequence)
             if pending is not None and pending.tokens is not None and not pending.future.done():
-                pending.tokens.add(deltas.position, deltas.ids)
+                pending.tokens.add(delta.position, delta.ids)
         for sequence in report.ended:
             pending = self._pending.get(sequence)
             if pending is None or pending.future.done():
@@ -331,10 +331,10 @@ class Engine:
         if worker is None:
             return
         pending.worker, pending.placed_at = worker, time.monotonic()
-        # The worker is woken only if the sentence can start now.
+        # The worker is woken only if the caller may hold more rows. Otherwise the sentence cannot start now.
         own_rows = self._pool.placement.add(worker, pending.caller, sequence.num_reserved_rows)
         has_room = own_rows < self._limits.num_rows - self._limits.num_kept_rows
-        streams = pending.tokens is not None and sequence.options.beam_size == 1
+        streams = _streams(sequence.options, pending.tokens)
         worker.put(Submit(sequence, streams=streams, wakes=has_room))
         for join in pending.joins:
             worker.put(join)
@@ -378,6 +378,6 @@ class Engine:
                 pending.future.set_exception(NotReady(reason))
 
 
-def _streams(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
+def _streams(options: DecodingOptions, on_tokens: OnTokens | SentTokens | None) -> bool:
     """Return whether tokens are streamed: a beam's best hypothesis is known at its end only."""
     return on_tokens is not None and options.beam_size == 1

@@ -39,7 +39,7 @@ class RunStyle:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The XML of the start or the end of an element or field that encloses text, or of all of one without text."""
+    """The XML of the start or the end of an element or field. Of one without text it is the whole XML."""
 
     raw: str
 
@@ -115,7 +115,7 @@ class _ParagraphReader:
     def __init__(self) -> None:
         self._items: list[_Text | Mark[Raw]] = []
         self._code: list[str] | None = None  # XML of a field's code so far; None outside of a code
-        self._num_fields = 0  # fields whose code has begun and not ended
+        self._num_fields = 0  # fields that began in this code and have not ended
 
     @property
     def base(self) -> RunStyle:
@@ -129,7 +129,10 @@ class _ParagraphReader:
         return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
-        """The collected pieces: texts of equal style are joined, and styles other than the base are marks."""
+        """The collected pieces: texts of equal style are joined.
+
+        Styles other than the base are marks, except those of blank texts.
+        """
         pieces: list[Piece[Raw]] = []
         pending: list[_Text] = []
 

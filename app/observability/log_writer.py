@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -75,11 +76,10 @@ class LogWriter:
             self._thread.join(timeout_s)
 
     def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write the waiting lines for at most `timeout_s`, and continue."""
-        self.close(timeout_s)
-        if self._thread is not None and not self._thread.is_alive():
-            self._is_closing.clear()
-            self.start()
+        """Wait until the waiting lines are written, for at most `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while self._thread is not None and self._num_bytes > 0 and time.monotonic() < deadline:
+            time.sleep(BATCH_S)
 
     def _run(self) -> None:
         while True:

@@ -1,6 +1,6 @@
 """Loads runners, and implements the Runner over ONNX Runtime's own CPU operators.
 
-Cache pools, inputs and outputs stay in fixed memory, so a step of a known shape allocates nothing.
+Cache pools, inputs and outputs stay in fixed memory, so a step of a known shape binds no memory again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import onnxruntime
 
-from app.errors import SettingsError
+from app.errors import BundleError, SettingsError
 from app.graphs import GraphPair, KernelChoice, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
@@ -29,7 +29,7 @@ from app.runtime.prefill import prefill_step
 from app.runtime.recurrent_state import STATE, RecurrentState
 from app.runtime.session import Session, SessionOptions, choose_device
 from app.runtime.source_batches import source_batches
-from app.shortlist_file import SHORTLIST, read_shortlists
+from app.shortlist_file import SHORTLIST, ShortlistError, read_shortlists
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -55,7 +55,7 @@ def load_runner(
 
     num_threads: threads of one operator on the CPU. kernels: those of a CPU; `auto` is native if possible. Raises
     BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
-    unavailable device or kernels.
+    unavailable device or kernels and for caches that do not fit in memory.
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
@@ -109,7 +109,10 @@ def load_variant(
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if chosen == "native":
         release_pages(folder)  # the kernels have copied the weights
-    tables = read_shortlists(folder / SHORTLIST) if chosen == "native" and config.has_shortlist else ()
+    try:
+        tables = read_shortlists(folder / SHORTLIST) if chosen == "native" and config.has_shortlist else ()
+    except (ShortlistError, OSError) as error:  # the file has changed since it was checked
+        raise BundleError(folder.name, [f"{SHORTLIST} cannot be used: {error}"]) from error
     try:
         runner: NativeRunner | OrtRunner
         if chosen == "native":
@@ -208,7 +211,7 @@ class OrtRunner:
             self._run(prefill_step(rows, max(rows) + 1, self._limits))
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The next step of the same shape overwrites the arrays.
+        """As `Runner.decode`. The next step may overwrite the arrays.
 
         NaN and infinite scores are returned unchanged. The engine fails the sentences of such rows.
         """

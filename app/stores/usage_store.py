@@ -98,8 +98,8 @@ class SqliteUsageStore:
             if self._connection is None:
                 self._connection = self._connect()
             with self._connection as connection:
+                connection.execute("BEGIN" if batch is None else "BEGIN IMMEDIATE")
                 if batch is not None:
-                    connection.execute("BEGIN IMMEDIATE")
                     rows = [(*count, ends_at(count), amount) for count, amount in batch.amounts.items()]
                     connection.executemany(_ADD, rows)
                     connection.execute("DELETE FROM counts WHERE ends_at < ?", (time_s - KEPT_S,))

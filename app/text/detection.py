@@ -154,7 +154,7 @@ def _prose(text: str) -> str:
 def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) -> bool:
     """Whether a text is certainly in the target language. Such a text is returned unchanged.
 
-    detected: the text's languages among the served ones, from `restrict_to`.
+    detected: the text's languages, from `restrict_to` or `LanguageDetector.detect`.
     """
     if not detected:
         return False

@@ -81,31 +81,28 @@ class Languages:
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)
-        self._check_not_foreign(prose, detected, sources, target, field)
-        ranked = restrict_to(detected, self._served)
-        if not ranked:
+        if not detected:
             return ResolvedLanguage(None, sources[0] if sources else target, 0.0)
         confidences = dict(detected)
-        if not is_in_target(prose, target, ranked):
-            for language, _ in ranked:
-                if language in sources:
-                    return ResolvedLanguage(self._pairs[language, target], language, confidences[language])
-        likeliest = ranked[0][0]
+        # The first source that the detector does not know. A text in it is detected as some other language.
+        unknown = next((source for source in sources if source not in confidences), None)
+        foreign = foreign_language(prose, detected, {*sources, target})
+        if foreign is not None and unknown is None:
+            raise self._foreign(foreign, target, field)
+        ranked = restrict_to(detected, self._served)
+        # If the text may be in an unknown language, a probability among the served ones that are known says little.
+        if not is_in_target(prose, target, ranked if unknown is None else detected):
+            known = [language for language, _ in ranked if language in sources and foreign is None]
+            source = known[0] if known else unknown
+            if source is not None:
+                return ResolvedLanguage(self._pairs[source, target], source, confidences.get(source, 0.0))
+        likeliest = (ranked or detected)[0][0]
         if likeliest != target:
             raise self._foreign(likeliest, target, field)
         return ResolvedLanguage(None, target, confidences[target])
 
-    def _check_not_foreign(
-        self, prose: str, detected: Ranked, sources: Sequence[str], target: str, field: str
-    ) -> None:
-        """Raises UnsupportedLanguages if the text is certainly in none of these languages."""
-        foreign = foreign_language(prose, detected, {*sources, target})
-        # A text in a source that the detector does not know is detected as some other language.
-        if foreign is not None and {*sources} <= {language for language, _ in detected}:
-            raise self._foreign(foreign, target, field)
-
     def _foreign(self, language: str, target: str, field: str) -> UnsupportedLanguages:
-        """Return the error for a text in a detected language that is not served."""
+        """Return the error for a text in a detected language that is not translated into the target."""
         return UnsupportedLanguages(
             f"{field} is in {language_name(language)} ({language}), which is not translated into {target} here; "
             f"supported: {self._listed()}; if the language is wrong, name the source",

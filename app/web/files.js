@@ -58,7 +58,7 @@ export async function readFile(file, facts) {
 /** The message for a file that the server did not translate, with advice. error: a ServerError. */
 export function refusalOf(file, error, languages) {
   const why = `${file.name} was not translated: ${error.message.replace(/[.!?]?$/, ".")}`;
-  if (/not (available as a target|supported$)/.test(error.message)) {
+  if (/not available as a target|^(this language|[\w-]+) is not supported$/.test(error.message)) {
     return `${why} Choose languages other than ${nameOf(languages.source)} and ${languageName(languages.target)}, and open it again.`;
   }
   if (error.status === 413 || error.status === 504) return `${why} Split it into smaller files.`;

@@ -1,18 +1,18 @@
-// Connects the parts of the page: input, requests, results, alignment. A text is never inserted as markup.
+// Connects the parts of the page: input, requests, results, alternatives. A text is never inserted as markup.
 
+import { AlignmentPanel } from "./alignment.js";
 import { Choices, alternativesTo } from "./alternatives.js";
 import { DocumentCard } from "./card.js";
 import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
 import { LatestRequest } from "./latest.js";
-import { drawHeatmap, highlightRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
 import { Models } from "./models.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
-import { alignmentOf, answerOf, replaceSegment } from "./spans.js";
-import { Target, rowAt } from "./target.js";
+import { answerOf, replaceSegment } from "./spans.js";
+import { Target } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
 
@@ -23,11 +23,9 @@ const byId = (id) => document.getElementById(id);
 const source = byId("source");
 const count = new Intl.NumberFormat("en");
 
-let facts = null;
+let facts = null; // the server's settings, of assets/server.json; null until they are loaded
 let models = new Models();
-// The shown translation: {answer, request, language, alignments, sentence}. alignments: one for each segment, or empty.
-// sentence: the segment whose attention is shown. null: no translation is shown.
-let shown = null;
+let shown = null; // the shown translation: {answer, request, language}; null for none
 let speaking = 0;
 
 const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
@@ -59,7 +57,21 @@ const card = new DocumentCard(
     source.focus();
   },
 );
-const target = new Target(byId("target"), { onPoint: pointAtWord, onChoose: offerAlternatives });
+const target = new Target(byId("target"), {
+  onPoint: (start) => alignmentPanel.pointAtWord(start),
+  onChoose: offerAlternatives,
+});
+const alignmentPanel = new AlignmentPanel(
+  {
+    box: byId("alignment"),
+    map: byId("map"),
+    pager: byId("pager"),
+    which: byId("which"),
+    previous: byId("previous"),
+    next: byId("next"),
+  },
+  { source, mirror: byId("mirror"), target },
+);
 const choices = new Choices(byId("choices"), takeAlternative);
 const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
@@ -103,7 +115,7 @@ function translate({ atOnce = false } = {}) {
 // ---- results
 
 function showSourceLength(text) {
-  markSource([]);
+  alignmentPanel.markSource([]);
   byId("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
   byId("clear").hidden = text === "";
 }
@@ -113,7 +125,8 @@ function clearTarget() {
   clearTimeout(speaking);
   target.showDraft("");
   languages.showDetected(null);
-  for (const id of ["alignment", "timing", "copy", "progress", "nothing"]) byId(id).hidden = true;
+  alignmentPanel.clear();
+  for (const id of ["timing", "copy", "progress", "nothing"]) byId(id).hidden = true;
   card.hide();
   byId("empty").hidden = false;
   byId("spoken").textContent = "";
@@ -149,15 +162,8 @@ function showDone(request, result) {
 
 function showAnswer(answer, request) {
   const language = request.body.target;
-  const isPlain = request.body.format === "html";
-  const hasMap = answer.segments.some((segment) => segment.tokens.some((token) => token.source));
-  shown = {
-    answer,
-    request,
-    language,
-    sentence: -1,
-    alignments: hasMap ? answer.segments.map((_, index) => alignmentOf(answer, index, language)) : [],
-  };
+  const isMarkup = request.body.format === "html";
+  shown = { answer, request, language };
   endProgress();
   const isEmpty = answer.text.trim() === "";
   byId("empty").hidden = true;
@@ -165,10 +171,9 @@ function showAnswer(answer, request) {
   byId("copy").hidden = isEmpty;
   source.lang = answer.source;
   byId("target").lang = language;
-  byId("target").classList.toggle("markup", isPlain);
-  target.show(answer, language, { isPlain });
-  byId("alignment").hidden = !hasMap || isEmpty;
-  showSentence(0);
+  byId("target").classList.toggle("markup", isMarkup);
+  target.show(answer, language, { isPlain: isMarkup });
+  alignmentPanel.show(answer, language);
   if (isEmpty) speak(byId("nothing").textContent, "en");
   else speak(answer.text, language);
 }
@@ -190,73 +195,7 @@ function showProblem(error, again = () => (models.areKnown ? translate({ atOnce:
   problem.show(error.message, error.retryAfterS, again);
 }
 
-// ---- alignment and alternatives
-
-function showSentence(index) {
-  if (!shown?.alignments[index] || shown.sentence === index) return;
-  shown.sentence = index;
-  const { answer, alignments, language } = shown;
-  drawHeatmap(byId("map"), {
-    answer,
-    alignment: alignments[index],
-    languages: { source: answer.source, target: language },
-    onPoint: (row) => pointAtRow(row === null ? null : { segment: index, row }),
-  });
-  byId("pager").hidden = alignments.length < 2;
-  byId("which").textContent = `${count.format(index + 1)} of ${count.format(alignments.length)}`;
-  byId("previous").disabled = index === 0;
-  byId("next").disabled = index === alignments.length - 1;
-}
-
-/** Point at the word at an offset of the translation; null for none. */
-function pointAtWord(start) {
-  const place = start === null || !shown ? null : rowAt(shown.answer, shown.alignments, start);
-  if (place) showSentence(place.segment);
-  pointAtRow(place);
-}
-
-/** Highlight a row of the attention map and its words. place: {segment, row}; null for none. */
-function pointAtRow(place) {
-  highlightRow(byId("map"), place?.row ?? null);
-  if (!place) {
-    markSource([]);
-    target.mark([]);
-    return;
-  }
-  const { rows, columns, links } = shown.alignments[place.segment];
-  markSource(columns.filter((_, column) => links[place.row].has(column)));
-  target.mark([rows[place.row].start]);
-}
-
-/** Mark these words of the source text if it is still the translated one. */
-function markSource(words) {
-  const text = source.value;
-  const pieces = document.createDocumentFragment();
-  let at = 0;
-  for (const { start, end } of text === shown?.answer.sourceText ? words : []) {
-    const mark = document.createElement("mark");
-    mark.textContent = text.slice(start, end);
-    pieces.append(text.slice(at, start), mark);
-    at = end;
-  }
-  // A final line break takes up a line only if something follows it.
-  pieces.append(`${text.slice(at)}\n`);
-  byId("mirror").replaceChildren(pieces);
-}
-
-/** Mark the translation of the word at the caret. */
-function pointAtCaret() {
-  if (!shown || document.activeElement !== source) return;
-  const at = source.selectionStart;
-  for (const { rows, columns, links } of shown.alignments) {
-    const column = columns.findIndex((word) => word.isWord && word.start <= at && at <= word.end);
-    if (column >= 0) {
-      target.mark(rows.filter((_, row) => links[row].has(column)).map((word) => word.start));
-      return;
-    }
-  }
-  target.mark([]);
-}
+// ---- alternatives
 
 /** Offer alternatives to the word at `start`. element: the word's element. */
 async function offerAlternatives(start, element) {
@@ -289,7 +228,7 @@ function takeAlternative({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
   showAnswer(replaceSegment(answer, index, part), request);
-  showSentence(index);
+  alignmentPanel.showSentence(index);
   target.focus(at);
 }
 
@@ -383,7 +322,6 @@ function listen() {
   source.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate({ atOnce: true });
   });
-  document.addEventListener("selectionchange", pointAtCaret);
   byId("swap").addEventListener("click", swap);
   byId("clear").addEventListener("click", () => {
     setText("");
@@ -394,8 +332,6 @@ function listen() {
     source.focus();
   });
   byId("copy").addEventListener("click", () => copyText(shown.answer.text, { box: byId("target"), button: byId("copy") }));
-  byId("previous").addEventListener("click", () => showSentence(shown.sentence - 1));
-  byId("next").addEventListener("click", () => showSentence(shown.sentence + 1));
   byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     keepKey(byId("key").value.trim());

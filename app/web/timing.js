@@ -1,6 +1,7 @@
 // The duration of a translation: the server's phases as a bar and as figures, and the times in the browser.
 
 const NAMES = {
+  load: "Load the model",
   tokenise: "Split and tokenise",
   queue: "Wait in the queue",
   encode: "Encode",

@@ -10,7 +10,6 @@ import gc
 import os
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -26,8 +25,8 @@ T = TypeVar("T")
 # wait for seconds before the event loop reads them. With 10, accepted requests are late while the event loop refuses
 # others.
 NICENESS = 3
-# Added to it while the model is loaded, so that other models have priority. If larger, loads take longer while other
-# models are busy. If smaller, requests for other models wait longer during loads.
+# Added to the nice value of a thread that loads a model beside requests, so that other models have priority. If larger,
+# loads take longer while other models are busy. If smaller, requests for other models wait longer during loads.
 LOAD_NICENESS = 10
 # Variables that keep NumPy's BLAS from starting threads. The fork server must have one thread, since a forked process
 # has only the thread that forked.
@@ -85,7 +84,7 @@ def in_slow_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, which a thread of a low priority runs. The thread has ended by then."""
 
     def run() -> T:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS + LOAD_NICENESS)
+        os.nice(LOAD_NICENESS)  # of this thread only
         return work()
 
     with ThreadPoolExecutor(1) as thread:

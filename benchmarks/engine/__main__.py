@@ -25,6 +25,7 @@ from app.bundle import Bundle, load_bundle
 from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
 from app.graphs import Precision
+from app.runtime.machine import num_usable_cores
 from app.settings import load_settings
 from benchmarks.engine.breakdown import profile, where_time_goes
 from benchmarks.engine.cases import (
@@ -36,7 +37,7 @@ from benchmarks.engine.cases import (
     synthetic_cases,
 )
 from benchmarks.engine.compare import ComparisonOptions, compare, print_progress
-from benchmarks.engine.floor import Machine, measure_machine, num_usable_threads
+from benchmarks.engine.floor import Machine, measure_machine
 from benchmarks.engine.rates import search_rates
 from benchmarks.engine.report import render
 from benchmarks.engine.weights import ModelPair, discard, prepare, random_model, trained_model
@@ -47,7 +48,7 @@ from benchmarks.tagged_tokenizer import TaggedTokenizer
 # Stands for a model with random weights.
 RANDOM = Path("-")
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
-READ_MB = (8, 16, 32, 64, 128, 256)
+READ_MIB = (8, 16, 32, 64, 128, 256)
 FULL: dict[str, Any] = {
     "vocab_sizes": "8000,32000",
     "precisions": "int8,fp32",
@@ -102,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--num-threads",
         type=int,
-        default=num_usable_threads(),
+        default=num_usable_cores(),
         help="threads of each engine (default: one per core)",
     )
     add("--num-rows", type=int, default=128, help="Transduce's cache rows (default: 128)")
@@ -115,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--case-budget",
         type=float,
         metavar="S",
-        help=f"start no new round of a case after S seconds ({_defaults('case_budget')})",
+        help=f"after two rounds of a case, start no new one after S seconds ({_defaults('case_budget')})",
     )
     add(
         "--num-corpus",
@@ -143,7 +144,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         args.case_budget,
         is_quick=args.quick,
     )
-    machine = measure_machine(options.num_threads, READ_MB)
+    machine = measure_machine(options.num_threads, READ_MIB)
     print_progress(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {
         "plan": asdict(options),
@@ -171,7 +172,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 def imported_cases(
     args: argparse.Namespace, options: ComparisonOptions, machine: Machine, folder: Path
 ) -> list[dict[str, Any]]:
-    """Measure a foreign model with random sentences and forced lengths."""
+    """Measure the model of --imported with random sentences and forced lengths."""
     from benchmarks.engine import imported
 
     model_folder = args.imported
@@ -199,7 +200,10 @@ def imported_cases(
 def add_trained(
     result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, options: ComparisonOptions, folder: Path
 ) -> None:
-    """Measure trained weights and add the figures to `result`: groups of sentences, whole corpora, arrivals."""
+    """Measure trained weights and add the figures to `result`: groups of sentences, whole corpora, arrivals.
+
+    Arrivals are measured in the first precision only.
+    """
     corpora = encoded_corpora(bundle, args)
     longest = bundle.manifest.max_target_length
     trained = trained_model(bundle)

@@ -11,11 +11,13 @@ import numpy as np
 from benchmarks.engine.jobs import Job
 from benchmarks.serving import read_sentences
 from benchmarks.tagged_tokenizer import TaggedTokenizer
+from model.corpus import read_tsv
 
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
-MAX_WARMED_ROWS = 64  # a case with more rows gets no warm-up
-# A call translates about this many real sentences in groups. So even a call with groups of one has mixed lengths.
+MAX_WARMED_ROWS = 64  # trials of a case with more rows have no warm-up
+# A call translates about NUM_GROUPED real sentences, in LEAST_GROUPS to MOST_GROUPS groups. So even a call with groups
+# of one sentence has mixed lengths.
 NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
 SEED = 3
 
@@ -112,12 +114,8 @@ def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Source and target of each line of a compressed table."""
-    import lzma
-
-    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file]
-    return [(row[0], row[1]) for row in rows]
+    """Source and target of each line of a table, as `read_tsv` reads it. Raises CorpusError."""
+    return [(pair.source, pair.target) for pair in read_tsv(path)]
 
 
 def encode(tokenizer: TaggedTokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:

@@ -6,7 +6,6 @@ both. So a good engine can take less time than this bound.
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,11 +56,11 @@ class Floor:
     seconds: float
 
 
-def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
-    """Measure the machine in a few seconds. sizes_mb: buffer sizes in MiB."""
+def measure_machine(num_threads: int, sizes_mib: tuple[int, ...]) -> Machine:
+    """Measure the machine in a few seconds. sizes_mib: buffer sizes in MiB."""
     return Machine(
         num_threads,
-        {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mb},
+        {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mib},
         {precision: _products_per_s(precision, num_threads) for precision in ("int8", "fp32")},
     )
 
@@ -198,8 +197,3 @@ def _cache_bytes(manifest: Manifest, precision: Precision) -> int:
     specs = manifest.variants[precision].decoder.inputs
     dtype = next((spec.dtype for spec in specs if "key" in spec.name), "float32")
     return CACHE_BYTES[dtype]
-
-
-def num_usable_threads() -> int:
-    """The number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0))

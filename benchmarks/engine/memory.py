@@ -27,10 +27,10 @@ from app.bundle_folders import find_bundles
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.errors import BundleError, SettingsError
+from app.runtime.machine import num_usable_cores
 from app.runtime.ort_runner import load_runner
 from app.settings import load_settings
 from app.workers.thread_worker import ThreadWorker
-from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.ours import FOREVER, LIMITS
 from benchmarks.machine import describe_run
 
@@ -146,7 +146,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         precision=args.precision,
         device="cpu",
         num_rows=args.num_rows,
-        num_threads=num_usable_threads(),
+        num_threads=num_usable_cores(),
     )
     engine = Engine([ThreadWorker(runner)], settings=LIMITS)
     engine.start()

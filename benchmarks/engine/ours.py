@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -230,8 +229,3 @@ def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:
         alpha=ALPHA if beam_size > 1 else 0.0,
         max_target_length=max_target_length - 1,
     )
-
-
-def num_cores() -> int:
-    """The number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0))

@@ -18,7 +18,7 @@ def measured_on(result: dict[str, Any]) -> str:
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packs = "packs its weights once" if machine["vendor"] == INTEL else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in measured["products_per_s"].items())
-    reads = ", ".join(f"{size} MB: {rate / 1e9:.0f}" for size, rate in measured["bytes_per_s"].items())
+    reads = ", ".join(f"{size} MiB: {rate / 1e9:.0f}" for size, rate in measured["bytes_per_s"].items())
     facts = [
         f"Machine: {machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB.",
         f"System: Linux {machine['kernel']}; load average before the run {machine['load_average_before']}.",

@@ -23,11 +23,11 @@ from sacrebleu.significance import PairedTest, Result
 from app.bundle import Bundle, load_bundle
 from app.bundle_folders import find_bundles
 from app.errors import BundleError, SettingsError
+from app.runtime.machine import num_usable_cores
 from app.settings import load_settings
 from app.text.tokenizer import Encoded
 from benchmarks.engine.cases import BEAM_SIZES, read_pairs
 from benchmarks.engine.compare import ComparisonOptions, arguments_of, print_progress
-from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.jobs import Job, PeerSettings
 from benchmarks.engine.report import quality_table
 from benchmarks.engine.weights import QUANTIZATION, prepare, trained_model
@@ -52,7 +52,7 @@ class TestSet:
 
 
 def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
-    """The sentences of `sentences.tsv`, and each test set in the folder. Sentences that do not fit are left out."""
+    """The sentences of `sentences.tsv`, and the named test sets of the folder without sentences that are too long."""
     tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
     found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
@@ -80,7 +80,8 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
                 for test_set in test_sets:
                     for beam_size in BEAM_SIZES:
                         longest = bundle.manifest.max_target_length
-                        row = compare(ours, peer, test_set, job_of(test_set, beam_size, longest), tokenizer)
+                        job = job_of(test_set, beam_size, longest)
+                        row = compare(ours, peer, test_set, job, tokenizer, num_threads=args.num_threads)
                         rows.append({"precision": each.precision, **row})
                         print_progress(str(rows[-1]))
     return rows
@@ -93,12 +94,12 @@ def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
 
 
 def compare(
-    ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: TaggedTokenizer
+    ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: TaggedTokenizer, *, num_threads: int
 ) -> dict[str, Any]:
-    """Translate with both engines, and compare the outputs and their BLEU."""
+    """Translate with both engines, and compare the outputs and their BLEU. num_threads: of the peer."""
     sides = {
         "ours": ours.translate(job).ids,
-        "peer": peer.translate(job, PeerSettings(1, num_usable_threads(), 2048, "tokens")).ids,
+        "peer": peer.translate(job, PeerSettings(1, num_threads, 2048, "tokens")).ids,
     }
     last = job.max_target_length - 1  # subwords that Transduce returns for a sentence at the length limit
     pairs = list(zip(sides["ours"], sides["peer"], strict=True))
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add(
         "--num-threads",
         type=int,
-        default=num_usable_threads(),
+        default=num_usable_cores(),
         help="threads of each engine (default: one per core)",
     )
     add("--output", type=Path, default=RESULT, help="JSON file; the table is written beside it as .md")

@@ -56,7 +56,7 @@ def measured_on(result: dict[str, Any]) -> str:
     is_intel = machine["vendor"] == INTEL
     packing = "packs its weights once" if is_intel else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f} G/s" for name, rate in measured["products_per_s"].items())
-    reads = ", ".join(f"{size} MB {rate / 1e9:.0f} GB/s" for size, rate in measured["bytes_per_s"].items())
+    reads = ", ".join(f"{size} MiB {rate / 1e9:.0f} GB/s" for size, rate in measured["bytes_per_s"].items())
     return (
         f"{machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux "
         f"{machine['kernel']}; commit {result['commit']}; {packages}; {machine['measured_at']}, load before "

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.bundle import load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH
-from benchmarks.engine.jobs import PeerSettings
+from benchmarks.engine.jobs import ALPHA, PeerSettings
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 TranslateBatch = Callable[[list[str]], list[str]]
@@ -22,16 +22,19 @@ TranslateBatch = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Search:
-    """Search options. A score is the log-probability over length^alpha, a formula that both peers have."""
+    """Search options. A score is the log-probability over length^alpha.
+
+    CTranslate2, Marian and Hugging Face have no other divisor. So Transduce gets the same one with each request
+    (`benchmarks.http.traffic.TextsDialect`), whatever the bundle's own is.
+    """
 
     beam_size: int
     alpha: float
 
 
 def search_of(bundle: Path) -> Search:
-    """The bundle's search options."""
-    decoding = load_bundle(bundle).manifest.decoding
-    return Search(decoding.beam_size, decoding.alpha)
+    """The bundle's beam size, with the exponent of `benchmarks.engine`."""
+    return Search(load_bundle(bundle).manifest.decoding.beam_size, ALPHA)
 
 
 def ctranslate2_engine(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvloop
 
+from benchmarks.engine.jobs import ALPHA
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.serving import read_sentences
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
-from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, ParsedResponse
+from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, ParsedResponse, RequestSpec
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import observe, run
@@ -34,12 +35,18 @@ CLOSED_LOOP_TIMEOUT_S = 60.0
 FEW_ANSWERS, LONGER = 4, 3
 SHORT_WORDS, LONG_WORDS = 7, 36
 NUM_SHORT = 100
+# The divisor of scores, length^ALPHA, which the peers have too (`benchmarks.http.peer_engines.Search`).
+PENALTY = {"length_penalty": {"formula": "power", "alpha": ALPHA}}
 
 
 class TextsDialect(NativeDialect):
-    """The native API. Reads only the texts of a response, because the minimal servers return nothing else."""
+    """The native API with PENALTY. Reads only a response's texts, because the minimal servers return nothing else."""
 
     name = "texts"
+
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
+        """The fields of the native API. The minimal servers ignore the penalty, because they have it already."""
+        return super().body(replace(spec, options={**PENALTY, **spec.options}), source, target, api_key)
 
     def read(self, body: bytes) -> ParsedResponse:
         """Parse a response. Raises BadAnswerError."""
@@ -211,7 +218,7 @@ def samples_of(plan: RunPlan) -> list[Sample]:
 
 
 def percentile_ms(seconds: Sequence[float], share: float) -> float | None:
-    """A percentile in ms, by nearest rank. None without values."""
+    """A percentile in ms, without interpolation. None without values."""
     if not seconds:
         return None
     ordered = sorted(seconds)

@@ -21,10 +21,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from app.bundle import load_bundle
+from app.runtime.machine import num_usable_cores
 from app.shortlist_file import SHORTLIST, read_shortlists
 from app.startup import load_tokenizers
 from benchmarks.engine.jobs import Job
-from benchmarks.engine.ours import num_cores
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run
 from benchmarks.marian.model import LENGTH_FACTOR, MarianModel, run, write_model
@@ -45,7 +45,7 @@ class Comparison:
     """Medians over the turns of one case.
 
     marian_ms, ours_ms: translating all sentences. batch_size: Marian's. ratio: the median of Marian's time divided by
-    ours over pairs of turns; least_ratio: the least of them. num_steps: decoder steps of a sentence.
+    ours over pairs of turns; least_ratio: the least of them. num_steps: subwords of a translation.
     """
 
     beam_size: int
@@ -66,14 +66,14 @@ class TimedMarian:
         self.beam_size, self.has_shortlist = beam_size, has_shortlist
         options = [
             "--normalize", 0.6, "--beam-size", beam_size, "--max-length-factor", LENGTH_FACTOR,
-            "--cpu-threads", num_cores(), "--workspace", 256,
+            "--cpu-threads", num_usable_cores(), "--workspace", 256,
         ]  # fmt: skip
         shortlist = ["--shortlist", model.shortlist, 0] if has_shortlist else []
         environment = {"BENCH_SOURCE": str(model.source)}
         self._process = MarianProcess(model.files, [*options, *shortlist], environment)
 
     def translate(self, batch_size: int, num_sentences: int, num_calls: int) -> tuple[list[float], int]:
-        """Milliseconds of each call, and decoder steps of a sentence. Raises MarianError."""
+        """Milliseconds of each call, and the subwords of a translation. Raises MarianError."""
         self._process.write(f"{batch_size} {num_sentences} {num_calls}\n")
         answer = json.loads(self._process.read_line())
         if answer["shortest"] != answer["longest"] or answer["sentences"] != num_sentences:
@@ -86,10 +86,12 @@ class TimedMarian:
 
 
 def measure_case(marian: TimedMarian, ours: Worker, sources: list[list[int]], num_turns: int) -> Comparison:
-    """Let both take turns."""
+    """The figures of a case. Marian and Transduce take turns."""
     count = len(sources)
     num_calls = max(1, SENTENCES_A_TURN // count)
-    batch_sizes = sorted({max(1, count // share) for share in (1, num_cores(), 2 * num_cores())})
+    batch_sizes = sorted(
+        {max(1, count // share) for share in (1, num_usable_cores(), 2 * num_usable_cores())}
+    )
     times: dict[int, list[float]] = {size: [] for size in batch_sizes}
     ours_ms: list[float] = []
     _, num_steps = marian.translate(batch_sizes[0], count, 1)
@@ -137,7 +139,12 @@ def measure(programs: Path, folder: Path, num_turns: int) -> list[Comparison]:
     tokenizer = load_tokenizers(load_bundle(bundle))[0]
     sources = [[*map(tokenizer.id_of, pieces), EOS_ID] for pieces in model.sentences]
     found = []
-    arguments = {"bundle": str(bundle), "precision": "int8", "num_rows": NUM_ROWS, "num_threads": num_cores()}
+    arguments = {
+        "bundle": str(bundle),
+        "precision": "int8",
+        "num_rows": NUM_ROWS,
+        "num_threads": num_usable_cores(),
+    }
     with Worker("ours", arguments) as ours, tqdm(total=12, unit=" cases") as progress:
         for has_shortlist in (True, False):
             for beam_size in BEAM_SIZES:

@@ -17,7 +17,6 @@ import torch
 from app.bundle import Bundle, Training, load_bundle
 from app.decoding.options import EarlyStop
 from app.graphs import Precision
-from app.text.tokenizer import Tokenizer
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.oracles.answers import Answer, Ids, Oracle, Task
 from benchmarks.oracles.comparison import KINDS, compare, score_error, scores_below_limit
@@ -26,6 +25,7 @@ from benchmarks.oracles.own_engine import TransduceEngine
 from benchmarks.oracles.reference import ReferenceScorer
 from benchmarks.oracles.toy import toy_sources, train_toy
 from benchmarks.oracles.transformers_oracle import TransformersOracle
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, BundleRequest, make_manifest, write_variant
 from export.model_card import Facts
 from export.weights import weights_of
@@ -55,7 +55,9 @@ class Subject:
     oracles: tuple[Oracle, ...]
 
 
-def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max_length: int) -> list[Ids]:
+def draw_sources(
+    pairs: Sequence[Pair], tokenizer: TaggedTokenizer, *, count: int, max_length: int
+) -> list[Ids]:
     """Distinct random sentences of at most max_length subwords. Every run draws the same ones."""
     texts = list(dict.fromkeys(pair.source for pair in pairs))
     random.Random(1).shuffle(texts)
@@ -85,7 +87,7 @@ def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
     bundle = load_bundle(args.bundle)
     sources = draw_sources(
         [pair for name in args.data for pair in read_data(name)],
-        Tokenizer(bundle.file("source.spm")),
+        TaggedTokenizer(bundle),
         count=args.num_sentences,
         max_length=bundle.manifest.max_source_length,
     )

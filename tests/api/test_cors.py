@@ -53,7 +53,9 @@ def test_a_listed_page_may_read_the_answer(listing: httpx.Client) -> None:
     assert answer.headers["access-control-allow-origin"] == OURS
     assert "server-timing" in answer.headers
     exposed = answer.headers["access-control-expose-headers"].lower()
-    assert {"server-timing", "retry-after", "x-request-id"} <= set(exposed.split(", "))
+    assert {"server-timing", "retry-after", "x-request-id", "ratelimit", "ratelimit-policy"} <= set(
+        exposed.split(", ")
+    )
     assert "origin" in answer.headers["vary"].lower()
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.api.echo import release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 GERMAN = "Anna sieht heute den Fluss, und die Kinder spielen bei dem alten Haus."
@@ -95,16 +96,20 @@ def test_a_stalled_worker_has_an_old_step_and_the_server_is_not_ready(
     worker = '{model="echo-2",worker="1"}'
     assert server.metric("transduce_ready") == 1
     with server.client() as client, server.client() as probe, ThreadPoolExecutor(1) as pool:
-        hang.touch()
+        release_steps(hang, 2)
         try:
-            running = pool.submit(post, client, "Anna sees the river.", "fr", source="en", beam_size=3)
+            # The worker reports the steps of a stream at once, with their tokens.
+            body = {"text": "Anna sees the river.", "source": "en", "target": "fr", "beam_size": 1}
+            running = pool.submit(client.post, "/v1/translate/stream", json=body)
             server.wait_until("transduce_ready", 0)
             assert probe.get("/readyz").status_code == 503
             assert server.metric(f"transduce_worker_step_age_seconds{worker}") > STALL_LIMIT_S
-            assert server.metric('transduce_worker_step_age_seconds{model="echo",worker="0"}') == 0
+            assert server.metric(f"transduce_worker_rows{worker}") == 1
+            for name in ("step_age_seconds", "rows"):
+                assert server.metric(f'transduce_worker_{name}{{model="echo",worker="0"}}') == 0
         finally:
             hang.unlink()
-        running.result(HANG_TIMEOUT_S)
+        assert running.result(HANG_TIMEOUT_S).status_code == 200
     server.wait_until("transduce_ready", 1)
     server.wait_until(f"transduce_worker_step_age_seconds{worker}", 0)
     assert server.metric(f"transduce_worker_rows{worker}") == 0

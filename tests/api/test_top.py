@@ -10,7 +10,6 @@ import os
 import re
 import select
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from app.observability.metrics import REQUEST_SECONDS
+from benchmarks.server_process import free_port
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from transduce.cli import main
@@ -146,12 +146,6 @@ def test_one_view_as_text(server: ServerProcess, capsys: pytest.CaptureFixture[s
     assert ["rows", "." * 20, "0", "of", "128"] in lines
     assert ["1", "echo-2", "idle", "0", "of", "64", "-"] in lines
     assert ["echo-2", "1", "fp32", "0.0", "0.0"] in lines
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @pytest.mark.parametrize("form", ["--once", "--json"])

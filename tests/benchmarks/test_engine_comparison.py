@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import lzma
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, ProfiledTimes, where_time_goes
-from benchmarks.engine.cases import Case
+from benchmarks.engine.cases import Case, read_pairs
 from benchmarks.engine.jobs import ArrivalResult, Job, JobResult
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
@@ -295,3 +297,10 @@ def test_memory_that_varies_without_growth_is_flat() -> None:
 def test_too_few_samples_are_an_error() -> None:
     with pytest.raises(ValueError, match="29 samples"):
         slope_of([0.0] * 29, [0.0] * 29)
+
+
+def test_a_table_may_have_a_column_of_domains(tmp_path: Path) -> None:
+    for number, lines in enumerate(("A cat.\tEine Katze.\n", "home\tA cat.\tEine Katze.\n")):
+        path = tmp_path / f"test.{number}.tsv.xz"
+        path.write_bytes(lzma.compress(lines.encode()))
+        assert read_pairs(path) == [("A cat.", "Eine Katze.")]

@@ -1,10 +1,14 @@
-"""The p-value of a difference in BLEU, by paired bootstrap resampling."""
+"""The p-value of a difference in BLEU, by paired bootstrap resampling, and the threads of the engines."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from benchmarks.engine.quality import p_of_difference
+from benchmarks.engine.jobs import JobResult, PeerSettings
+from benchmarks.engine.quality import TestSet as Sentences
+from benchmarks.engine.quality import compare, job_of, p_of_difference
 
 REFERENCES = [
     f"the {size} house by the {place} was sold last year"
@@ -31,3 +35,21 @@ def test_a_gain_in_every_sentence_is_significant() -> None:
 
 def test_gains_and_losses_in_as_many_sentences_are_not_significant() -> None:
     assert p_of_difference(changed(2), changed(2, beginning=1), REFERENCES) == pytest.approx(0.5, abs=0.4)
+
+
+class Engine:
+    """A fake of an engine's process, which keeps the settings of the last call."""
+
+    def translate(self, _: object, *settings: PeerSettings) -> JobResult:
+        self.settings = settings
+        return JobResult([1.0], [])
+
+
+def test_the_peer_has_as_many_threads_as_transduce() -> None:
+    ours: Any = Engine()
+    peer: Any = Engine()
+    tokenizer: Any = None
+    sentences = Sentences("none", [], [])
+    compare(ours, peer, sentences, job_of(sentences, 1, 9), tokenizer, num_threads=3)
+    (settings,) = peer.settings
+    assert (settings.inter_threads, settings.intra_threads) == (1, 3)

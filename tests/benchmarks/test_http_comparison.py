@@ -1,4 +1,4 @@
-"""The HTTP comparison: rate search, goals, figures, page, and real servers of the peers."""
+"""The HTTP comparison: rate search, workloads, thread layouts, fitted models, and real servers of the peers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from benchmarks.http.context import (
 )
 from benchmarks.http.libretranslate_setup import write_package
 from benchmarks.http.models import LibreTranslate, ModelFormats, choices_as_json, read_choices
-from benchmarks.http.overhead import requests
+from benchmarks.http.overhead import bodies_of, requests
 from benchmarks.http.parts import best_layout, subjects_of
+from benchmarks.http.peer_engines import search_of
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.rate_search import PRECISION, RateSearch
 from benchmarks.http.scaling import RowsModel, fit_rows, parallel_share
@@ -55,6 +56,7 @@ from benchmarks.machine import ROOT
 from benchmarks.server_process import ALL_CORES, NO_CACHE
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.workload import from_texts
 
 TIMEOUT_S = 30.0
 BOTH = Cores(ALL_CORES, ALL_CORES)
@@ -100,6 +102,12 @@ def test_the_workloads_have_the_documented_lengths() -> None:
         assert max(abs(mean / (sum(words) / len(words)) - 1) for mean in means) < 0.1, seed
     request_spec = requests(ten_words(), 4, 16).requests[0]
     assert request_spec.options == {"beam_size": 4, "max_target_length": 16}
+
+
+def test_every_server_divides_scores_by_the_same_power_of_the_length(bundle: Bundle) -> None:
+    """The peers have no other divisor than a power of the length."""
+    (body,) = bodies_of(TEXTS, from_texts(["A cat."]))
+    assert json.loads(body)["length_penalty"] == {"formula": "power", "alpha": search_of(bundle.path).alpha}
 
 
 def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:

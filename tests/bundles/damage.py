@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from app.graph_file import read_graph
 
@@ -68,6 +70,18 @@ def set_weights(value: float) -> Change:
         update_hashes(bundle)
 
     return apply
+
+
+def move_weights(bundle: Path) -> None:
+    """Move weights of the int8 encoder to ONNX's field float_data, and make them NaN."""
+    path = bundle / "int8" / "encoder.onnx"
+    graph = onnx.load(path, load_external_data=False)
+    tensor = next(one for one in graph.graph.initializer if one.data_type == 1 and one.external_data)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.float_data.extend([float("nan")] * math.prod(tensor.dims))
+    onnx.save(graph, path)
+    update_hashes(bundle)
 
 
 def flip(name: str, num_bytes: int) -> Change:

@@ -19,6 +19,7 @@ from tests.bundles.damage import (
     Damage,
     damage_pieces,
     flip,
+    move_weights,
     put_folder,
     put_pipe,
     set_field,
@@ -74,6 +75,9 @@ OTHERS = [
     Damage("weights NaN", set_weights(float("nan")), "int8/weights.bin: the weights"),
     Damage("weights Inf", set_weights(float("-inf")), "values that are not numbers"),
     Damage("weights huge", set_weights(3e38), "have values up to 3.0e+38, and none may be above 65504"),
+    Damage(
+        "weights in float_data", move_weights, "have 0 values in raw_data or in a file, and their shape has"
+    ),
     Damage("graph of random bytes", flip("int8/native_encoder.onnx", 2000), "int8/native_encoder.onnx"),
     Damage("no golden sentence", write("golden.jsonl", b""), "golden.jsonl holds no sentence"),
     Damage("golden: blank", write("golden.jsonl", b"\n"), "golden.jsonl: line 1: it: "),

@@ -145,6 +145,16 @@ def load(bundle: Path, min_log_probability: float | None = None) -> LoadedRunner
     return load_variant(bundle, config, device="cpu", kernels="native", num_threads=1)
 
 
+def test_a_file_that_changes_after_its_check_is_an_error_of_the_bundle(bundle: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(bundle, tmp_path / "own"))
+    manifest = load_bundle(own).manifest
+    config = RunnerConfig("int8", manifest.variants["int8"], limits_of(manifest, 8), has_shortlist=True)
+    for change in (lambda path: path.write_bytes(b""), Path.unlink):
+        change(own / SHORTLIST)
+        with pytest.raises(BundleError, match=r"own: shortlist\.bin cannot be used"):
+            load_variant(own, config, device="cpu", kernels="native", num_threads=1)
+
+
 def decode(runner: LoadedRunner, sources: list[list[int]], options: DecodingOptions) -> list[Hypothesis]:
     driver = CoreDriver(runner)
     submitted = [driver.submit(source, options) for source in sources]
@@ -160,7 +170,7 @@ def sources(bundle: Path) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_a_sentence_takes_subwords_of_its_list_and_the_same_in_company(
+def test_a_sentence_takes_subwords_of_its_list_and_the_same_in_a_batch(
     options: DecodingOptions, bundle: Path, sources: list[list[int]]
 ) -> None:
     runner, table = load(bundle), table_of(bundle)

@@ -148,6 +148,8 @@ class TestPod:
         }
         assert probes["startup"]["periodSeconds"] == 1
         assert probes["startup"]["failureThreshold"] >= 60
+        deadline_s = only(objects, "Deployment")["spec"]["progressDeadlineSeconds"]
+        assert deadline_s >= probes["startup"]["failureThreshold"] + 60, "a slow start is a failed rollout"
 
     def test_has_bounded_memory_and_a_thread_for_each_core(self, name: str) -> None:
         objects = rendered(name)

@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 from app.text.tokenizer import Tokenizer
-from benchmarks.alignment import Point, Tally, candidate_choices, find_anchors, overlapping, points_of
+from benchmarks.alignment import (
+    Point,
+    Tally,
+    candidate_choices,
+    find_anchors,
+    overlapping,
+    points_of,
+    read_examples,
+)
 from export.cli import add_export_arguments, alignment_argument
 from model.corpus import Pair
-from tests.model.sentences import write_tokenizer
+from model.tokenizer_training import train_tokenizer
+from tests.model.sentences import pairs, write_tokenizer, write_tsv
 
 
 def test_an_anchor_occurs_once_in_source_and_target() -> None:
@@ -43,6 +52,18 @@ def test_points_are_subwords_of_anchors(tmp_path: Path) -> None:
     for point in points:
         word = tokenizer.decode([target[point.step]]).text.strip()
         assert word in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.sources)
+
+
+def test_sources_have_the_tag_that_the_model_was_trained_with(tmp_path: Path) -> None:
+    train_tokenizer(pairs(), tmp_path / "tagged.spm", vocab_size=400, tags=(">>de<<",))
+    tokenizer = Tokenizer(tmp_path / "tagged.spm")
+    args = argparse.Namespace(data=[str(write_tsv(tmp_path / "pairs.tsv", pairs()))], limit=9)
+    plain, tagged = (read_examples(args, tokenizer, tag, 64) for tag in (None, ">>de<<"))
+    assert len(tagged) == len(plain) == 9
+    for one, other in zip(plain, tagged, strict=True):
+        assert other.source == (tokenizer.id_of(">>de<<"), *one.source)
+        for point, moved in zip(one.points, other.points, strict=True):
+            assert moved.sources == tuple(index + 1 for index in point.sources)
 
 
 def test_subwords_that_share_a_character() -> None:

@@ -72,6 +72,18 @@ def test_a_damaged_archive_is_an_error(write: object, name: str, tmp_path: Path)
         unpack(path, tmp_path / "out")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_with_damaged_content_is_an_error(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a", " ".join(map(str, range(1000))))
+    content = bytearray(path.read_bytes())
+    content[40:80] = b"\xff" * 40
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+        unpack(path, tmp_path / "out")
+
+
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "m.tar", "w") as archive:
         member = tarfile.TarInfo("weights")

@@ -13,9 +13,11 @@ from app.runtime.ort_runner import load_runner
 from app.startup import load_tokenizers
 from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
+from export.verify import VerifyOptions, verify
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
-from tests.export.m2m_folder import change, ids_of, tokenizer_of, write_nllb
+from tests.export.m2m_folder import MAX_LENGTH, change, ids_of, tokenizer_of, write_nllb
+from tests.export.tiny import recorded_sources
 from tests.model.sentences import pairs
 from transduce.cli import main
 
@@ -64,6 +66,21 @@ def test_sources_and_translations_are_those_of_transformers(folder: Path, model:
     runner = load_runner(loaded, precision="fp32", device="cpu", num_rows=16, num_threads=1)
     found = translate_ids(runner, encoded, options, starts=[source.id_of("deu_Latn")] * len(encoded))
     assert found == [tuple(to_bundle[each] for each in row[2:]) for row in rows.tolist()]
+
+
+def test_a_source_that_is_cut_keeps_its_end_token_and_language(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made.tsv").write_text(f"{SENTENCES[0]}\tx\n{' '.join(SENTENCES)}\tx\n", "utf-8")
+    translated = recorded_sources(monkeypatch)
+    verify(bundle, VerifyOptions(data=(str(tmp_path / "made.tsv"),), beam_size=1))
+    source, _ = load_tokenizers(load_bundle(bundle))
+    short, long = (source.encode_tagged(text, "eng_Latn").ids for text in (SENTENCES[0], " ".join(SENTENCES)))
+    assert translated["made, en to de fp32"] == [short, (*long[: MAX_LENGTH - 2], *long[-2:])]
+
+
+def test_the_card_names_the_kind_of_the_model(bundle: Path) -> None:
+    assert "Imported from the NLLB model nllb." in (bundle / "MODEL_CARD.md").read_text("utf-8")
 
 
 @pytest.mark.server

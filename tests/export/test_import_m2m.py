@@ -252,6 +252,7 @@ def test_all_languages_need_no_list_of_pairs(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").stat().st_size < 20_000
     (pair,) = [pair for pair in manifest.language_pairs if (pair.source, pair.target) == ("de", "nso")]
     assert (pair.source_prefix, pair.target_start) == ("__de__", "__ns__")
+    assert "the M2M-100 model many." in (tmp_path / "out" / "MODEL_CARD.md").read_text("utf-8")
     assert len({line.pair for line in load_bundle(tmp_path / "out").golden}) == MAX_PAIRS
     assert (manifest.max_source_length, manifest.max_target_length) == (40, 39)
     assert read_manifest(tmp_path / "out").model_dump_json(indent=1) + "\n" == (

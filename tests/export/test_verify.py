@@ -12,12 +12,21 @@ import pytest
 
 from app.bundle import load_bundle
 from app.runtime.kernels import is_native_usable
+from app.text.tokenizer import Tokenizer
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
 from export.report import ReportError, read_scores
 from export.verify import VerifyOptions, bleu_check, verify
 from model.checkpoint import CheckpointError, Saved, load, save
-from tests.export.tiny import export_arguments, random_model, sentences, write_checkpoint
+from model.config import EOS_ID
+from tests.export.tiny import (
+    MAX_LENGTH,
+    export_arguments,
+    random_model,
+    recorded_sources,
+    sentences,
+    write_checkpoint,
+)
 
 
 def rewrite_manifest(bundle: Path) -> None:
@@ -117,6 +126,19 @@ def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_p
     file = tmp_path / "report.json"
     file.write_text(json.dumps(report.to_json()), "utf-8")
     assert read_scores(file) == report.scores
+
+
+def test_a_source_of_a_test_set_is_translated_as_the_server_does(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that is too long loses subwords before its end token."""
+    short, long = sentences()[0].source, " ".join(pair.source for pair in sentences()[:9])
+    data = tmp_path / "made.tsv"
+    data.write_text(f"{short}\tx\n{long}\tx\n", "utf-8")
+    translated = recorded_sources(monkeypatch)
+    verify(tiny / "bundle", VerifyOptions(data=(str(data),), beam_size=1))
+    encode = Tokenizer(tiny / "bundle" / "source.spm").encode
+    assert translated["made fp32"] == [encode(short).ids, (*encode(long).ids[: MAX_LENGTH - 1], EOS_ID)]
 
 
 @pytest.mark.parametrize(("int8", "is_passed"), [(29.6, False), (29.8, True), (30.0, True), (30.5, True)])

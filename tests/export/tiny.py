@@ -18,6 +18,7 @@ from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.cli import add_export_arguments
+from export.golden import translate_ids
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import Saved, save
@@ -113,7 +114,7 @@ def bundle_request(*, name: str = "tiny-en-de", version: str = "1") -> BundleReq
 
 
 def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
-    """Write a valid bundle with all three variants to `folder`/bundle, and its checkpoint to `folder`/checkpoint."""
+    """Write a valid bundle with all variants of the model to `folder`/bundle, its checkpoint to `folder`/checkpoint."""
     checkpoint = write_checkpoint(folder, model or random_model(max_length=MAX_LENGTH))
     return write_bundle(checkpoint, folder / "bundle", bundle_request())
 
@@ -146,3 +147,15 @@ def load_tiny_runner(
         num_threads=num_threads,
         kernels=kernels,
     )
+
+
+def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, ...]]]:
+    """The sources of each test set that `verify` translates from now on, by the label of its progress bar."""
+    recorded: dict[str, list[tuple[int, ...]]] = {}
+
+    def record(*arguments: Any, progress: str = "", **options: Any) -> list[tuple[int, ...]]:
+        recorded[progress] = [tuple(source) for source in arguments[1]]
+        return translate_ids(*arguments, progress=progress, **options)
+
+    monkeypatch.setattr("export.verify.translate_ids", record)
+    return recorded

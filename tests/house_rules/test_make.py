@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,13 @@ def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
     assert all(done.stdout.count(f"output of {target}\n") == 1 for target in (first, *others))
     assert done.stdout.endswith("1 passed\n")
     assert done.returncode == 1
+
+
+def test_clean_removes_every_environment() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    built = set(re.findall(r"^(\.venv[\w-]*)/ready", text, re.MULTILINE))
+    assert ".venv-dev" in built
+    assert built <= set(text.partition("\nclean:")[2].partition("\n\n")[0].split())
 
 
 def test_ci_fails_when_a_test_does(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -251,17 +252,17 @@ def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureF
     arguments = (
         "http://127.0.0.1:1", "--sweep", "--rate", "60", "--slo", "p90=150ms", "--duration", "2",
         "--warm-up", "0.2", "--workload", "short", "--precision", "0.1", "--min-rate", "90",
-        "--arrivals", "constant", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
+        "--arrivals", "constant", "--burstiness", "0.5", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
     )  # fmt: skip
-    code = run_loadtest(
-        parser.parse_args([*map(str, arguments)]), execute=functools.partial(simulated_run, service_ms=10.0)
-    )
+    execute = Mock(side_effect=functools.partial(simulated_run, service_ms=10.0))
+    code = run_loadtest(parser.parse_args([*map(str, arguments)]), execute=execute)
     printed = capsys.readouterr().out
     assert code == 0, printed
     document = read_json(tmp_path / "s.json")
     assert document["verdict"] == "passed"
     assert 95 < document["sweep"]["max_rate"] < 110
     assert f"{document['sweep']['max_rate']:.2f} requests/s" in printed
+    assert {call.args[0].load.burstiness for call in execute.call_args_list} == {0.5}
     check_page(tmp_path / "s.html")
 
 

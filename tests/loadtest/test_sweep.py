@@ -95,6 +95,19 @@ def test_the_highest_rate_must_be_confirmed() -> None:
     assert any(point.holds for point in found.points if point.rate > 65)
 
 
+@pytest.mark.parametrize("lag_s", [(), (0.0,) * 9 + (0.5, 0.0)])
+def test_a_sweep_has_at_most_max_runs(lag_s: tuple[float, ...]) -> None:
+    """At this precision bisection would take more runs. A late run leaves one confirmation too few."""
+    settings = dataclasses.replace(SETTINGS, precision=1e-6, max_runs=11)
+    found = sweep(plan(), settings, run_one=SimulatedServer(100.0, lag_s).run)
+    assert len(found.points) == 11
+    if lag_s:
+        assert (found.max_rate, found.problems) == (None, ["no rate was confirmed within 11 runs"])
+    else:
+        assert found.is_valid
+        assert found.max_rate == pytest.approx(100, abs=1)
+
+
 def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:
     found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=SimulatedServer(100.0).run)
     assert any("ten times" in problem for problem in found.problems)

@@ -10,6 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
+from transduce.cli import main
 
 
 @pytest.mark.slow
@@ -103,3 +104,14 @@ def test_an_error_is_one_line(tmp_path: Path, arguments: tuple[str, ...], messag
     assert message in failed.stderr
     assert "unexpected" not in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("choice", ["--last", "--best"])
+@pytest.mark.parametrize("number", ["0", "-2"])
+def test_an_average_is_of_at_least_one_checkpoint(
+    choice: str, number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["average", "--run", str(tmp_path), f"{choice}={number}", "--output", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert f"argument {choice}: {number!r} is not a whole number from 1" in capsys.readouterr().err

@@ -53,6 +53,8 @@ norm: null
         ("max-step: 7", "unknown option 'max-step'; did you mean 'max-steps'?"),
         ("max-steps: many", "argument --max-steps: invalid int value: 'many'"),
         ("max-steps: [1, 2]", "max-steps has 2 values: it takes one"),
+        ("domain: {x: .nan}", "'x=nan' is not NAME=WEIGHT with a finite weight of at least 0"),
+        ("domain: {x: .inf}", "'x=inf' is not NAME=WEIGHT with a finite weight of at least 0"),
         ("resume: 3", "resume is 3: true or false is needed"),
         ("norm: middle", "argument --norm: invalid choice: 'middle'"),
         ("- max-steps", "is not a mapping of options to values"),
@@ -135,6 +137,10 @@ def test_each_error_at_the_start_is_one_line(
         (
             ("--data", data, *run_options, "--cooldown-s", 60),
             "--cooldown-s is 60, but --max-time-s, which contains it, is 0",
+        ),
+        (
+            ("--data", data, *run_options, "--patience-on", "bleu"),
+            "--bleu-sentences is 0, but --patience-on bleu needs at least 1",
         ),
         (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
         (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),

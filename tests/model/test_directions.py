@@ -51,6 +51,12 @@ def test_a_tag_is_added_once(tagged_path: Path, tmp_path: Path) -> None:
         add_tags(tagged_path, tmp_path / "again.spm", (FORWARD,))
 
 
+def test_more_tags_than_subwords_are_an_error(tokenizer_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has \d+ merged subwords, fewer than the 400 tags"):
+        add_tags(tokenizer_path, tmp_path / "new.spm", [f">>{number}<<" for number in range(400)])
+    assert not (tmp_path / "new.spm").exists()
+
+
 def test_a_vocabulary_can_be_trained_with_tags(tmp_path: Path) -> None:
     path = tmp_path / "new.spm"
     train_tokenizer(pairs(), path, vocab_size=400, character_coverage=1.0, tags=(FORWARD, BACKWARD))

@@ -77,6 +77,11 @@ def test_no_sentence_is_an_error() -> None:
         learn_lexicon([Pair("1 2 3", "4 5", "d")])
 
 
+def test_only_rare_words_are_an_error() -> None:
+    with pytest.raises(CorpusError, match="no pair has words on both sides that occur at least 4 times"):
+        learn_lexicon([Pair("the house", f"Haus {letter}", "d") for letter in "abc"])
+
+
 @pytest.mark.slow
 @pytest.mark.training
 def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The fused loss and the fast dropout equal PyTorch's."""
+"""The fused loss, the fast dropout, and the learning rate with its cooldowns. The loss equals PyTorch's."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
     assert share == pytest.approx(26 / 256, abs=0.002)
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.002)
     assert not torch.equal(dropped[0] == 0, dropped[1] == 0)
+
+
+def test_a_rate_near_one_keeps_a_few_elements() -> None:
+    torch.manual_seed(0)
+    dropped = Dropout(0.999).train()(torch.ones(1000, 1000))
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=0.1)
 
 
 def test_dropout_is_off_in_evaluation_and_passes_gradients() -> None:

@@ -203,6 +203,13 @@ def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
         excluded_hashes([test_set])
 
 
+def test_a_domain_called_all_has_a_row_of_its_own() -> None:
+    named = [Pair(pair.source, pair.target, ("all", "home")[n % 2]) for n, pair in enumerate(pairs()[:5])]
+    _, report = run(named)
+    rows = [line.split() for line in report.table().splitlines()[-3:]]
+    assert rows == [["all", "3", "0.0%", "3"], ["home", "2", "0.0%", "2"], ["all", "5", "0.0%", "5"]]
+
+
 def command(data: Path, output: Path, *more: object) -> tuple[object, ...]:
     return "prepare", "--data", data, "--source", "en", "--target", "de", "--output", output, *more
 

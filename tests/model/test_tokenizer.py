@@ -122,6 +122,18 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
         Tokenizer(path)
 
 
+def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is ordered by domain, and both domains are in the sample."""
+    monkeypatch.setattr("model.tokenizer_training.MAX_PAIRS", 200)
+    ordered = [*pairs(), *(Pair("qqq zzz qqq", "zzz qqq zzz", "second") for _ in pairs())]
+    train_tokenizer(ordered, tmp_path / "new.spm", vocab_size=400, character_coverage=1.0)
+    tokenizer = Tokenizer(tmp_path / "new.spm")
+    assert tokenizer.has_piece("qqq")
+    assert tokenizer.has_piece("the")
+
+
 def test_known_characters_that_the_default_rule_folds_are_unchanged(tmp_path: Path) -> None:
     folded = "\u2026\u00b2\ufb01\uff21\u00bd\u2122\u00a0"
     known = [Pair(f"{pair.source} {folded}", pair.target, pair.domain) for pair in pairs()]

@@ -1,4 +1,4 @@
-"""Training: the loss falls, the run stops in time, and a killed run resumes exactly."""
+"""Training: exact resumption after a kill, early stopping, losses, gradients, and the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -276,6 +276,16 @@ def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:
         "step-3",
         "step-0",
     ]
+
+
+def test_checkpoints_of_other_weights_have_no_average(tmp_path: Path, tokenizer_path: Path) -> None:
+    for number, names in enumerate((("w", "v"), ("w",), ("w", "v")), 1):
+        saved = Saved({name: torch.zeros(3) for name in names}, {"model": {}}, {}, {})
+        checkpoint.save(tmp_path / f"step-{number}", saved, tokenizer_path)
+    with pytest.raises(CheckpointError, match=r"only one of .*step-1 and .*step-2 has v"):
+        checkpoint.average(checkpoint.step_folders(tmp_path))
+    with pytest.raises(CheckpointError, match=r"only one of .*step-2 and .*step-3 has v"):
+        checkpoint.average(checkpoint.step_folders(tmp_path)[1:])
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path, tokenizer_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import sys
 import threading
@@ -91,6 +92,23 @@ def test_lines_are_written_after_a_flush() -> None:
             writer.put(line)
             writer.flush()
             assert os.read(reader, 100).decode() == f"{line}\n"
+        writer.close()
+
+
+def test_lines_are_written_after_a_flush_that_has_timed_out() -> None:
+    with pipe() as (reader, descriptor):
+        filled = fill(descriptor)
+        writer = new_writer(descriptor)
+        writer.start()
+        writer.put("one")
+        writer.flush(timeout_s=0.05)
+        while filled > 0:
+            filled -= len(os.read(reader, min(filled, 65536)))
+        assert os.read(reader, 100) == b"one\n"
+        time.sleep(5 * log_writer.BATCH_S)
+        writer.put("two")
+        assert select.select([reader], [], [], HANG_TIMEOUT_S)[0], "no further line is written"
+        assert os.read(reader, 100) == b"two\n"
         writer.close()
 
 

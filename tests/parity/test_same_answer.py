@@ -10,7 +10,6 @@ from app.bundle import load_bundle
 from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
-from app.text.tokenizer import Tokenizer
 from benchmarks.same_answer import (
     BUNDLE,
     NUM_ROWS,
@@ -22,6 +21,7 @@ from benchmarks.same_answer import (
     decode_alone,
     decode_batched,
 )
+from benchmarks.tagged_tokenizer import TaggedTokenizer
 
 SENTENCES = (
     "Yes.",
@@ -42,7 +42,7 @@ SENTENCES = (
 @pytest.fixture(scope="module")
 def requests() -> list[BeamRequest]:
     """Requests with beam sizes from 1 to 8, some of them twice."""
-    tokenizer = Tokenizer(load_bundle(BUNDLE).file("source.spm"))
+    tokenizer = TaggedTokenizer(load_bundle(BUNDLE))
     return [
         BeamRequest(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8)
         for number, text in enumerate(SENTENCES)

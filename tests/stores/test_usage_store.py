@@ -116,6 +116,24 @@ def test_the_counts_outlive_the_server_and_old_ones_are_removed(tmp_path: Path) 
         assert connection.execute("SELECT caller FROM counts").fetchall() == [("shop",)]
 
 
+def test_all_counts_are_of_one_point_in_time(tmp_path: Path) -> None:
+    store, other = (SqliteUsageStore(tmp_path / "usage") for _ in range(2))
+    batch = Batch("1", {count(kind=kind): 1 for kind in KINDS})
+
+    def add_between_reads(statement: str) -> None:
+        if statement.startswith("SELECT"):
+            other.exchange(batch, NOW)
+
+    store.exchange(None, NOW)
+    assert store._connection is not None
+    store._connection.set_trace_callback(add_between_reads)
+    found = store.exchange(None, NOW)
+    assert len(found) == len(KINDS) > 1
+    assert {*found.values()} == {1}
+    for each in (store, other):
+        each.close()
+
+
 def test_redis_adds_a_batch_once_and_forgets_old_counts(redis: RedisServer) -> None:
     from redis import Redis
 

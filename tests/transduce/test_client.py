@@ -142,6 +142,20 @@ def test_no_server_at_the_address() -> None:
         client.models()
 
 
+def test_a_connection_that_is_not_made_in_time_has_failed() -> None:
+    """A listener whose queue is full answers no further connection."""
+    with socket.socket() as listener, socket.socket() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting.connect(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            transduce.Client(url, timeout_s=0.1) as client,
+            pytest.raises(transduce.ConnectionFailed, match=r"no server answers at .* within 0\.1 s"),
+        ):
+            client.models()
+
+
 @pytest.mark.parametrize(
     "body",
     [[], "ja", {}, {"translations": 5}, {"translations": [{"text": None}]}, {"translations": [{"text": "a"}] * 2},

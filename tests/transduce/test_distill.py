@@ -49,8 +49,9 @@ class UpperCaseServer:
 
     def models(self) -> tuple[int, object]:
         pairs = [{"source": "en", "target": "de"}, {"source": "de", "target": "en"}]
-        model = {"name": "m", "version": "1", "language_pairs": pairs, "precision": "int8"}
-        return 200, {"models": [{**model, "max_source_length": 100, "max_target_length": 100}]}
+        model = {"version": "1", "language_pairs": pairs, "precision": "int8"}
+        sizes = {"max_source_length": 100, "max_target_length": 100}
+        return 200, {"models": [{"name": name, **model, **sizes} for name in ("first", "second")]}
 
     def translate(self, body: dict[str, Any]) -> tuple[int, object]:
         self.bodies.append(body)
@@ -182,6 +183,8 @@ def test_other_options_do_not_resume(
     assert distill(server, tmp_path / "out.tsv", *arguments) == 1
     server.num_left = None
     before = (tmp_path / "out.tsv.part").read_bytes()
+    head = json.loads((tmp_path / "out.tsv.part.json").read_text("utf-8"))
+    assert head["model"]["name"] == "first", "the server translates a pair with its first model"
     capsys.readouterr()
     assert distill(server, tmp_path / "out.tsv", *arguments, "--beam-size", 2) == 1
     assert "out.tsv.part belongs to a run with another beam_size; delete it" in capsys.readouterr().err
@@ -219,6 +222,19 @@ def test_an_error_is_one_line(
 
 def test_texts_in_a_line_have_no_tabs_or_line_breaks() -> None:
     assert PairForm().line(Sentence("a\u00a0 b", "d"), " c\td\ne ") == "d\ta b\tc d e"
+
+
+def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
+    with ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1) as output:
+        output.write(["1\ta\tb"])
+        with (
+            pytest.raises(CommandError, match=r"another run is writing .*x\.tsv\.part"),
+            ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1),
+        ):
+            pass
+        output.write(["1\tc\td"])
+        assert output.finish() == 2
+    assert (tmp_path / "x.tsv").read_text("utf-8") == "1\ta\tb\n1\tc\td\n"
 
 
 def test_an_output_written_twice_is_the_same(tmp_path: Path) -> None:

@@ -123,11 +123,39 @@ def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
     assert script(FRENCH).source == "en"  # a source in the request is not checked
 
 
-def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Tokenizer) -> None:
-    detector = LanguageDetector(("xx", "de"))
-    pairs = (LanguagePair(source="xx", target="de"), LanguagePair(source="en", target="de"))
-    languages = Languages(pairs, LazyDetector(lambda: detector))
-    assert languages.resolve(FRENCH, "de", field="text").source == "en"
+@pytest.mark.parametrize(
+    ("pairs", "text", "source", "is_translated"),
+    [
+        ("xx-de", FRENCH, "xx", True),
+        ("xx-de", ENGLISH, "xx", True),
+        ("xx-de", "Gift", "xx", True),
+        ("xx-de", GERMAN, "de", False),
+        ("xx-de", "42", "xx", False),
+        ("xx-yy", GERMAN, "xx", True),
+        ("en-de xx-de", FRENCH, "xx", True),
+        ("en-de xx-de", ENGLISH, "en", True),
+        ("en-de xx-de", "Gift", "en", True),
+        ("en-de xx-de", GERMAN, "de", False),
+    ],
+)
+def test_a_source_that_the_detector_does_not_know(
+    pairs: str, text: str, source: str, is_translated: bool
+) -> None:
+    """A text is returned unchanged only if all that is known says that it is in the target language."""
+    served = [LanguagePair(source=pair[:2], target=pair[3:]) for pair in pairs.split()]
+    detector = LanguageDetector({code for pair in served for code in (pair.source, pair.target)})
+    languages = Languages(served, LazyDetector(lambda: detector))
+    found = languages.resolve(text, served[0].target, field="text")
+    assert (found.source, found.pair is not None) == (source, is_translated)
+    assert (found.confidence > 0) == (source != "xx")
+
+
+def test_a_text_is_not_returned_unchanged_if_the_detector_knows_no_served_language() -> None:
+    languages = Languages(
+        [LanguagePair(source="xx", target="yy")], LazyDetector(lambda: LanguageDetector(()))
+    )
+    with pytest.raises(UnsupportedLanguages, match="not translated into xx"):
+        languages.resolve("Gift", "xx", field="text")
 
 
 def test_a_language_that_is_served_only_as_a_source_is_no_target(

@@ -114,6 +114,12 @@ def test_a_file_with_an_unsupported_language_pair(ui: TranslatePage) -> None:
     check_rejected(ui, "film.srt was not translated", "Choose languages other than English and French")
 
 
+def test_a_file_with_an_unsupported_encoding(ui: TranslatePage) -> None:
+    """The advice is not to choose other languages."""
+    ui.open_file("strings.po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n')
+    check_rejected(ui, "an encoding that is not supported", "Fix it in the program that created it")
+
+
 def test_a_file_that_is_too_large_is_not_sent(ui: TranslatePage, tmp_path: Path) -> None:
     file = tmp_path / "film.srt"
     file.write_bytes(b"a" * 10_000_001)
@@ -143,7 +149,9 @@ def test_a_text_too_long_for_the_box_is_translated_as_a_file(ui: TranslatePage) 
         (b"a" * 30_000, "longer than the 5,000 characters"),
     ],
 )
-def test_a_file_that_is_not_utf8_is_rejected(fileless: TranslatePage, content: bytes, words: str) -> None:
+def test_a_file_that_is_not_utf8_or_too_long_is_rejected(
+    fileless: TranslatePage, content: bytes, words: str
+) -> None:
     fileless.open_file("file.txt", content)
     check_rejected(fileless, words)
     assert fileless.posted == []

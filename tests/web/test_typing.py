@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from app.translator.request import Timings
 from tests.api.echo import GOLDEN, release_steps
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
@@ -153,6 +154,26 @@ def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
     assert figures["Subwords in, out"] == "7, 6"
     assert figures["All received"] == ui["total"].inner_text()
     assert figures["All received"].endswith(("ms", "s"))
+
+
+def test_every_phase_has_a_name_and_a_colour(ui: TranslatePage) -> None:
+    """Also `load`, which only a request has that waited for its model."""
+    names, colours = ui.page.evaluate(
+        """async phases => {
+          const { drawTiming } = await import("./assets/timing.js");
+          const [bar, figures, total] = ["phases", "figures", "total"].map((id) => document.getElementById(id));
+          const body = { usage: { source_tokens: 1, target_tokens: 1, sentences: 1 } };
+          const result = { body, phases: phases.map((name) => [name, 1]), firstMs: 1, totalMs: 1 };
+          drawTiming({ bar, figures, total }, result);
+          return [
+            [...figures.querySelectorAll("dt.phase")].map((term) => term.textContent),
+            [...bar.children].map((part) => getComputedStyle(part).backgroundColor),
+          ];
+        }""",
+        list(Timings._fields),
+    )
+    assert not {*names} & {*Timings._fields}
+    assert len({*colours} - {"rgba(0, 0, 0, 0)"}) == len(Timings._fields)
 
 
 def test_the_default_beam_is_the_models_and_can_be_changed(ui: TranslatePage) -> None:

@@ -6,13 +6,17 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from app.errors import BundleError
+from app.model_starter import BundleLoader
+from app.settings import Settings
 from app.workers import early_start
-from app.workers.__main__ import LOAD_NICENESS, NICENESS, in_slow_thread, load_shared
+from app.workers.__main__ import LOAD_NICENESS, in_slow_thread, load_shared
 from app.workers.model_spec import ModelSpec
 from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.running_engine import children, descriptors
@@ -120,6 +124,17 @@ def test_a_stopped_fork_server_cannot_be_copied(monkeypatch: pytest.MonkeyPatch)
     assert fork_server.process_id not in children()
 
 
+def test_a_failed_load_ends_its_copy_of_the_fork_server(tmp_path: Path) -> None:
+    fork_server = early_start.start_fork_server()
+    try:
+        before = {*children()}
+        with pytest.raises(BundleError):
+            BundleLoader(fork_server).load_one(tmp_path / "none", Settings(model_memory=10**9))
+        assert {*children()} == before
+    finally:
+        fork_server.close()
+
+
 @pytest.mark.parametrize("load_yields", [True, False])
 def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -> None:
     def load(**_options: object) -> int:
@@ -127,7 +142,7 @@ def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -
 
     spec = cast(ModelSpec, SimpleNamespace(load_yields=load_yields, load=load))
     before = load()
-    assert cast(int, load_shared(spec)) == (NICENESS + LOAD_NICENESS if load_yields else before)
+    assert cast(int, load_shared(spec)) == (min(19, before + LOAD_NICENESS) if load_yields else before)
 
 
 def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> None:
@@ -135,7 +150,7 @@ def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> Non
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     before = priority()
-    assert in_slow_thread(priority) == min(19, NICENESS + LOAD_NICENESS)
+    assert in_slow_thread(priority) == min(19, before + LOAD_NICENESS)
     assert priority() == before
     with pytest.raises(ZeroDivisionError):
         in_slow_thread(lambda: 1 // 0)

@@ -57,13 +57,18 @@ class Endpoint:
             raise ValueError(f"{url!r} is not of the form http://host:port")
         return cls(url.rstrip("/"), api_key, timeout_s)
 
+    @property
+    def connect_timeout_s(self) -> float:
+        """The most seconds to wait for a connection."""
+        return min(CONNECT_TIMEOUT_S, self.timeout_s)
+
     def http_options(self) -> dict[str, Any]:
         """The arguments of httpx.Client and httpx.AsyncClient."""
         is_local = is_loopback(urlsplit(self.url).hostname or "")
         options: dict[str, Any] = {
             "base_url": self.url,
             "headers": {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
-            "timeout": httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s)),
+            "timeout": httpx.Timeout(self.timeout_s, connect=self.connect_timeout_s),
             # A proxy cannot reach this machine's loopback, so ignore the proxy variables.
             "trust_env": not is_local,
         }
@@ -76,6 +81,8 @@ class Endpoint:
         """The client's error for an error of httpx."""
         if isinstance(error, httpx.ConnectError):
             return ConnectionFailed(f"no server answers at {self.url} ({error})")
+        if isinstance(error, httpx.ConnectTimeout):
+            return ConnectionFailed(f"no server answers at {self.url} within {self.connect_timeout_s:g} s")
         if isinstance(error, httpx.TimeoutException):
             return TimedOut(
                 f"no response from {self.url} within {self.timeout_s:g} s ({type(error).__name__})",

@@ -1,7 +1,7 @@
 """`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
 Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered, or the command failed; 3
-the run is not valid, because the tester itself was late.
+a run or a sweep is not valid, for example because the tester itself was late (docs/load-testing.md).
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _sweep(plan: RunPlan, args: argparse.Namespace, run_plan: Run) -> SweepResul
     settings = SweepSettings(
         duration_s=args.duration,
         kind=args.arrivals,
+        burstiness=args.burstiness,
         precision=args.precision,
         first_rate=args.rate,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 UNITS_S = {"ms": 1e-3, "s": 1.0}
 # Tolerance of the comparison: 99.9 / 100 is slightly more than 0.999 in floating point.
@@ -70,7 +70,3 @@ class Threshold:
     needed: str
     found: str
     is_met: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as JSON."""
-        return {"name": self.name, "needed": self.needed, "found": self.found, "is_met": self.is_met}

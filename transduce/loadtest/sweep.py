@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop
+from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
@@ -19,8 +19,9 @@ from transduce.loadtest.runner import OnProgress, run
 # Factors on the rate after a run that met, or missed, the objectives.
 UP = 1.15
 DOWN = 0.7
-# The first rate, and the lowest one tested, as shares of the saturation and of the first rate.
+# The first rate tested, as a share of the saturation.
 FIRST_SHARE = 0.8
+# The lowest rate tested, as a share of the first rate.
 LOWEST_SHARE = 0.02
 
 
@@ -31,17 +32,19 @@ class SweepSettings:
     Attributes:
         duration_s: length of each run.
         kind: distribution of the arrivals.
+        burstiness: shape of `bursty` arrivals, as in `Arrivals`.
         num_clients: clients of the closed loop that measures the saturation and warms the server up.
         saturation_s: length of the closed loop.
         precision: the search ends when the lowest rate that failed is at most this share above the highest rate that
             held.
         num_confirmations: further runs at the rate found. Of all runs at this rate, most must hold.
-        max_runs: the search ends after this many runs.
+        max_runs: the most runs on a schedule. Bisection ends while enough of them are left for the confirmations.
         first_rate: the first rate; None for 0.8 of the saturation.
     """
 
     duration_s: float = 20.0
     kind: ArrivalKind = "poisson"
+    burstiness: float = DEFAULT_BURSTINESS
     num_clients: int = 32
     saturation_s: float = 10.0
     precision: float = 0.05
@@ -78,7 +81,7 @@ class SweepResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the figure describes the server and not the tester."""
+        """Whether there is no reason to distrust the figure."""
         return not self.problems
 
     def as_json(self) -> dict[str, Any]:
@@ -153,15 +156,17 @@ class _Search:
         return self.run_plan(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
 
     @property
-    def is_spent(self) -> bool:
-        return len(self.points) >= self.settings.max_runs
+    def num_left(self) -> int:
+        """Runs until `max_runs`."""
+        return self.settings.max_runs - len(self.points)
 
     def holds(self, rate: float) -> bool:
         """Run at a rate and return whether it held.
 
-        A run that is not valid, because the tester was late, is repeated once.
+        A run that is not valid, because the tester was late, is repeated once if a run is left.
         """
-        load = Arrivals.at(rate, self.settings.duration_s, self.settings.kind)
+        settings = self.settings
+        load = Arrivals((Phase(rate, settings.duration_s),), settings.kind, settings.burstiness)
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)
             result = self.run_plan(dataclasses.replace(self.plan, load=load, seed=seed))
@@ -171,14 +176,15 @@ class _Search:
                 self.on_point(point)
             if result.is_valid:
                 break
-            if attempt:
+            if attempt or not self.num_left:
                 self.problems.append(f"at {rate:.3g} requests/s: {result.problems[0]}")
+                break
         return point.holds
 
     def bracket(self, rate: float) -> None:
         """Find a rate that holds and one that does not."""
         lowest = rate * LOWEST_SHARE
-        while not self.is_spent and not self.problems and rate > lowest:
+        while self.num_left and not self.problems and rate > lowest:
             if self.holds(rate):
                 self.lower = rate
                 if self.upper is not None:
@@ -192,8 +198,9 @@ class _Search:
 
     def bisect(self) -> None:
         """Halve the interval between `lower` and `upper` until it is narrow enough."""
-        while self.lower is not None and self.upper is not None and not self.is_spent and not self.problems:
-            if self.upper - self.lower <= self.settings.precision * self.lower:
+        while self.lower is not None and self.upper is not None and not self.problems:
+            is_narrow = self.upper - self.lower <= self.settings.precision * self.lower
+            if is_narrow or self.num_left <= self.settings.num_confirmations:
                 return
             middle = (self.lower + self.upper) / 2
             if self.holds(middle):
@@ -206,12 +213,12 @@ class _Search:
         rate = self.lower
         while rate is not None and not self.problems:
             for _ in range(self.settings.num_confirmations):
+                if not self.num_left:
+                    self.problems.append(f"no rate was confirmed within {self.settings.max_runs} runs")
+                    return None
                 self.holds(rate)
             held = [point.holds for point in self.points if point.rate == rate]
             if 2 * sum(held) > len(held):
                 return rate
-            if self.is_spent:
-                self.problems.append(f"no rate was confirmed within {self.settings.max_runs} runs")
-                return None
             rate *= 1 - self.settings.precision
         return rate

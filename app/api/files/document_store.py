@@ -34,7 +34,7 @@ class DocumentStatus(StrEnum):
 
 @dataclass(frozen=True)
 class DocumentLimits:
-    """Limits of the file routes; each is a setting.
+    """Limits of the file routes; each but num_workers is a setting.
 
     max_file_bytes: the most bytes of an upload.
     max_files: the most documents in progress or stored.
@@ -42,7 +42,7 @@ class DocumentLimits:
     ttl_s: seconds for which a document is stored.
     timeout_s: the most seconds of one translation.
     worker: the limits of the processes that parse files.
-    num_workers: the most documents in progress at once.
+    num_workers: the most documents that are translated at once, and the most file workers.
     """
 
     max_file_bytes: int
@@ -79,7 +79,7 @@ class StoredDocument:
 
 
 class NoSuchDocument(Exception):
-    """No document has this id, or it has expired, or it has another owner or key."""
+    """No document has this id, or it has expired, has another owner or key, or has no translation."""
 
 
 class DocumentStore:
@@ -115,7 +115,14 @@ class DocumentStore:
         self._sweep()
         self._check_room(len(content) - file.num_bytes)
         file.num_bytes = len(content)
-        await asyncio.to_thread(self._path(file).write_bytes, content)
+        path = self._path(file)
+
+        def write() -> None:
+            path.write_bytes(content)
+            if file.file_id not in self._files:  # `remove` came before the file, as the request was cancelled
+                path.unlink(missing_ok=True)
+
+        await asyncio.to_thread(write)
         self._finish(file, DocumentStatus.DONE)
 
     def fail(self, file: StoredDocument, message: str) -> None:

@@ -17,6 +17,8 @@ REQUEST_HEADERS = ("Authorization", "Content-Type", "X-Request-Id", "Inference-H
 EXPOSED_HEADERS = (
     "Content-Disposition",
     "Inference-Header-Content-Length",
+    "RateLimit",
+    "RateLimit-Policy",
     "Retry-After",
     "Server-Timing",
     "X-Request-Id",

@@ -3,9 +3,9 @@
 A connection's first request must arrive completely within `read_timeout_s` of the connection, each later request
 within `read_timeout_s` of its first byte. Otherwise the server closes the connection. This stops clients that send
 nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
-idle connection between requests. The server closes an idle connection only to make room for another one, or after the
-keep-alive time. It cuts off a client that reads nothing of a response for `stall_s`. Until then it buffers at most
-64 KiB and the current message for that client.
+idle connection between requests. The server closes an idle connection only to make room for another one, after the
+keep-alive time, or when it shuts down. It buffers at most 64 KiB and the current message for a client. If these buffers
+are full and the client reads nothing for `stall_s`, the connection is cut off.
 
 An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
 second parser then reads the same header without the offer, and after it the body.
@@ -81,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._max_header_bytes = limits.max_header_bytes
         self._metrics = metrics
         self._table = table
-        self._idle: dict[Any, None] = {}
+        self._idle: dict[Any, None] = {}  # all idle connections of the group of the client's address
         self._refusal_unless_probe = PROBES_ONLY if table.is_for_probes else None
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None
@@ -135,6 +135,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
+            # Too large without this data, which may end the header and begin a body.
             if self._num_open_bytes > self._max_header_bytes + len(data):
                 self._refuse(header_too_large(self._max_header_bytes))
                 return
@@ -303,7 +304,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return cycle is None or cycle.response_complete
 
     def _detach_from_scope(self) -> None:
-        """Replace the methods in the scope's extension by functions of their final values.
+        """Replace the methods in the scope's extension by functions that return their final values.
 
         The connection and its last request's body are then freed at once, and not by the garbage collector.
         """

@@ -59,7 +59,10 @@ class InferTensor(TolerantBody):
     ]
     parameters: TensorParameters = Field(default_factory=TensorParameters)
     data: Annotated[
-        Any, Field(description="an array of strings, flat or nested; absent with binary_data_size")
+        Any,
+        Field(
+            description="an array of strings, flat or nested as the shape says; absent with binary_data_size"
+        ),
     ] = None
 
 

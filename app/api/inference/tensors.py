@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import orjson
 
@@ -126,7 +126,7 @@ def _texts(tensor: InferTensor, shape: tuple[int, ...], binary: bytes) -> tuple[
             raise InvalidRequest(
                 f"{len(binary)} bytes follow the JSON, and no input has binary_data_size", field=DATA_FIELD
             )
-        texts = list(_flat(tensor.data, shape))
+        texts = _flat(tensor.data, shape)
     if len(texts) != count:
         raise InvalidRequest(f"inputs[0] has {len(texts)} elements, its shape says {count}", field=DATA_FIELD)
     return tuple(texts)
@@ -152,21 +152,19 @@ def _strings(content: bytes, count: int) -> Iterator[str]:
         raise InvalidRequest(f"bytes remain after the {count} elements of the tensor", field=DATA_FIELD)
 
 
-def _flat(data: object, shape: Sequence[int]) -> Iterator[str]:
-    """Yield the strings of a flat array, or of arrays nested as deep as the shape has dimensions."""
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, list) and (shape or not any(isinstance(each, list) for each in data)):
-        for each in data:
-            yield from _flat_element(each, shape)
-    else:
-        raise InvalidRequest("inputs[0].data must be an array of strings", field=DATA_FIELD)
+def _flat(data: object, shape: Sequence[int]) -> list[str]:
+    """The strings of an array, flat or nested as the shape says, in order. A flat array may have another length.
 
-
-def _flat_element(element: object, shape: Sequence[int]) -> Iterator[str]:
-    if isinstance(element, list):
-        yield from _flat(element, shape[1:])
-    elif isinstance(element, str):
-        yield element
-    else:
-        raise InvalidRequest("inputs[0].data must be an array of strings", field=DATA_FIELD)
+    Raises InvalidRequest.
+    """
+    message = "inputs[0].data must be an array of strings, flat or nested as the shape says"
+    elements: Any = data
+    if isinstance(data, list) and data and isinstance(data[0], list):
+        elements = [data]
+        for size in shape:
+            if not all(isinstance(each, list) and len(each) == size for each in elements):
+                raise InvalidRequest(message, field=DATA_FIELD)
+            elements = [element for each in elements for element in each]
+    if not isinstance(elements, list) or not all(isinstance(each, str) for each in elements):
+        raise InvalidRequest(message, field=DATA_FIELD)
+    return elements

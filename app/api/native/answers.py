@@ -170,7 +170,10 @@ class TranslateAnswer(TypedDict):
     """The answer of POST /v1/translate."""
 
     translations: Annotated[list[TranslationAnswer], Field(description="one for each text, in order")]
-    model: Annotated[ModelName, Field(description="the model that wrote the first text's translation")]
+    model: Annotated[
+        ModelName,
+        Field(description="the model that translated; if several did, that of the first text translated"),
+    ]
     models: NotRequired[
         Annotated[
             list[ModelName], Field(description="present if a text has `pivot`: all models that translated")

@@ -1,7 +1,7 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-The default of an option of the search (`SEARCH_FIELDS` there) only marks its absence, because the model's own default
-applies then. `model_fields_set` has the fields that the body sets.
+The default declared here for an option of the search (`SEARCH_FIELDS` there) is never used: the model's own default
+applies to an option that the body does not set. `model_fields_set` has the fields that the body sets.
 """
 
 from __future__ import annotations
@@ -298,7 +298,10 @@ class TranslateBody(_ModelBody):
     ] = True
     beam_size: Annotated[
         int | None,
-        _doc("hypotheses kept alive; 1 is greedy; absent: the model's", ge=1),
+        _doc(
+            "hypotheses kept alive; 1 is greedy; absent: the model's, but at least num_hypotheses, and 1 with sampling",
+            ge=1,
+        ),
         AtMost("max_beam_size"),
     ] = None
     num_hypotheses: Annotated[
@@ -321,7 +324,11 @@ class TranslateBody(_ModelBody):
     min_target_length: Annotated[Length, _doc("fewest subwords of a sentence's translation")] = 0
     max_target_length: Annotated[
         int | None,
-        _doc("most subwords of a sentence's translation; absent: 50 more than the source", ge=1),
+        _doc(
+            "most subwords of a sentence's translation; absent: 50 more than the source, if there is no "
+            "max_target_ratio",
+            ge=1,
+        ),
         AtMost("max_target_length"),
     ] = None
     min_target_ratio: Annotated[

@@ -27,13 +27,14 @@ from app.api.v2.models import (
 )
 from app.errors import (
     InvalidRequest,
+    NotReady,
     QuotaExceeded,
     ServiceError,
     SourceTooLong,
     Unauthorized,
     UnsupportedLanguages,
 )
-from app.stores.glossaries import GlossaryNotFound
+from app.stores.glossaries import GlossaryNotFound, GlossaryStoreError
 from app.stores.key_limits import KINDS, Unit
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
@@ -185,7 +186,8 @@ async def stored_glossary(
 ) -> Glossary | None:
     """Return the glossary with this id; None without an id.
 
-    Raises DialectError if the owner has no such glossary, or if it is for other languages.
+    Raises DialectError if the owner has no such glossary, or if it is for other languages. Raises NotReady if the store
+    cannot be read.
     """
     if not glossary_id:
         return None
@@ -194,6 +196,8 @@ async def stored_glossary(
         stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
     except GlossaryNotFound as error:
         raise DialectError(404, f"glossary_id: {error}") from error
+    except GlossaryStoreError as error:
+        raise NotReady("the glossaries cannot be read now") from error
     if (stored.source_language, stored.target_language) != pair:
         languages = f"{stored.source_language} to {stored.target_language}".upper()
         raise DialectError(400, f"glossary_id: this glossary is for {languages}")

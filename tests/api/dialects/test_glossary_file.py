@@ -1,4 +1,4 @@
-"""The glossary file, over sockets. Each owner sees its own glossaries, and an unusable file gives 503."""
+"""The glossary file of a server: no other user may read it, and a file that cannot be written gives 503."""
 
 from __future__ import annotations
 
@@ -55,6 +55,27 @@ def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path
             assert int(refused.headers["retry-after"]) >= 1
             assert client.get("/v2/glossaries").status_code == 200, "a reader does not wait for a writer"
         assert make(client).status_code == 201
+
+
+def test_a_translation_while_it_cannot_be_read(server: ServerProcess, folder: Path) -> None:
+    with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
+        languages = {
+            "source_lang": "en",
+            "target_lang": "de",
+            "glossary_id": make(client).json()["glossary_id"],
+        }
+        other.execute("ALTER TABLE glossaries RENAME TO moved")
+        try:
+            refused = [
+                client.post("/v2/translate", json={"text": ["a"], **languages}),
+                client.post("/v2/document", data=languages, files={"file": ("a.txt", b"a")}),
+            ]
+        finally:
+            other.execute("ALTER TABLE moved RENAME TO glossaries")
+    for answer in refused:
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json() == {"message": "the glossaries cannot be read now"}
 
 
 def test_a_full_disk(server: ServerProcess) -> None:
