@@ -39,9 +39,10 @@ test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=
 	@$(call compile_sources,.venv-dev)
 	@$(run_pytest) $(PYTEST_ARGS)
 
-# The kinds of tests are in tests/kinds.py.
-test-fast: .venv-dev/ready ## run the tests that need no browser, no server, no training and no load [PYTEST_ARGS=...]
-	@$(run_pytest) -m "not (browser or load or training or server or slow or alone)" $(PYTEST_ARGS)
+# The kinds of tests are in tests/kinds.py. `make check` runs the house rules.
+test-fast: .venv-dev/ready ## run most tests, in 90 s: no browser, server, training, load, house rules [PYTEST_ARGS=...]
+	@$(run_pytest) -m "not (browser or load or training or server or house_rules or slow or slower_target or alone)" \
+		$(PYTEST_ARGS)
 
 check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules
 	@.venv-dev/bin/python -m pytest -q tests/house_rules
@@ -89,7 +90,7 @@ bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for 
 bench-engine: .venv-dev/ready ## compare the engine with CTranslate2 for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.engine $(BENCH_ARGS)
 
-bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, 25 minutes [BENCH_ARGS=...]
+bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, half an hour [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.http --python .venv/bin/python $(BENCH_ARGS)
 
 screenshots: .venv-dev/ready ## take the pictures of docs/page.md anew; needs chromium

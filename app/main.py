@@ -261,11 +261,12 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: an idle fork server that runs already.
+    """Serve until SIGTERM or Ctrl-C. fork_server: an idle fork server that runs already.
 
-    0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if an
-    engine died or another error ended the start; 128 + the signal if a second signal cut the drain short. Raises
-    OSError if the address cannot be bound.
+    Returns the exit code, or ends the process with it where threads are left. 0 after a drain; 78 for unusable settings
+    or an unusable bundle, with one line per problem on stderr; 70 if an engine died, another error ended the start, or
+    the drain took longer than its limit; 128 + the signal if a second signal cut the drain short. Raises OSError if the
+    address cannot be bound.
     """
     try:
         settings = load_settings(overrides)
@@ -278,7 +279,7 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
 
 
 def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:
-    """Serve an application; returns the exit code as `serve` does. at_end: called after the server has stopped."""
+    """Serve an application, and end as `serve` does. at_end: called after the server has stopped."""
     settings = application.settings
     block_signals()
     limit_pauses()

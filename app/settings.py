@@ -163,7 +163,7 @@ class Settings(BaseSettings):
         16,
         ge=0,
         le=1024,
-        description="hypotheses of each batch kept for other callers when one takes all TRANSDUCE_NUM_ROWS; 0: none",
+        description="further hypotheses of a batch, for other callers when one takes all TRANSDUCE_NUM_ROWS; 0: none",
     )
     golden_min_share: float = Field(
         0.8,
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
         description="share of the bundle's golden sentences that must match exactly at start, 0 to 1",
     )
     stall_limit_s: float = Field(
-        10.0, gt=0, description="seconds that one decoding step may take before /livez returns 503"
+        10.0, gt=0, description="seconds that one call of the model may take before /livez returns 503"
     )
     max_encode_tokens: int = Field(
         512, ge=1, description="source subwords encoded in one step; at least the model's longest source"
@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="consecutive failed forward passes after which a worker ends, as if it had died",
+        description="consecutive failed forward passes of one sentence after which a worker ends, as if it had died",
     )
     max_worker_restarts: int = Field(
         5,

@@ -269,7 +269,7 @@ ATTACKS = (
     Attack("an endless chunk extension", "`MAX_HEADER_BYTES`", long_extension),
     Attack(f"{len(BAD_HEADS)} ambiguous heads", "RFC 9112", bad_heads),
     Attack("an upgrade to HTTP/2 is offered", "RFC 9110, section 7.8", upgrade),
-    Attack("a megabyte of `[`", "an eighth of `MAX_BODY_BYTES`", nested_arrays),
+    Attack("a megabyte of `[`", "an array for 8 bytes of `MAX_BODY_BYTES`", nested_arrays),
     Attack(
         "5,002 characters; 129 texts; beam 17",
         "`MAX_ITEM_CHARACTERS`, `MAX_ITEMS`, `MAX_BEAM_SIZE`",

@@ -1,6 +1,7 @@
 """Writes a model in CTranslate2's format, without CTranslate2.
 
-The file model.bin holds named variables. Layers with the same input are one layer with concatenated outputs. The file
+The file model.bin holds named variables. The products of one attention
+that have the same input are one product with concatenated outputs: q, k and v, or k and v of cross-attention. The file
 stores the table of positions, so it can express sinusoidal and learned positions.
 """
 
@@ -36,7 +37,7 @@ ALIASES = {
 
 
 def write_ctranslate2(portable: PortableModel, folder: Path) -> None:
-    """Write the files to a new folder, in fp32. CTranslate2 converts the weights to another type when it loads them."""
+    """Write the files to a new folder, in fp32. CTranslate2 can convert the weights as it loads them."""
     folder.mkdir()
     config = {
         "bos_token": BOS,

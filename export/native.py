@@ -72,7 +72,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
       layer 0, keys of layer 1...
     - `self_state` (num_rows, num_decoder_layers, d_model) float32 instead of `self_cache` in a decoder of SSRUs, as in
       `export.decoder`
-    - `cross_cache` (2 * num_decoder_layers, num_slots, max_length, d_model), likewise
+    - `cross_cache` (2 * num_decoder_layers, num_slots, max_length, d_model), as the encoder has written it
 
     Outputs:
     - `top_log_probabilities`, `top_ids` (steps, rows, candidates)
@@ -180,8 +180,8 @@ class _Constants:
         }
 
     def _entry(self, embedding: Floats) -> tuple[str, str, str]:
-        """The scaled embedding table, its scales, and the position table."""
-        table = self._table(embedding, scale=self._weights.config.d_model**0.5)
+        """The embedding table times sqrt(d_model), the scales of its rows, and the position table."""
+        table = self._table(embedding, factor=self._weights.config.d_model**0.5)
         return (*table, self.g.constant(self._weights.positions))
 
     def _first_norm(self) -> tuple[str, ...]:
@@ -215,9 +215,12 @@ class _Constants:
         values, scales = quantize_columns(weight)
         return self.g.constant(values), self.g.constant(scales)
 
-    def _table(self, embedding: Floats, *, scale: float = 1.0) -> tuple[str, str]:
-        """The embedding (vocab_size, d_model) times `scale`, and the scales of its rows; no scales in fp32."""
+    def _table(self, embedding: Floats, *, factor: float = 1.0) -> tuple[str, str]:
+        """The embedding (vocab_size, d_model) times `factor`, and the scales of its rows.
+
+        In int8 the factor is a part of the scales. In fp32 there are no scales.
+        """
         if self.g.precision != "int8":
-            return self.g.constant(embedding * np.float32(scale)), self.g.constant(np.zeros(0, np.float32))
+            return self.g.constant(embedding * np.float32(factor)), self.g.constant(np.zeros(0, np.float32))
         values, scales = quantize_rows(embedding)
-        return self.g.constant(values), self.g.constant(scales * np.float32(scale))
+        return self.g.constant(values), self.g.constant(scales * np.float32(factor))

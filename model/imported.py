@@ -6,8 +6,8 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
-- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Of `<unk>` and these
-  symbols, a model can only output the first symbol. The server replaces it by unknown characters of the source.
+- A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
+  `<unk>`, and of these symbols only the first. The server replaces it by unknown characters of the source.
 - A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
   symbols keep their rows, and a translation can have each of them.
 """
@@ -31,7 +31,8 @@ PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 FIRST = (PAD, BOS, EOS, UNK, *PLACEHOLDER_SYMBOLS)
 # A logit so low that its piece is never chosen. Half precision can represent it.
 NEVER = -30_000.0
-# The score of a piece that is not used. It is no whole number: models whose scores are whole numbers are those of BPE.
+# The score of a piece that is not used. Not a whole number, because `app.text.tokenizer` takes whole scores at the end
+# of a model for ranks of BPE merges.
 UNUSED_SCORE = -1000.5
 
 

@@ -13,7 +13,7 @@ MIN_CONFIDENCE = 0.8
 # Fewest letters, in bytes of UTF-8, of a text that is checked. If smaller, short texts are dropped on a guess.
 MIN_LETTER_BYTES = 21
 # The detector's codes for languages whose code is different here.
-_ALIASES = {"nb": "no", "fil": "tl", "yue": "zh"}
+_ALIASES = {"nb": "no", "fil": "tl"}
 # Groups of languages that the detector confuses. Within a group, none counts as another language.
 _ALIKE = (
     frozenset({"no", "nb", "nn", "da", "sv"}),

@@ -17,8 +17,8 @@ ROWS_AT_A_TIME_ON_A_GPU = 8192
 class ProjectedCrossEntropy(torch.autograd.Function):
     """Sum over rows of (1 - e) * -log p(y) + e / V * sum_v -log p(v), p = softmax(x W^T) (section 5.4).
 
-    Forward computes the gradients too. It turns the logits into their gradient in place, a few rows at a time, and
-    makes no other array of that size.
+    Forward computes the gradients too. It turns the logits into their gradient in place, a number of rows at a time.
+    On a CPU it makes no other array of their size.
     """
 
     @staticmethod

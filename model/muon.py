@@ -18,7 +18,7 @@ class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024) with Nesterov momentum 0.95 and no weight decay.
 
     `torch.optim.Muon` always multiplies in bfloat16. On a processor without instructions for bfloat16 that is some
-    thirty times slower than fp32. This optimiser has a choice, and multiplies matrices of one shape together.
+    thirty times slower than fp32. This optimiser takes the precision, and updates matrices of one shape in one product.
     """
 
     def __init__(self, matrices: Iterable[nn.Parameter], lr: float, precision: torch.dtype) -> None:
@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _nesterov(self, matrix: nn.Parameter) -> Tensor:
-        """Move the momentum towards the gradient. Return the gradient that Nesterov's method looks ahead to."""
+        """Move the momentum towards the gradient. Return Nesterov's update, between gradient and momentum."""
         assert matrix.grad is not None
         state = self.state[matrix]
         if "momentum_buffer" not in state:
@@ -62,7 +62,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Return each matrix [n, rows, columns] with its singular values moved to about 1 (0.7 to 1.2).
+    """Return each matrix [n, rows, columns] with its singular values moved towards 1. Most end at 0.7 to 1.2.
 
     Five steps of the Newton-Schulz iteration of Jordan et al. 2024: X := aX + bXX'X + c(XX')^2X.
     """

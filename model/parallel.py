@@ -28,7 +28,10 @@ class ProcessGroup:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the other processes: by NCCL if PyTorch finds a GPU, else by gloo. NCCL needs a GPU for each process."""
+        """Join the other processes: by NCCL if PyTorch has it and finds a GPU, else by gloo.
+
+        NCCL needs a GPU for each process.
+        """
         if self.size > 1:
             has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
             if has_gpus:
@@ -65,7 +68,7 @@ class ProcessGroup:
             )
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace each gradient by its sum over the processes, in one transfer. All have the same parameters."""
+        """Replace each gradient by its sum over the processes, in one transfer. All processes need equal parameters."""
         if self.size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]

@@ -125,8 +125,10 @@ class FeedForward(nn.Module):
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same): (max_length, d_model)."""
-    position = torch.arange(max_length, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    # On the CPU also while `empty_model` makes tensors without memory.
+    position = torch.arange(max_length, dtype=torch.float64, device="cpu")[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")
+    frequency = torch.exp(even * (-math.log(10000.0) / d_model))
     angles = position * frequency
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).float()
 
@@ -296,6 +298,8 @@ class Transformer(nn.Module):
         So are learned positions. Once scaled, the embeddings have unit variance.
         """
         for name, parameter in self.named_parameters():
+            if parameter.is_meta:  # to fill it, PyTorch would import its compiler, which takes a second
+                continue
             if name == "embedding.output_bias":
                 nn.init.zeros_(parameter)
             elif name.startswith("embedding."):
@@ -342,11 +346,7 @@ class Transformer(nn.Module):
 def empty_model(config: ModelConfig) -> Transformer:
     """A model without memory for its parameters, which `load_state_dict(..., assign=True)` sets."""
     with torch.device("meta"):
-        model = Transformer(config)
-    if config.positions == "sinusoidal":
-        positions = sinusoidal_positions(config.max_length, config.d_model)
-        model.embedding.register_buffer("positions", positions, persistent=False)
-    return model
+        return Transformer(config)
 
 
 def source_padding(source: Tensor) -> Tensor | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,20 @@ def kind_of(path: Path, markers: Iterable[str]) -> str:
     for kind in KINDS:
         if kind in names:
             return kind
+    return _kind_of_file(path)
+
+
+@cache
+def _kind_of_file(path: Path) -> str:
     return next((kind for folder, kind in FOLDERS.items() if path.is_relative_to(folder)), REST)
+
+
+def target_params(targets: Sequence[str]) -> list[Any]:
+    """Parameters for targets of the native operators, the fastest first. All others have the marker `slower_target`.
+
+    `make test-fast` leaves these out.
+    """
+    return [*targets[:1], *(pytest.param(name, marks=pytest.mark.slower_target) for name in targets[1:])]
 
 
 def set_kinds(items: Iterable[pytest.Item], folder: Path) -> None:

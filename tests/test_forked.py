@@ -11,6 +11,7 @@ import pytest
 
 from tests.forked import ForkedProcess
 
+pytestmark = pytest.mark.server
 PROBE = """
 import os, sys, tempfile, time, warnings
 print(sys.argv, os.getcwd(), os.environ.get("PROBE"), "PATH" in os.environ, __name__, tempfile.gettempdir(), flush=True)

@@ -115,6 +115,7 @@ def run_pytest(folder: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
     """Also where the tests run in other processes."""
@@ -126,6 +127,7 @@ def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
     assert "3 passed" in lines[-1], "pytest's summary stays last"
 
 
+@pytest.mark.server
 def test_kinds_select_tests(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped, 4 deselected" in run_pytest(tmp_path, "-m", "training")
 

@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.house_rules.project import ROOT
 from tests.xdist_workers import turn
 
@@ -68,6 +70,7 @@ SLOW = """
 """
 
 
+@pytest.mark.server
 def test_slow_tests_run_first_and_alone_tests_run_alone(tmp_path: Path) -> None:
     texts = (ALONE, ALONE, PLAIN, SHORT, SLOW)
     files = {"conftest": CONFTEST, **{f"test_{number}": text for number, text in enumerate(texts)}}

@@ -48,7 +48,7 @@ class ModelTranslator(ABC):
 
     @functools.cached_property
     def default_options(self) -> DecodingOptions:
-        """Return the model's default options; max_target_length is the model's longest target."""
+        """Return the model's default options; max_target_length is its longest target, without the start token."""
         defaults = self.manifest.decoding
         return DecodingOptions(
             beam_size=defaults.beam_size,
@@ -82,7 +82,7 @@ class ModelTranslator(ABC):
     def held_with(
         self, last: ModelTranslator, deadline: float
     ) -> AbstractAsyncContextManager[tuple[Translator, Translator]]:
-        """As `held`, for this model and `last`, which must be of the same class."""
+        """As `held`, for two models of one class: this one, and `last`, which translates what this one gives."""
 
     @abstractmethod
     async def translate(

@@ -178,7 +178,7 @@ class PivotDetokeniser:
         is_aligned = _is_aligned(first, 0) and _is_aligned(last, rank)
         translation = self._last.segment(last, rank, returns_tokens=returns_tokens or is_aligned)
         repaired = repair(last.segment, translation)
-        if not first.segment.numbers:  # else both halves have the same placeholders of numbers
+        if not first.segment.numbers:  # with numbers in both halves, `ParsedText.finish` restores them
             repaired = with_numbers_restored(last.segment, repaired)
         attention = None
         if is_aligned:

@@ -1,6 +1,6 @@
 """A worker in a thread of this process, with a runner that is already loaded.
 
-It cannot be replaced when it dies: a fault that ends a thread, such as a segmentation fault, ends the whole process.
+It is not replaced when it dies: after an exception the server ends, and a segmentation fault ends the process at once.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class ThreadWorker:
     def close(self) -> None:
         """As `Worker.close`. Abandons a thread whose step never returns."""
         if self._thread is not None and self._has_exited:
-            self._thread.join()  # returns at once: `on_exit` is the last thing that the thread does
+            self._thread.join()  # returns at once: the thread has nothing left to do
 
     def _run(self, core: EngineCore, listener: WorkerListener) -> None:
-        """Run steps until a Stop arrives. Calls `on_exit` in any case, so that every future ends."""
+        """Run steps until a Stop arrives. Schedules `on_exit` in any case, so that every future ends."""
         has_died = True
         try:
             core.run()

@@ -122,6 +122,7 @@ def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
         assert (plan_of(server, TEXTS, mixed(), load).warm_up_s > 0) is is_warmed
 
 
+@pytest.mark.load
 def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
     """In the short run, the only answer belongs to a request from before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:

@@ -162,6 +162,7 @@ SERVED = [
 ]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("num_lanes", "damage"), SERVED, ids=lambda value: str(getattr(value, "name", value))
 )
@@ -175,6 +176,7 @@ def test_a_server_ends_with_78(damage: Damage, num_lanes: int, bundle: Path) -> 
     assert damage.message in "".join(server.errors)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("num_lanes", [1, 2])
 def test_a_golden_sentence_with_an_impossible_beam_size(num_lanes: int, bundle: Path) -> None:
     """The error names the line of golden.jsonl; the engine does not fail."""

@@ -217,6 +217,7 @@ def served(bundle: Path, **settings: object) -> tuple[list[str], float]:
     return [translation["text"] for translation in answer["translations"]], num_widened
 
 
+@pytest.mark.server
 def test_a_server_uses_the_shortlist_unless_it_is_off(tiny: Path, bundle: Path, tmp_path: Path) -> None:
     whole, _ = served(tiny / "bundle")
     assert served(bundle, shortlist="off") == (whole, 0)

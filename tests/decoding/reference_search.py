@@ -43,8 +43,10 @@ class ReferenceModel:
         if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
             return True
         n = options.no_repeat_ngram_size
+        if n == 0:
+            return False
         ngrams = [target[start : start + n] for start in range(len(target) - n + 1)]
-        return n > 0 and len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
+        return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
     def score(self, target: Ids) -> float:
         """The score of a target's last token. It is negative infinity for a forbidden token."""

@@ -25,10 +25,10 @@ LIMITS = Limits(
 def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bonus: float = 1.0) -> Floats:
     """Return (vocab_size,) log-probabilities of the subword after a prefix. The prefix begins with the start token."""
     seed = [*source.tolist(), 0xFFFF, *(prefix.astype(np.int64) + 100).tolist()]
-    state = np.uint64(14695981039346656037)
+    state = 14695981039346656037
     for value in seed:
-        state = np.uint64((int(state) ^ value) * 1099511628211 & 0xFFFFFFFFFFFFFFFF)
-    mixed = state + np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ value) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    mixed = np.uint64(state) + np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     logits = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 * 6.0

@@ -244,6 +244,7 @@ def export_until_killed(checkpoint: Path, bundle: Path) -> None:
     write_bundle(checkpoint, bundle, ONLY_INT8, on_progress=kill)
 
 
+@pytest.mark.server
 def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
     before = contents(own_bundle)
     process = start_fork(export_until_killed, tiny / "checkpoint", own_bundle)

@@ -31,6 +31,7 @@ from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
 
+pytestmark = pytest.mark.training
 LAYOUTS: dict[str, dict[str, Any]] = {
     "int8": {},
     "int16": {"bits": 16},

@@ -166,6 +166,7 @@ def test_the_command_writes_a_bundle(tiny: Path, tmp_path: Path, capsys: pytest.
     assert (manifest.name, manifest.version, list(manifest.variants)) == ("tiny", "3", ["int8"])
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("command", ["export", "verify"])
 def test_help_does_not_import_torch_or_onnx(command: str) -> None:
     code = (

@@ -26,6 +26,7 @@ from model.config import preset
 from model.corpus import Pair
 from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
+from tests.kinds import target_params
 
 VOCAB_SIZE = 400
 # Standard kernels, and native kernels if they can run.
@@ -34,7 +35,7 @@ KERNELS = [
     pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
 ]
 # Standard kernels, and the native kernels of each target that can run.
-TARGET_KERNELS = ["standard", *(usable_targets() or KERNELS[1:])]
+TARGET_KERNELS = ["standard", *(target_params(usable_targets()) or KERNELS[1:])]
 MAX_LENGTH = 32
 WORDS = {
     "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",

@@ -85,6 +85,7 @@ def test_a_slow_input_is_a_fault() -> None:
         Target(compute, list, ()).check_in_time(b"")
 
 
+@pytest.mark.server
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this machine")
 def test_the_command_fuzzes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "glossary", "--seconds", "1"]

@@ -87,6 +87,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         assert BLEU().corpus_score(written["translation"], [written["reference"]]).score == row["bleu"]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -170,6 +170,13 @@ def test_sentences_of_other_languages_are_dropped() -> None:
     ]
 
 
+def test_a_language_with_a_code_of_its_own_in_the_detector_is_not_another_language() -> None:
+    pair = Pair(
+        "They say that it will rain tomorrow, so we stay here.", "佢哋話聽日會落雨,所以我哋唔去行山喇。", "a"
+    )
+    assert run([pair], rules=Rules("en", "yue"))[0] == [pair]
+
+
 def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
     chosen = [Pair(p.source, p.target, ("often", "rare", "never")[i % 3]) for i, p in enumerate(pairs())]
     weights = {"often": 2.5, "rare": 0.25, "never": 0.0}
@@ -214,6 +221,7 @@ def command(data: Path, output: Path, *more: object) -> tuple[object, ...]:
     return "prepare", "--data", data, "--source", "en", "--target", "de", "--output", output, *more
 
 
+@pytest.mark.server
 def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "home.tsv", [*pairs(), *pairs()[:4], Pair("Dashboard", "Dashboard", "ui")])
     options = ("--shard-pairs", 100, "--keep", "near-duplicate", "--keep", "language")
@@ -241,6 +249,7 @@ def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.server
 def test_an_error_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "home.tsv", pairs()[:4])
     (tmp_path / "bad.tsv").write_text("a\tb\n1\t2\t3\t4\n", "utf-8")

@@ -18,6 +18,7 @@ from model.transformer import (
     MultiHeadAttention,
     Transformer,
     causal_mask,
+    empty_model,
     num_parameters,
     padding_mask,
     scaled_dot_product_attention,
@@ -224,6 +225,15 @@ def test_a_source_longer_than_max_length_is_an_error() -> None:
     model = model_of(max_length=8)
     with pytest.raises(ValueError, match="9 subwords, where positions end at 8"):
         model.encode(torch.full((1, 9), 5))
+
+
+def test_an_empty_model_has_positions_and_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random numbers without memory would import PyTorch's compiler."""
+    expected = model_of().embedding.positions
+    monkeypatch.setattr(nn.init, "normal_", lambda *_, **__: pytest.fail("random numbers"))
+    model = empty_model(preset("tiny", VOCAB_SIZE))
+    assert all(parameter.is_meta for parameter in model.parameters())
+    torch.testing.assert_close(model.embedding.positions, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,10 +86,16 @@ def test_a_short_phrase_can_be_certain(detector: LanguageDetector, text: str, la
     assert foreign_language(text, detector.detect(text), {"en", "de"}) == language
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written") / "arrays"
+    write_arrays(folder)
+    return folder
+
+
 @pytest.fixture
-def unpacked(tmp_path: Path) -> Path:
-    write_arrays(tmp_path / "arrays")
-    return tmp_path / "arrays"
+def unpacked(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "arrays")
 
 
 def test_mapped_arrays_are_those_of_the_packed_model(unpacked: Path) -> None:

@@ -56,16 +56,34 @@ class ScriptedServer:
         return Answer(200, json.dumps({"translations": translations}).encode())
 
 
+@dataclass
+class Listener:
+    """The app of the one HTTP server, which passes requests to the scripted server of the running test."""
+
+    url: str
+    scripted: ScriptedServer | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self.scripted is not None
+        await self.scripted(scope, receive, send)
+
+
+@pytest.fixture(scope="session")
+def listener() -> Iterator[Listener]:
+    """A server for all tests, because uvicorn takes a tenth of a second or two to end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        app = Listener(url=f"http://127.0.0.1:{listening.getsockname()[1]}")
+        config = uvicorn.Config(app, lifespan="off", ws="none", log_level="critical")
+        runner = uvicorn.Server(config)
+        thread = threading.Thread(target=runner.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield app
+        runner.should_exit = True
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    scripted = ScriptedServer(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
-    config = uvicorn.Config(scripted, lifespan="off", ws="none", log_level="critical")
-    runner = uvicorn.Server(config)
-    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield scripted
-    runner.should_exit = True
-    thread.join(timeout=120)
-    listener.close()
-    assert not thread.is_alive()
+def server(listener: Listener) -> ScriptedServer:
+    listener.scripted = ScriptedServer(url=listener.url)
+    return listener.scripted

@@ -38,6 +38,7 @@ def subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.
     return "probe"
 
 
+@pytest.mark.server
 def test_help_lists_every_command_without_any_extra() -> None:
     done = without((*EXTRAS, "app", "model", "export", "numpy"), "--help")
     assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ def test_help_lists_every_command_without_any_extra() -> None:
     )
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", list(SUBCOMMANDS))
 def test_help_of_a_command_without_its_extra(name: str) -> None:
     done = without(EXTRAS, name, "--help")

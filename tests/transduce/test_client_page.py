@@ -12,6 +12,7 @@ import pytest
 import transduce
 from tests.api.server_process import ROOT, ServerProcess
 
+pytestmark = pytest.mark.server
 PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 

@@ -45,7 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--rate", type=_above_zero, metavar="R", help=f"requests/s on a schedule (default: {DEFAULT_RATE:g})")
+    add(
+        "--rate",
+        type=_above_zero,
+        metavar="R",
+        help=f"requests/s on a schedule (default: {DEFAULT_RATE:g}); with --sweep, the first rate (default: 0.8 of the "
+        "saturation)",
+    )
     add(
         "--phases",
         type=_phases,
@@ -131,7 +137,7 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
     add(
         "--repeated",
         action="store_true",
-        help="without --file: repeat the same texts instead of distinct ones",
+        help="without --file: repeat the same texts instead of distinct ones; --rest does so, too",
     )
     add(
         "--rest",
@@ -157,7 +163,12 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=JSON",
         help="a further field of every request, such as beam_size=4; may be repeated",
     )
-    add("--api-key-file", type=Path, metavar="FILE", help=f"file with the API key (default: {KEY_VARIABLE})")
+    add(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the API key (default: the key in {KEY_VARIABLE})",
+    )
 
 
 def _add_judgement(group: argparse._ArgumentGroup) -> None:
@@ -181,7 +192,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         "--min-rate",
         type=_above_zero,
         metavar="R",
-        help="required answers/s; with --sweep, the required highest rate",
+        help="required answers/s; with --sweep, the rate that it must find at least",
     )
     add(
         "--precision",
@@ -223,7 +234,8 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
     ways = [name for name in ("rate", "phases", "clients") if getattr(args, name) is not None]
     if len(ways) > 1 or (args.sweep and set(ways) - {"rate"}):
         raise CommandError(
-            "use only one of --phases, --clients, and --rate or --sweep", exit_code=ExitCode.USAGE
+            "--phases, --clients and --rate exclude each other, and --sweep goes with --rate only",
+            exit_code=ExitCode.USAGE,
         )
     if args.sweep and not args.slo:
         raise CommandError("--sweep needs an --slo, such as --slo p99=500ms", exit_code=ExitCode.USAGE)
@@ -317,14 +329,14 @@ def _phases(text: str) -> tuple[Phase, ...]:
 def _above_zero(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
     return value
 
 
 def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is negative")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of at least 0")
     return value
 
 

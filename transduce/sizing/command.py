@@ -17,7 +17,7 @@ from transduce.sizing.capacity import Capacity, Plan, capacity, plan
 from transduce.sizing.costs import Costs, Level
 from transduce.sizing.measure import measure
 
-# Of the built-in workloads, those of one sentence with the server's own options.
+# The built-in workloads whose requests have one sentence each and no options of their own.
 SINGLE = tuple(name for name in MIXES if name not in {"arrays", "beams"})
 
 

@@ -25,7 +25,7 @@ NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
 # Copies that the array of `advance_beam` has room for. A step of the widest beam has at most 15. If smaller, the
 # library writes past the array.
 MAX_COPIES = 16
-# The C functions that this module calls. A library that lacks one was built from other sources.
+# The C functions that this package calls. A library that lacks one was built from other sources.
 FUNCTIONS = (
     "transduce_advance_beam",
     "transduce_allow_matrix_tiles",
@@ -198,7 +198,7 @@ class DecodeArgs:
     ) -> None:
         """Set the beams, the most steps and the stop condition of this thread's next call.
 
-        addresses: the addresses of `SharedBeam` memory. first_position: that of a row in its first step.
+        addresses: the addresses of `SharedBeam` memory. first_position: the position of a row in its first step.
         shortlists: `SlotShortlists.address`; None: all rows choose among the whole vocabulary. The arguments apply to
         one call only.
         """

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.runtime import native
+from tests.kinds import target_params
 
 if library := os.environ.get("NATIVE_LIBRARY"):
     pytest.MonkeyPatch().setattr(native, "library_path", partial(Path, library))
@@ -54,7 +55,7 @@ def num_threads_of(item: pytest.Function) -> int:
 TARGETS = native.usable_targets()[:1] if library else native.usable_targets()
 
 
-@pytest.fixture(autouse=True, scope="module", params=TARGETS or ["none"])
+@pytest.fixture(autouse=True, scope="module", params=target_params(TARGETS) or ["none"])
 def target(request: pytest.FixtureRequest) -> Iterator[str]:
     """Make one target after the other the only usable one."""
     if not TARGETS:

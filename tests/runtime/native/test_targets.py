@@ -29,7 +29,10 @@ ROW_COUNTS = [1, 2, 3, 4, 5, 6, 7, 11, 13, 18, 25, 80]
 WIDTHS = [(16, 48), (64, 80), (96, 208), (512, 528)]
 # If NATIVE_LIBRARY selects a library, no targets are compared.
 ALL = () if "NATIVE_LIBRARY" in os.environ else native.usable_targets()
-pytestmark = pytest.mark.parametrize("target", ALL[1:], indirect=True, scope="module")
+pytestmark = [
+    pytest.mark.slower_target,
+    pytest.mark.parametrize("target", ALL[1:], indirect=True, scope="module"),
+]
 
 
 @pytest.fixture(autouse=True)
