@@ -137,7 +137,8 @@ def _results(runner: Runner) -> Floats:
         StepInput((rows + 7 * position) % limits.vocab_size, np.full_like(rows, position), 1)
         for position in range(min(NUM_COMPARED, limits.max_target_length))
     ]
-    return np.stack([runner.decode(step).log_probabilities[:, 0] for step in steps])
+    # Copied, because the next step overwrites a step's results.
+    return np.stack([runner.decode(step).log_probabilities[:, 0].copy() for step in steps])
 
 
 def _step_times_s(runner: Runner, budget_s: float, clock: Callable[[], float]) -> dict[int, float]:

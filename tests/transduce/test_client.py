@@ -212,11 +212,23 @@ def test_a_stream_is_retried_only_before_its_first_event() -> None:
         assert server.num_requests == 1
 
 
-def test_an_error_within_a_stream() -> None:
-    refused = {"error": {"code": "deadline_exceeded", "message": "too late", "request_id": "r"}}
+@pytest.mark.parametrize(
+    ("code", "expected", "status"),
+    [
+        ("deadline_exceeded", transduce.TimedOut, 504),
+        ("quota_exceeded", transduce.Overloaded, 429),
+        ("usage_unavailable", transduce.NotReady, 503),
+        ("payload_too_large", transduce.RequestRefused, 413),
+        ("source_too_long", transduce.RequestRefused, 422),
+    ],
+)
+def test_an_error_within_a_stream(code: str, expected: type[transduce.TransduceError], status: int) -> None:
+    """It has the status of the same error before a stream."""
+    refused = {"error": {"code": code, "message": "too late", "request_id": "r"}}
     with bad_server(cut(stream(("start", START), ("error", refused)))) as server:
-        with pytest.raises(transduce.TimedOut, match="too late"):
+        with pytest.raises(expected, match="too late") as caught:
             events_of(server)
+        assert caught.value.status == status
         assert server.num_requests == 1
 
 

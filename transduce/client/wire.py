@@ -167,6 +167,9 @@ def error_of(response: httpx.Response) -> TransduceError:
 LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
 CODES = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
+    "quota_exceeded": HTTPStatus.TOO_MANY_REQUESTS,
+    "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "usage_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "deadline_exceeded": HTTPStatus.GATEWAY_TIMEOUT,
     "engine_failure": HTTPStatus.INTERNAL_SERVER_ERROR,
