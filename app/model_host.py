@@ -77,7 +77,9 @@ class ModelHost:
         loader: ModelLoader,
         on_death: Callable[[], None],
     ) -> None:
-        """executor: runs text processing. on_death: called when a served engine has died."""
+        """executor: runs text processing. on_death: called when a served engine has died, or one during the
+        first load.
+        """
         self._settings = settings
         self._service = service
         self._metrics = service.metrics
@@ -218,7 +220,7 @@ class ModelHost:
     ) -> None:
         """Replace the models by those that `build` returns. End the old ones after the last request that uses them.
 
-        fields: for the log. replaced: gets its result when the new models serve, or the error of `build`.
+        fields: for the log of a failure. replaced: gets its result when the new models serve, or the error of `build`.
         """
         async with self._replacing:
             started = time.monotonic()
@@ -243,7 +245,10 @@ class ModelHost:
             self._service.free_old_models()
 
     def _on_engine_death(self, engine: Engine) -> None:
-        """Report the death of an engine that serves requests. The death of one that is still loading fails its load."""
+        """Report the death of an engine that serves requests, and any death during the first load.
+
+        Later, the death of an engine that is still loading fails its load.
+        """
         running = [] if self._models is None else [self._source.running(model) for model in self._models]
         if self._models is None or any(each is not None and each.engine is engine for each in running):
             self._on_death()

@@ -50,7 +50,7 @@ class _Candidate:
 def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> Iterator[Pair]:
     """Yield the pairs to write, in order, and count all in `report`.
 
-    Raises CorpusError after the last pair if no pair has a domain that `weights` names, or if no pair is left.
+    Raises CorpusError after the last pair if `weights` names a domain that no pair has, or if no pair is left.
     """
     chain = _Chain(preparation, report)
     remaining = iter(pairs)
@@ -64,7 +64,7 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
 
 
 class _Chain:
-    """The steps for each block of pairs, cheapest first, and the hashes of all earlier pairs."""
+    """The steps for each block of pairs, mostly from cheap to dear, and the hashes of all earlier pairs."""
 
     def __init__(self, preparation: Preparation, report: Report) -> None:
         self._preparation, self._report = preparation, report

@@ -1,8 +1,8 @@
 """Search with all options: forced subwords, constraints, sampling, and details of each token.
 
-A guided search wraps a plain one. It chooses the candidates of each step, and the plain search advances with them. The
-candidates are forced subwords, subwords that the constraints allow, or a drawn subword. Steps that choose candidates
-need whole distributions.
+A guided search wraps a plain one, which advances with the candidates that the guided search passes on. In some steps it
+chooses them itself: forced subwords, subwords that the constraints allow, or a drawn subword. Only these steps need
+whole distributions. In others they are the runner's candidates.
 """
 
 from __future__ import annotations

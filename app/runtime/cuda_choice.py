@@ -77,7 +77,7 @@ class SwitchableRunner(Runner, Protocol):
     """A runner whose decoder can be replaced."""
 
     def use_decoder(self, decoder: Session) -> None:
-        """Compute all later steps with this session of the same graph."""
+        """Compute all later steps with this session, whose graph has the same inputs and outputs."""
 
 
 def choose_switches(

@@ -1,9 +1,9 @@
-"""The Runner on a GPU. Caches and bound memory are on the device, and all steps of one shape share a CUDA graph.
+"""The Runner on a GPU. Caches and bound memory are on the device, and usual steps of one shape share a CUDA graph.
 
 The parts outside CUDA are tested on the CPU (docs/gpu.md).
 
 A CUDA graph records addresses and shapes, so both must be fixed. The numbers of rows and of candidates are therefore
-padded to buckets. Padding rows are the cache rows after the step's last one, at position 0. A runner may write to such
+padded to buckets. Padding rows are the cache rows after the step's last one, at column 0. A runner may write to such
 rows, and their results are dropped.
 """
 
@@ -47,9 +47,9 @@ EAGER = -1
 # changes with every call.
 ATTENTION = 1 + 2 + 16 + 512
 
-# Ids of padding in one call of the encoder. If larger, short sentences are padded to a long one for longer than another
-# call takes. If smaller, there are more calls, and each takes about 80 launches. Estimated for the base size: an H100
-# encodes this many subwords in the time of those launches.
+# The most ids of padding in one call of the encoder. If larger, computing the padding takes longer than another call
+# would. If smaller, there are more calls. A call takes about 80 launches, and in their time an H100 encodes about 1,024
+# subwords (estimated for the base size).
 MAX_PADDING = 1024
 # The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take more memory.
 MAX_STEPS = 64
@@ -102,7 +102,7 @@ def load_cuda_runner(
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
     logger.info(
         "encoder, decoder and caches on GPU 0 (compute capability %d.%d), CUDA graphs %s, rows in buckets of %s; "
-        "calls of up to %d steps; tokenising, guided search and scheduling on the CPU; %.0f of %.0f MB of the GPU are "
+        "calls of up to %d steps; tokenising, other searches and scheduling on the CPU; %.0f of %.0f MB of the GPU are "
         "free",
         *cuda.compute_capability(),
         "on" if has_graphs else "off",
@@ -193,7 +193,10 @@ class CudaRunner:
         return len(self._steps)
 
     def use_decoder(self, decoder: Session) -> None:
-        """Compute all later steps with this new session of the same graph. Each shape is captured anew."""
+        """Compute all later steps with this new session, whose graph has the same inputs and outputs.
+
+        Each shape is captured anew.
+        """
         self._decoder = decoder
         self._steps.clear()
 
@@ -207,7 +210,7 @@ class CudaRunner:
             self._cross_pool.write(binding.get_outputs()[0], targets, batch.lengths)
             self._last_source_positions[targets] = batch.lengths - 1
         if rows and self._limits.prefill_id is not None:
-            # All rows, because the rows of padding would be written at position 0.
+            # All rows, because a row of padding would write column 0, the prefilled one, of a running sequence.
             self._run(prefill_step(rows, self._limits.num_rows, self._limits))
 
     def _bind_sources(self, batch: SourceBatch, *, takes_lengths: bool) -> Any:
@@ -241,7 +244,7 @@ class CudaRunner:
         num_steps = self._beams.enqueue(step, states, bound, lambda: self._run_decoder(bound))
         found = self._results(bound, step)
         outcomes = self._beams.apply(step.beams, num_steps, found.get("alignment"))
-        # Rows whose candidates are read: those of undecided beams, and if there was one step, those without a beam.
+        # Only undecided beams have candidates that the host reads, so the last step's input has only their ids.
         undecided = [
             beam
             for beam, outcome in zip(step.beams, outcomes, strict=True)

@@ -134,7 +134,7 @@ def test_every_run_has_other_texts_and_reports_its_seed(server: SteadyServer, tm
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
-        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "use only one of"),
+        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude each other"),
         (("http://127.0.0.1:1", "--sweep"), "--slo"),
         (("http://127.0.0.1:1", "--pin"), "--server-pid"),
         (("http://127.0.0.1:1", "--phases", "10"), "10:60"),

@@ -80,7 +80,8 @@ class Server(uvicorn.Server):
     """A server that drains after the first SIGTERM or SIGINT and ends at once after a second one.
 
     probe_listener: a second port that answers only probes. It is set before `run`.
-    exit_code: 0 after a drain, 128 + the number of a second signal, else the argument of `stop`.
+    exit_code: 0 after a drain, 128 + the number of a signal that ends a drain or comes after `stop`, else the argument
+        of `stop`.
     """
 
     def __init__(
