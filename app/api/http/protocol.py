@@ -123,6 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_read_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # the timer would hold the connection's objects until it ends
         if self._on_disconnect is not None:
             self._on_disconnect()
         self._detach_from_scope()
