@@ -326,9 +326,7 @@ def _reference_problems(manifest: Manifest) -> list[str]:
     """Files that the format or a variant requires and `files` does not list."""
     needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
     for variant in manifest.variants.values():
-        pairs = [variant, *([variant.native] if variant.native else [])]
-        needed += [graph.file for pair in pairs for graph in (pair.encoder, pair.decoder)]
-        needed += [variant.gpu_decoder.file] if variant.gpu_decoder else []
+        needed += [graph.file for graph in (*variant.encoders, *variant.decoders)]
     return [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
 
 

@@ -93,11 +93,9 @@ def content_problems(folder: Path, files: Collection[str], variant: Variant, siz
     """
     problems: list[str] = []
     weights: dict[tuple[str, int, int], Initializer] = {}
-    pairs = [variant, *([variant.native] if variant.native else [])]
-    decoders = [pair.decoder for pair in pairs] + ([variant.gpu_decoder] if variant.gpu_decoder else [])
     for spec, find_problems in (
-        *((pair.encoder, _encoder_problems) for pair in pairs),
-        *((decoder, _decoder_problems) for decoder in decoders),
+        *((spec, _encoder_problems) for spec in variant.encoders),
+        *((spec, _decoder_problems) for spec in variant.decoders),
     ):
         try:
             graph = read_graph(folder / spec.file)

@@ -62,3 +62,14 @@ class Variant(GraphPair):
     opset: int
     native: GraphPair | None = None
     gpu_decoder: GraphSpec | None = None
+
+    @property
+    def encoders(self) -> tuple[GraphSpec, ...]:
+        """All encoder graphs."""
+        return (self.encoder, *([self.native.encoder] if self.native else []))
+
+    @property
+    def decoders(self) -> tuple[GraphSpec, ...]:
+        """All decoder graphs."""
+        native = [self.native.decoder] if self.native else []
+        return (self.decoder, *native, *([self.gpu_decoder] if self.gpu_decoder else []))

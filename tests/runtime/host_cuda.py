@@ -19,13 +19,15 @@ from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_runner import CudaRunner
+from app.runtime.interface import Int32s
 from app.runtime.kv_cache import PoolShape
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.runtime.session import Session, SessionOptions
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
+from model.config import EOS_ID
 from model.transformer import Transformer
-from tests.export.tiny import bundle_request
+from tests.export.tiny import VOCAB_SIZE, bundle_request
 
 STREAM = 4711
 
@@ -237,3 +239,12 @@ def one_variant(
     pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
     asked = replace(bundle_request(), pairs=pairs)
     return Bundle(folder, make_manifest(model.config, asked, {precision: variant}, folder), ())
+
+
+def random_sources(seed: int, number: int, *, least: int = 1) -> list[Int32s]:
+    """Sources of `least` to 19 random subwords, and the end token."""
+    random_numbers = np.random.default_rng(seed)
+    return [
+        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
+        for length in random_numbers.integers(least, 20, number)
+    ]

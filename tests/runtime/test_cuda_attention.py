@@ -17,20 +17,22 @@ from app.runtime.cuda_attention import attention_library
 from app.runtime.cuda_runner import CudaRunner
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.session import SessionOptions
-from model.config import BOS_ID, EOS_ID
-from tests.export.tiny import VOCAB_SIZE, random_model
+from model.config import BOS_ID
+from tests.export.tiny import random_model
 from tests.runtime.host_attention import operator_library
-from tests.runtime.host_cuda import HostCuda, RecordingSession, host_cuda, load_both, one_variant
-from tests.runtime.host_kernels import compile_for_host, host_kernels
+from tests.runtime.host_cuda import (
+    HostCuda,
+    RecordingSession,
+    host_cuda,
+    load_both,
+    one_variant,
+    random_sources,
+)
+from tests.runtime.host_kernels import host_kernels
 
 Halves = NDArray[np.float16]
 CAPACITY = 21
 NUM_ROWS = 3
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compile_for_host(tmp_path_factory.mktemp("kernels"))
 
 
 class Inputs(NamedTuple):
@@ -155,14 +157,6 @@ def runners(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Runners:
     session = RecordingSession(bundle.path, variant.gpu_decoder, options, cuda=decoder.cuda, num_repeats=2)
     own.use_decoder(session)
     return usual, own
-
-
-def random_sources(seed: int, number: int) -> list[Int32s]:
-    random_numbers = np.random.default_rng(seed)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
-        for length in random_numbers.integers(1, 20, number)
-    ]
 
 
 @pytest.mark.parametrize("num_rows", [1, NUM_ROWS])

@@ -29,8 +29,16 @@ from app.runtime.stop_condition import StopCondition, WakeFlag
 from model.config import EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import random_model
-from tests.runtime.host_cuda import HostCuda, RecordingSession, host_cuda, load_both, one_variant, read_cuda
-from tests.runtime.host_kernels import compile_for_host, host_kernels
+from tests.runtime.host_cuda import (
+    HostCuda,
+    RecordingSession,
+    host_cuda,
+    load_both,
+    one_variant,
+    random_sources,
+    read_cuda,
+)
+from tests.runtime.host_kernels import host_kernels
 from tests.runtime.native.test_beams import (
     BOS,
     EOS,
@@ -40,7 +48,7 @@ from tests.runtime.native.test_beams import (
     random_candidates,
     random_options,
 )
-from tests.runtime.test_cuda_greedy import SIMILAR_TO_END, random_sources
+from tests.runtime.test_cuda_greedy import SIMILAR_TO_END
 
 MAX_STEPS = 6
 BEAMS = [
@@ -53,11 +61,6 @@ LIMITS = Limits(NUM_TABLE_ROWS, 8, 24, 60, bos_id=BOS, eos_id=EOS, max_steps=MAX
 SHAPE = PoolShape(
     num_planes=2, num_rows=NUM_TABLE_ROWS, num_heads=1, capacity=24, head_dim=4, dtype="float32"
 )
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compile_for_host(tmp_path_factory.mktemp("kernels"))
 
 
 class ScriptedDecoder:

@@ -17,16 +17,11 @@ from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.kv_cache import PoolShape
 from tests.runtime.host_cuda import HostCuda, host_cuda, read_cuda
-from tests.runtime.host_kernels import compile_for_host, host_kernels
+from tests.runtime.host_kernels import host_kernels
 
 NUM_ROWS = 8
 # A column has 32 bytes, two of the kernel's vectors.
 SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=3, capacity=7, head_dim=16, dtype="float16")
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compile_for_host(tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.fixture

@@ -19,19 +19,21 @@ from app.runtime.ort_runner import OrtRunner
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
-from tests.export.tiny import VOCAB_SIZE, random_model
-from tests.runtime.host_cuda import HostCuda, RecordingSession, host_cuda, load_both, one_variant
-from tests.runtime.host_kernels import compile_for_host, host_kernels
+from tests.export.tiny import random_model
+from tests.runtime.host_cuda import (
+    HostCuda,
+    RecordingSession,
+    host_cuda,
+    load_both,
+    one_variant,
+    random_sources,
+)
+from tests.runtime.host_kernels import host_kernels
 
 NUM_ROWS = 12
 # A subword that becomes the best one at a step that depends on the sentence.
 SIMILAR_TO_END = 396
 ANY_ID = -1
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compile_for_host(tmp_path_factory.mktemp("kernels"))
 
 
 class Rows(NamedTuple):
@@ -124,14 +126,6 @@ def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.
             num_repeats=3,
             load_kernels=lambda cuda: host_kernels(cuda, library, patch),
         )
-
-
-def random_sources(seed: int, number: int) -> list[Int32s]:
-    random_numbers = np.random.default_rng(seed)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
-        for length in random_numbers.integers(1, 20, number)
-    ]
 
 
 def single_steps(runner: OrtRunner, step: StepInput) -> tuple[Any, Any]:

@@ -19,7 +19,14 @@ from app.runtime.ort_runner import OrtRunner
 from app.runtime.session import Session, SessionOptions, _session_options
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, random_model
-from tests.runtime.host_cuda import STREAM, RecordingSession, host_cuda, load_both, one_variant
+from tests.runtime.host_cuda import (
+    STREAM,
+    RecordingSession,
+    host_cuda,
+    load_both,
+    one_variant,
+    random_sources,
+)
 
 NUM_ROWS = 12
 Both = tuple[OrtRunner, CudaRunner, RecordingSession]
@@ -32,14 +39,6 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(precision)
     bundle = one_variant(random_model(max_length=24), precision, folder, is_prefilled=bool(prefilled))
     return load_both(bundle, num_rows=NUM_ROWS, num_repeats=3)
-
-
-def random_sources(seed: int, number: int) -> list[Int32s]:
-    random_numbers = np.random.default_rng(seed)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
-        for length in random_numbers.integers(0, 20, number)
-    ]
 
 
 def same_step(both: Both, step: StepInput) -> Int32s:
@@ -65,7 +64,7 @@ def test_buckets_are_powers_of_two_up_to_all_rows() -> None:
 def test_added_removed_and_moved_rows_give_the_cpu_results(both: Both) -> None:
     """Rows are added, removed, compacted and reordered, at every number of rows."""
     random_numbers = np.random.default_rng(3)
-    sources = random_sources(4, 40)
+    sources = random_sources(4, 40, least=0)
     last, positions = np.zeros(0, np.int32), np.zeros(0, np.int32)
     row_counts = [int(number) for _ in range(4) for number in random_numbers.permutation(NUM_ROWS) + 1]
     for turn, (number, following) in enumerate(zip(row_counts, [*row_counts[1:], 1], strict=True)):
@@ -105,7 +104,7 @@ def reorder(both: Both, last: Int32s, positions: Int32s, random_numbers: np.rand
 
 
 def test_optional_outputs_equal_the_cpu_results(both: Both) -> None:
-    sources = random_sources(5, 5)
+    sources = random_sources(5, 5, least=0)
     for runner in both[:2]:
         runner.encode(sources, list(range(5)))
     ids, positions = np.full(5, BOS_ID, np.int32), np.zeros(5, np.int32)
@@ -121,7 +120,7 @@ def test_a_graph_has_one_shape_and_one_set_of_addresses(both: Both) -> None:
     """Every run of a graph id uses the addresses of the capture."""
     _, runner, decoder = both
     random_numbers = np.random.default_rng(7)
-    runner.encode(random_sources(6, NUM_ROWS), list(range(NUM_ROWS)))
+    runner.encode(random_sources(6, NUM_ROWS, least=0), list(range(NUM_ROWS)))
     first = len(decoder.runs)
     for turn in range(80):
         num_rows = int(random_numbers.integers(1, NUM_ROWS + 1))
@@ -154,7 +153,7 @@ def test_a_graph_has_one_shape_and_one_set_of_addresses(both: Both) -> None:
 
 def test_caches_are_updated_in_place(both: Both) -> None:
     _, runner, decoder = both
-    runner.encode(random_sources(6, 1), [0])
+    runner.encode(random_sources(6, 1, least=0), [0])
     runner.decode(StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 1))
     addresses = decoder.runs[-1][1]
     caches = [name for name in addresses if name.startswith("present_")]
@@ -166,10 +165,10 @@ def test_caches_are_updated_in_place(both: Both) -> None:
 def test_padding_does_not_change_the_rows_of_the_step(both: Both) -> None:
     """Rows 0..4 give the same results, whatever the padding rows contain."""
     _, runner, decoder = both
-    sources = random_sources(8, 5)
+    sources = random_sources(8, 5, least=0)
     runner.encode(sources, list(range(5)))
     expected = follow(runner, 5)
-    runner.encode(random_sources(9, NUM_ROWS), list(range(NUM_ROWS)))
+    runner.encode(random_sources(9, NUM_ROWS, least=0), list(range(NUM_ROWS)))
     follow(runner, NUM_ROWS)
     runner.encode(sources, list(range(5)))
     np.testing.assert_array_equal(follow(runner, 5), expected)
