@@ -125,6 +125,37 @@ def test_the_graphs_of_every_variant_are_checked(precision: str, bundle: Path) -
         load_bundle(bundle, choose=lambda manifest: precision)  # type: ignore[arg-type, return-value]
 
 
+def replace_gpu_decoder(bundle: Path) -> None:
+    """Put another graph, without attention over a cache, in the place of the decoder for GPUs."""
+    shutil.copyfile(bundle / "fp16" / "encoder.onnx", bundle / "fp16" / "gpu_decoder.onnx")
+    update_hashes(bundle)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Damage(
+            "no such file",
+            set_field("variants.fp16.gpu_decoder.file", "fp16/none.onnx"),
+            "fp16/none.onnx is not in the manifest's files",
+        ),
+        Damage(
+            "no inputs",
+            set_field("variants.fp16.gpu_decoder.inputs", []),
+            "fp16/gpu_decoder.onnx has no input ids",
+        ),
+        Damage("random bytes", flip("fp16/gpu_decoder.onnx", 2000), "fp16/gpu_decoder.onnx"),
+        Damage("another graph", replace_gpu_decoder, "and fp16/gpu_decoder.onnx has 0"),
+    ],
+    ids=lambda damage: str(damage.name),
+)
+def test_the_decoder_for_gpus_is_checked(damage: Damage, bundle: Path) -> None:
+    damage.apply(bundle)
+    with pytest.raises(BundleError) as caught:
+        load_bundle(bundle, choose=lambda manifest: "fp16")
+    assert any(damage.message in problem for problem in caught.value.problems), caught.value.problems
+
+
 def test_a_piece_that_is_not_utf_8_is_an_error(bundle: Path) -> None:
     damage_pieces(bundle)
     with pytest.raises(BundleError, match=r"source\.spm is not a SentencePiece model, or damaged"):

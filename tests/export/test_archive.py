@@ -84,6 +84,15 @@ def test_a_zip_with_damaged_content_is_an_error(method: int, tmp_path: Path) -> 
         unpack(path, tmp_path / "out")
 
 
+def test_a_zip_with_a_name_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ö", b"1")  # a name that is flagged as UTF-8
+    path.write_bytes(path.read_bytes().replace("ö".encode(), b"\xff\xff"))
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+        unpack(path, tmp_path / "out")
+
+
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "m.tar", "w") as archive:
         member = tarfile.TarInfo("weights")
