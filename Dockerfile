@@ -22,8 +22,8 @@ COPY app app
 COPY transduce transduce
 RUN ["python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
 
-# The layer of dependencies comes first: it is slow to build and seldom changes. Then the project is installed. Then a
-# check that the environment holds none of the packages that serving does not need.
+# The layer of dependencies comes first: it is slow to build and seldom changes. Then the project is installed. The
+# last step checks that the environment holds none of the packages that serving does not need.
 FROM builder AS venv-cpu
 COPY requirements/cpu.txt requirements/
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/cpu.txt"]

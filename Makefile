@@ -31,11 +31,11 @@ PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
+serve: .venv/ready-$(RUNTIME) ## install what the server needs and start it [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
 	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
-test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=3 processes; 0: pytest's own]
+test: .venv-dev/ready ## install what the tests need and run all of them [PYTEST_ARGS=...] [WORKERS=3 processes; 0: pytest's own]
 	@$(call compile_sources,.venv-dev)
 	@$(run_pytest) $(PYTEST_ARGS)
 
@@ -62,7 +62,7 @@ check-aarch64: .venv-dev/ready ## test the native kernels for Arm on another pro
 
 envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
 
-# onnxruntime-gpu gets a folder of its own: its Python package has the name of that of onnxruntime for CPUs.
+# onnxruntime-gpu gets a folder of its own: its Python package has the same name as that of onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 ray-test: .venv-ray/ready ## run the tests on a Ray cluster of this machine, some minutes [PYTEST_ARGS=...]
@@ -78,10 +78,10 @@ fuzz: .venv-dev/ready ## look for faults with random inputs [FUZZ_SECONDS=180 fo
 chaos: .venv-dev/ready ## kill, stop and replace workers under load [CHAOS_MINUTES=20]
 	@.venv-dev/bin/python -m tests.faults.chaos --minutes $(CHAOS_MINUTES)
 
-soak: .venv-dev/ready ## whether memory grows with the number of requests [SOAK_MINUTES=30]
+soak: .venv-dev/ready ## check whether memory grows with the number of requests [SOAK_MINUTES=30]
 	@.venv-dev/bin/python -m tests.faults.soak --minutes $(SOAK_MINUTES)
 
-audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## licences, CycloneDX list of packages, known vulnerabilities [AUDIT_OFFLINE=1]
+audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## check licences and vulnerabilities, list the packages [AUDIT_OFFLINE=1]
 	@.ci/audit .venv-dev/bin/python .venv/bin/python
 
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]

@@ -109,10 +109,11 @@ class Manifest(ManifestPart):
     languages: the short form of language_pairs for a model that translates between any two of these languages: the
         subword of each, which is the source_prefix of a source and the target_start of a target. The file has either
         these or the pairs; `language_pairs` is filled in.
-    max_target_length: counts the target_start as the start token if the pairs have one.
+    max_target_length: if the pairs have a target_start, it counts as the start token, and bos does not count.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     tag_follows_source: whether the source_prefix of a pair is the last subword of a source, after its end token.
-    has_distinct_placeholders: whether the model tells the placeholder symbols apart. Imported models do not.
+    has_distinct_placeholders: whether the model tells the placeholder symbols apart. An imported model does only if its
+        vocabulary has them.
     alignment: None if the decoder graphs have no such output. shortlist: None if there is no shortlist.bin.
     """
 

@@ -56,7 +56,11 @@ class BundleWatch:
             if not manifest or manifest == self._seen.get(folder):
                 self._changing.pop(folder, None)
                 continue
-            files = signature_of(sorted(folder.rglob("*")))
+            try:
+                files = signature_of(sorted(folder.rglob("*")))
+            except OSError:  # a folder in it is removed meanwhile: the bundle still changes
+                self._changing.pop(folder, None)
+                continue
             if self._changing.get(folder) == files:
                 del self._changing[folder]
                 self._seen[folder] = manifest

@@ -52,6 +52,6 @@ def decoder_problems(
     if "fp16" in precisions:
         yield "variants: fp16 is not possible with dimensions.decoder ssru, which runs on a CPU only"
     if has_target_starts:
-        # Such a model decodes a start token once, before a row's first step. A search that starts again keeps that
-        # column of the cache, but a recurrent state is overwritten.
+        # A model with target_starts decodes bos once, before a row's first step. A search that starts again keeps bos's
+        # column of a cache, but a recurrent state is overwritten.
         yield "language_pairs: a target_start is not possible with dimensions.decoder ssru"

@@ -2,27 +2,27 @@
 
 ServiceError
   RequestError            the caller can fix the request
-    MalformedRequest        not JSON, not UTF-8, or a lone surrogate
+    MalformedRequest        neither JSON nor a form, not UTF-8, or a lone surrogate
     InvalidRequest          names the field and what is wrong with it; never repeats the text
     UnsupportedLanguages    lists the supported pairs
-    PayloadTooLarge         too many bytes, items or characters
+    PayloadTooLarge         too many bytes, items, characters, sentences or tokens
     UnsupportedMedia        content type or encoding
-    SourceTooLong           only if the request disables splitting
+    SourceTooLong           a text to score, or a single character, that is longer than the model takes
     UnknownModel            only an administrator's request
     ModelInUse              only an administrator's request
     ModelRefused            only an administrator's request; says why the bundle cannot be served
-  Unauthorized            the API key is missing or wrong
-  CrossSite               sent by a page of another site, without a key
+  Unauthorized            the API key or the administrator's token is missing or wrong
+  CrossSite               sent by a page of another site to a server without API keys
   RetryLater              the request may succeed after retry_after_s
     Overloaded              the queue is full, or the estimated wait passes the deadline
     QuotaExceeded           a limit of the API key is reached
-    NotReady                loading, draining or dead
+    NotReady                the server, a model or the stored glossaries cannot be used now
     UsageUnavailable        the counts of the API keys cannot be read or written
   DeadlineExceeded        the request's deadline passed
   RequestCancelled        the client disconnected
-  EngineFailure           a forward pass failed, or workers died: details only in the log
+  EngineFailure           a forward pass or the reader of files failed, or workers died: details only in the log
 BundleError             while a model is loaded: lists every problem of a bundle
-SettingsError           at start, and when bundles are read again: an unknown or unusable setting, or a contradiction
+SettingsError           at start, and when bundles or keys are read again: an unusable setting, or a contradiction
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RequestError(ServiceError):
 
 
 class MalformedRequest(RequestError):
-    """The body is not valid JSON, or text in it is not valid UTF-8."""
+    """The body is neither valid JSON nor a valid form, or text in it is not valid UTF-8."""
 
 
 class InvalidRequest(RequestError):
@@ -68,7 +68,7 @@ class UnsupportedLanguages(RequestError):
 
 
 class PayloadTooLarge(RequestError):
-    """Too many bytes, items or characters."""
+    """Too many bytes, items, characters, sentences or tokens."""
 
 
 class UnsupportedMedia(RequestError):
@@ -76,7 +76,7 @@ class UnsupportedMedia(RequestError):
 
 
 class SourceTooLong(RequestError):
-    """A sentence is longer than the model's limit, and the request disables splitting."""
+    """A text to score, which is not split, or a single character is longer than the model takes."""
 
 
 class UnknownModel(RequestError):
@@ -92,11 +92,11 @@ class ModelRefused(RequestError):
 
 
 class CrossSite(ServiceError):
-    """A page of another site sent the request without an API key."""
+    """A page of another site sent the request to a server without API keys."""
 
 
 class Unauthorized(ServiceError):
-    """The API key is missing (`is_missing`) or wrong."""
+    """The API key or the administrator's token is missing (`is_missing`) or wrong."""
 
     def __init__(self, message: str, *, is_missing: bool) -> None:
         super().__init__(message)
@@ -128,7 +128,7 @@ class QuotaExceeded(RetryLater):
 
 
 class NotReady(RetryLater):
-    """The server is loading, draining or dead."""
+    """The server is loading, draining or dead, or a model or the stored glossaries cannot be used now."""
 
 
 class UsageUnavailable(RetryLater):
@@ -144,7 +144,7 @@ class RequestCancelled(ServiceError):
 
 
 class EngineFailure(ServiceError):
-    """A forward pass failed or returned scores that are not finite, or workers died while they decoded a sentence."""
+    """A forward pass failed or returned scores that are not finite, workers died, or the reader of files failed."""
 
 
 class BundleError(Exception):

@@ -15,7 +15,7 @@ import numpy as np
 from app.graph_file import GraphFile, GraphFileError, Initializer, Node, read_graph
 from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
 
-# The largest float16. A weight above it would be infinite in the bundle's fp16 copy.
+# The largest float16. A weight above it would be infinite in an fp16 variant.
 MAX_WEIGHT = 65504.0
 # The floating-point types of weights, by TensorProto.DataType.
 _FLOATS: dict[int, np.dtype[np.floating]] = {1: np.dtype("<f4"), 10: np.dtype("<f2"), 11: np.dtype("<f8")}
@@ -87,7 +87,7 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
 
 
 def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: GraphSizes) -> list[str]:
-    """Differences between a variant's graph files and the manifest's sizes, and weights that are not numbers.
+    """Differences between a variant's graph files and the manifest's sizes, and invalid weights.
 
     files: the files that the manifest lists; graphs may use weights from no other.
     """
@@ -233,7 +233,7 @@ def _first_node(graph: GraphFile, op_type: str) -> Node | None:
 
 
 def _operator_fields(node: Node, layers: str) -> dict[str, object]:
-    """The attributes that both native operators have, by the manifest's fields."""
+    """The attributes that every native operator has, by the manifest's fields."""
     return {
         layers: node.attributes.get("num_layers"),
         "dimensions.num_heads": node.attributes.get("num_heads"),
@@ -288,7 +288,7 @@ def _location(graph: str, initializer: Initializer) -> tuple[str, int, int]:
     """File, offset and length of an initializer's values.
 
     For values in the graph, "GRAPH NAME", 0 and 0.
-    Raises ValueError for a file outside of the graph's folder, and for a negative number.
+    Raises ValueError for a file outside of the graph's folder, and for an invalid offset or length.
     """
     if not initializer.external_data:
         return f"{graph} {initializer.name}", 0, 0

@@ -18,7 +18,8 @@ from app.settings import PREFIX, SHA256_TEXT
 from app.stores.key_limits import LIMIT_NAMES, KeyLimits
 
 VARIABLE = f"{PREFIX}API_KEYS_FILE"
-# Every request is compared with every key, which takes 0.1 us a key. Each name has series in the metrics.
+# The most keys. A request's key is compared with all of them, which takes 0.1 us a key. Each name has series in the
+# metrics.
 MAX_KEYS = 1_000
 MAX_FILE_BYTES = 1_000_000
 # Characters of the shortest secret. A shorter one could be found by trying all.
@@ -94,7 +95,7 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
     problems: list[str] = []
     found = [keys for name, table in tables.items() if (keys := _entry(name, table, problems)) is not None]
     if not tables:
-        problems.append("the file holds no key, so the server would need none")
+        problems.append("the file holds no key, so the server would be open to everyone")
     problems += repeated_keys(found)
     if problems:
         raise SettingsError([f"{VARIABLE}: {problem}" for problem in problems])

@@ -95,7 +95,7 @@ class PooledModels:
         return Models(served, self._detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
-        """Load a model if it is not loaded. Waits at most max_timeout_s until enough other models are unused."""
+        """Load a model if it is not loaded. Waits at most max_timeout_s for memory and for the load."""
         await self._pool.load(_pooled(model), timeout_s=self._settings.max_timeout_s)
 
     async def unload(self, model: ServedModel) -> None:

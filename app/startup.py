@@ -252,7 +252,7 @@ def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> 
             ("target_start", starts, "target", target),
         )
         for piece in sorted(piece for piece in pieces if piece is not None)
-        if not tokenizer.has(piece)
+        if not tokenizer.has_piece(piece)
     ]
 
 

@@ -263,7 +263,9 @@ ATTACKS = (
         idle_connections,
     ),
     Attack(f"a flood of connections for {FLOOD_S} s", "a backlog of 2,048 connections", flood),
-    Attack(f"{NUM_SLOW} headers of a byte a second", "`READ_TIMEOUT_S`", slow_headers),
+    Attack(
+        f"{NUM_SLOW} requests whose headers arrive at one byte a second", "`READ_TIMEOUT_S`", slow_headers
+    ),
     Attack("an endless header", "`MAX_HEADER_BYTES`", long_header),
     Attack("a body of 50 MB", "`MAX_BODY_BYTES`", long_body),
     Attack("an endless chunk extension", "`MAX_HEADER_BYTES`", long_extension),

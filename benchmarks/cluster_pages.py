@@ -74,14 +74,14 @@ def sizing_table(result: dict[str, Any]) -> str:
         "requests/s (of saturation)", "simulated p50, ms", "p99, ms", "measured p50, ms", "p99, ms", "ratios",
     )  # fmt: skip
     loops = ", ".join(
-        f"{one['simulated_per_s']:.1f} for {one['measured_per_s']:.1f} ({one['num_clients']} clients)"
+        f"{one['simulated_per_s']:.1f} and {one['measured_per_s']:.1f} ({one['num_clients']} clients)"
         for one in found["closed_loops"]
     )
     verdict = "All ratios are" if found["agrees"] else "Not all ratios are"
     return "\n".join([
         table(header, rows),
         "",
-        f"{verdict} within {TOLERANCE:.0%}. Simulated answers/s of closed loops, for measured ones: {loops}. "
+        f"{verdict} within {TOLERANCE:.0%}. Answers/s of closed loops, simulated and measured: {loops}. "
         + provenance(result),
     ])  # fmt: skip
 
@@ -96,7 +96,7 @@ def scale_table(result: dict[str, Any]) -> str:
     for num_machines, num_cores in SCALES:
         num_servers = num_machines * num_cores
         rate = num_servers * capacity.rate
-        # A hair below the rate, which would need one server more by rounding.
+        # Slightly below the rate. At the rate itself, rounding can require one more server.
         price = plan(capacity, rate=rate * (1 - 1e-9), characters=characters, price=PRICE_A_CORE, spare=0)
         rows.append((
             f"{num_machines:,} x {num_cores} cores" if num_cores > 1 else "1 core",

@@ -1,6 +1,6 @@
 """Measure whether one caller's load delays another caller's requests.
 
-The quiet caller sends five lines per second, each on an open connection. The loud caller sends the case's load. Each
+The quiet caller sends five lines a second, each on an open connection. The loud caller sends the case's load. Each
 case has its own server. In each turn the quiet caller runs alone, then beside the load. Latency counts from the time
 when a line was due. The clients share the server's cores, so the result has their share of the CPU time. Writes JSON
 and prints a table. Linux only.
@@ -58,9 +58,8 @@ class Case:
 class Turn:
     """Results of all runs alone, or of all runs beside the load.
 
-    statuses: the quiet caller's. served_ms: its latencies of responses with status 200.
-
-    loud: the loud caller's statuses.
+    statuses: the quiet caller's. served_ms: its latencies of responses with status 200. loud: the loud caller's
+    statuses.
     """
 
     statuses: Counter[int] = field(default_factory=Counter)

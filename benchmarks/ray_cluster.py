@@ -91,9 +91,8 @@ class RayCluster:
         """Serve with these settings. Returns when Ray has accepted the configuration.
 
         name: of the application. An application with another name is ended, and this one starts with its fewest
-        replicas.
-        deployment: fields of the deployment in serve.yaml. `autoscaling_config` is merged. With `num_replicas` it is
-        dropped.
+        replicas. deployment: fields of the deployment in serve.yaml. `autoscaling_config` is merged. With
+        `num_replicas` it is dropped.
         """
         self.deploy_at({"/": settings or {}}, name=name, **deployment)
 

@@ -197,7 +197,7 @@ class ServerProcess(Process):
         super().__init__(serve_command(served.python, served.bundle, settings), cores=served.cores)
 
     def metric(self, name: str) -> float:
-        """The value of a metric without labels, from /metrics; 0 if it is missing."""
+        """The value of one sample in /metrics; 0 if it is missing. name: of the metric, with the sample's labels."""
         lines = self.get("/metrics").decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
 

@@ -1,9 +1,9 @@
 """Replace the served model ten times under load, and compare every answer with those of the two versions.
 
-Each version first answers all requests alone. Then one server serves a copy of the first version at a share of its
-capacity. Meanwhile the two versions replace each other, and SIGHUP makes the server reload. Every request must be
-answered. Each answer must be that of the version which the answer names, in all of its sentences. Writes JSON. Linux
-only.
+Each version first answers all requests on a server of its own. Then one server serves a copy of the first version at a
+share of its capacity. Meanwhile the two versions replace each other, and SIGHUP makes the server reload. Every request
+must be answered. Each answer must be that of the version which the answer names, in all of its sentences. Writes JSON.
+Linux only.
 
     python -m benchmarks.swaps --old BUNDLE --new bundles/en-de --output benchmarks/results/swaps.json
 """
@@ -78,7 +78,7 @@ def make_requests() -> list[Request]:
 
 
 def answers_alone(bundle: Path, requests: Sequence[Request]) -> tuple[dict[int, Answer], float]:
-    """A version's answers by request number, and the requests/s of a closed loop."""
+    """The answers of a server that has only this version, by request number, and the requests/s of a closed loop."""
     with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
         loop = closed_loop(
             server.port, requests, num_clients=NUM_CLIENTS, num_answers=2 * len(requests), limit_s=300
@@ -170,7 +170,7 @@ def compared(
 
 
 def measure(old: Path, new: Path, *, seconds: float, num_swaps: int, share: float) -> dict[str, object]:
-    """Measure both versions alone, then the swaps."""
+    """Measure each version on its own server, then the swaps."""
     requests = make_requests()
     expected: dict[str, dict[int, Answer]] = {}
     rates = []

@@ -43,7 +43,7 @@ async def wait(seconds: float) -> list[float]:
 
 
 async def kill_workers(server: ServerProcess, seconds: float, *, every_s: float) -> list[float]:
-    """Kill a random worker after every every_s seconds. Returns the times, of time.perf_counter."""
+    """Kill a random worker every `every_s` seconds. Returns the times, of time.perf_counter."""
     draw, killed_at = random.Random(SEED), list[float]()
     until = time.perf_counter() + seconds
     while (left_s := until - time.perf_counter()) > 0:

@@ -1,4 +1,4 @@
-"""Unpacks an archive of a model, or its gzip files, bounded in size and number, and never outside a folder."""
+"""Unpacks a model's archive or gzip files, limited in size and number, and never outside a folder."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _gunzip(path: Path, target: Path, max_bytes: int) -> int:
 
 
 def _check(path: Path, files: list[tuple[str, int]], max_bytes: int, max_files: int) -> None:
-    """Raise ArchiveError for too much, or for a name that leads out of the folder."""
+    """Raise ArchiveError for too many or too large files, or for a name that leads out of the folder."""
     if len(files) > max_files:
         raise ArchiveError(f"{path} has {len(files)} files, more than {max_files}")
     if (size := sum(size for _, size in files)) > max_bytes:

@@ -105,7 +105,7 @@ def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tu
 
 
 def chunk_length(vocab_size: int) -> int | None:
-    """A divisor of vocab_size near 80 that leaves at least MAX_CANDIDATES chunks; None if there is none."""
+    """The divisor of vocab_size, 40 to 160, nearest to 80 that leaves at least MAX_CANDIDATES chunks; else None."""
     divisors = [n for n in range(40, 161) if vocab_size % n == 0 and vocab_size // n >= MAX_CANDIDATES]
     return min(divisors, key=lambda n: abs(n - 80), default=None)
 

@@ -69,7 +69,7 @@ class BundleRequest:
         tags are ignored.
     decoding: the default decoding options.
     ends_source, tag_follows_source, has_distinct_placeholders: as in the manifest. All models that this project trains
-    have the defaults.
+        have the defaults.
     precisions: the variants. A model with a decoder of SSRUs gets no fp16, which is for GPUs.
     facts: for the card and the manifest. scores: may be empty.
     max_source_length: subwords of the longest training source, end token included. The server splits longer
@@ -243,7 +243,10 @@ def check_output(output: Path) -> None:
 
 
 def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:
-    """Raise TokenizerError (also for an unknown tag), or CheckpointError if its vocabulary is not the model's."""
+    """Raise TokenizerError for a file that is no tokenizer, an unknown tag, or special ids other than the model's.
+
+    Raises CheckpointError if the tokenizer and the model have vocabularies of different sizes.
+    """
     tokenizer = Tokenizer(path)
     for tag in request.tags:
         tokenizer.id_of(tag)
@@ -293,7 +296,10 @@ def _write_model(
 
 
 def _possible_precisions(config: ModelConfig, request: BundleRequest) -> tuple[Precision, ...]:
-    """The request's precisions, without fp16 for a decoder of SSRUs. Raises ExportError if none is left."""
+    """The request's precisions, without fp16 for a decoder of SSRUs.
+
+    Raises ExportError if none is left, or for a decoder of SSRUs whose targets begin with a language token.
+    """
     if config.decoder == "attention":
         return request.precisions
     if request.has_target_starts:
@@ -345,7 +351,10 @@ def dimensions_of(config: ModelConfig) -> Dimensions:
 
 
 def _alignment(config: ModelConfig, request: BundleRequest) -> Alignment:
-    """The request's alignment, or the default. Raises ExportError for a missing or repeated layer or head."""
+    """The request's alignment, or the default.
+
+    Raises ExportError for a layer or a head that the model does not have, and for a repeated head.
+    """
     alignment = request.alignment or default_alignment(config)
     for name, values, limit in (
         ("layer", (alignment.layer,), config.num_decoder_layers),

@@ -59,7 +59,10 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "with --to ctranslate2 or huggingface also the folder `weights` of a bundle",
     )
     model.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="with --to ctranslate2 or huggingface: a bundle's weights"
+        "--bundle",
+        type=Path,
+        metavar="DIR",
+        help="with --to ctranslate2 or huggingface: the bundle to convert",
     )
     parser.add_argument(
         "--to",
@@ -118,7 +121,8 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--alignment",
         type=alignment_argument,
         metavar="LAYER:HEADS",
-        help="cross-attention that aligns best, such as 1:0,2, from 0 (default: all heads of the second to last layer)",
+        help="layer and heads, from 0, of the cross-attention that aligns best, such as 1:0,2 (default: all heads of "
+        "the second to last layer)",
     )
     add(
         "--scores",

@@ -1,8 +1,8 @@
 """Writes a model in CTranslate2's format, without CTranslate2.
 
-The file model.bin holds named variables. The products of one attention
-that have the same input are one product with concatenated outputs: q, k and v, or k and v of cross-attention. The file
-stores the table of positions, so it can express sinusoidal and learned positions.
+The file model.bin holds named variables. The products of one attention that have the same input are one product with
+concatenated outputs: q, k and v, or k and v of cross-attention. The file stores the table of positions, so it can
+express sinusoidal and learned positions.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def is_gpu_decoder_possible(config: ModelConfig, precision: Precision) -> bool:
 def build_gpu_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """As `build_decoder`, with this project's attention kernel for GPUs.
 
-    The kernel also adds the biases of its inputs and appends to the cache, so a step has a third less GPU kernels.
+    The kernel also adds the biases of its inputs and appends to the cache, so a step has a third fewer GPU kernels.
     """
     return build_decoder(weights, precision, file, has_own_attention=True)
 

@@ -45,7 +45,8 @@ ELEMENT_TYPES = {
 class GraphBuilder:
     """Collects nodes and constants. A tensor is represented by its name.
 
-    float_type: type of the activations. file: receives larger constants; None keeps all in the graph.
+    float_type: type of the activations. file: receives constants of at least MIN_BYTES; None keeps all in
+    the graph.
     """
 
     def __init__(self, precision: Precision, file: WeightFile | None = None) -> None:
@@ -156,6 +157,7 @@ class GraphBuilder:
 
         The magnitude is the largest |x|, or max(0, the largest x) if `is_rectified`. Further calls with the same x
         return the same tensors.
+
         A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
         and needs no ReLU, because negative values saturate at 0. A row with the magnitude 0 is divided by 0. Its
         integers have no effect, because they are multiplied by the magnitude 0.
@@ -183,7 +185,7 @@ class GraphBuilder:
     def add_and_norm(self, x: str, product: str, bias: Floats | None, norm: Norm) -> tuple[str, str]:
         """LayerNorm of x + product + bias, and the sum itself: both (..., d_model). bias: None for none.
 
-        On a GPU one kernel computes both. On a CPU that kernel is five times slower than three separate ones.
+        On a GPU one kernel computes both. On a CPU that kernel takes five times as long as three separate ones.
         """
         if self.precision != "fp16":
             biased = product if bias is None else self.op("Add", product, self.floats(bias))

@@ -28,8 +28,8 @@ from model.transformer import Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
-# The largest difference between a position table and the sines and cosines. A bundle's fp16 weights round a stored
-# table by half of this.
+# The largest allowed difference between a position table and the sines and cosines. A bundle's fp16 weights round a
+# stored table by half of this.
 MAX_ROUNDING = 5e-4
 
 

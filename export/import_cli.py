@@ -75,7 +75,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "--languages",
         type=language_list,
         metavar="LANGUAGE,...",
-        help="languages of M2M-100 or NLLB, between any two of which the bundle translates (default: all)",
+        help="for M2M-100 and NLLB: the languages, between any two of which the bundle translates (default: all)",
     )
     add(
         "--reverse-tag",

@@ -20,7 +20,7 @@ class Facts(ManifestPart):
     """The contents of the TOML file of option --card.
 
     summary: one or two sentences: what the model translates and how it was made.
-    good_at, bad_at: one line each, from reading its output.
+    good_at, bad_at: lists of lines, from reading the model's output.
     weights_licence: SPDX name. attribution: the text that the data's licences require, in Markdown.
     training: commit, num_steps and one [[training.data]] table (name, num_pairs, licence) for each corpus.
     """
@@ -72,7 +72,8 @@ def render_card(
         "## Training",
         *_training(manifest),
         "## Licences",
-        f"Weights: {manifest.weights_licence}. The data's licences stand beside each corpus above.",
+        f"Weights: {manifest.weights_licence}."
+        + " The data's licences stand beside each corpus above." * bool(manifest.training.data),
         *([facts.attribution.strip()] if facts.attribution else []),
     ]
     return "\n\n".join(sections) + "\n"
@@ -81,11 +82,13 @@ def render_card(
 def _model_table(manifest: Manifest, pairs: str, num_parameters: int, *, has_shared_embedding: bool) -> str:
     d = manifest.dimensions
     embedding = "shared embedding" if has_shared_embedding else "separate embeddings"
+    is_recurrent = d.decoder == "ssru"
+    decoder = "; SSRUs (Kim et al. 2019) in the place of the decoder's self-attention" * is_recurrent
     return _table(
         ("", ""),
         [
             ("languages", pairs),
-            ("architecture", f"Transformer of Vaswani et al. 2017, encoder and decoder, {embedding}"),
+            ("architecture", f"Transformer of Vaswani et al. 2017, encoder and decoder, {embedding}{decoder}"),
             ("parameters", f"{num_parameters / 1e6:.1f} M"),
             ("layers", f"{d.num_encoder_layers} encoder, {d.num_decoder_layers} decoder"),
             ("sub-layers", f"{d.norm}-norm, {d.activation}"),

@@ -44,7 +44,8 @@ class PortableModel:
 def read_bundle(folder: Path) -> PortableModel:
     """Read the fp16 weights of a bundle.
 
-    Raises BundleError, CheckpointError, and FormatError for a vocabulary without our special pieces.
+    Raises BundleError, CheckpointError, and FormatError for a model that the other formats cannot express or a
+    vocabulary without our special pieces.
     """
     manifest = load_bundle(folder).manifest
     if manifest.has_target_starts:
@@ -66,7 +67,7 @@ def read_bundle(folder: Path) -> PortableModel:
 def read_checkpoint(folder: Path) -> PortableModel:
     """Read a checkpoint, or the folder `weights` of a bundle.
 
-    Raises CheckpointError, BundleError, and FormatError for a vocabulary without our special pieces.
+    Raises CheckpointError, BundleError, and FormatError as `read_bundle` does.
     """
     if folder.name == WEIGHTS and (folder.parent / MANIFEST).is_file():
         return read_bundle(folder.parent)

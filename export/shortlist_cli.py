@@ -35,12 +35,12 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--source",
         metavar="LANGUAGE",
-        help="language of the first column (default: the source of the bundle's first pair)",
+        help="language of the sources of --data (default: the source of the bundle's first pair)",
     )
     add(
         "--target",
         metavar="LANGUAGE",
-        help="language of the second column (default: the target of the bundle's first pair)",
+        help="language of the targets of --data (default: the target of the bundle's first pair)",
     )
     add(
         "--best",

@@ -8,7 +8,7 @@ from export.graph import GraphBuilder
 from export.weights import Ssru
 from model.config import ModelConfig
 
-# Name of the decoder's input with the c of every layer, in both kinds of graphs.
+# Name of the decoder's input with every layer's recurrent state, c of `model.ssru`, in standard and native graphs.
 STATE = "self_state"
 
 

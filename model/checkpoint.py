@@ -26,7 +26,7 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
     "state.json",
     "tokenizer.spm",
 )
-# Present only in the checkpoint of an imported model whose two languages have separate vocabularies.
+# Only in the checkpoint of an imported model. Its targets may have another SentencePiece model than its sources.
 TARGET_TOKENIZER = "target.spm"
 
 

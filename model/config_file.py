@@ -93,7 +93,7 @@ def _action(parser: argparse.ArgumentParser, path: Path, key: str) -> argparse.A
 def _arguments(
     parser: argparse.ArgumentParser, path: Path, action: argparse.Action, value: object
 ) -> Iterator[str]:
-    """Return the command-line arguments for an option. There are none for null, or for a switch that is false."""
+    """Yield the command-line arguments for an option. There are none for null, or for a switch that is false."""
     flag = action.option_strings[-1]
     if action.nargs == 0:
         if not isinstance(value, bool):

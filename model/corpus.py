@@ -258,7 +258,7 @@ def encode_corpus(
                 tokenizer.encode_target(one.target, encoded.verbatim_spans),
             )
         except TokenizerError:
-            dropped["too many unknown characters"] += 1
+            dropped["unknown characters"] += 1
             continue
         if reason := keep.reason_against(source, target):
             dropped[reason] += 1

@@ -50,7 +50,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = T
         action="append",
         default=[],
         metavar="NAME=WEIGHT",
-        help="how often each pair of this domain occurs in an epoch; 0 leaves the domain out (default: 1)",
+        help="how often each pair of this domain is used (in training: per epoch); 0 leaves it out (default: 1)",
     )
 
 
@@ -88,7 +88,7 @@ def add_direction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="use also the direction from the second column to the first, with this subword before each source",
+        help="also use the direction from the targets of the data to its sources, with this subword before each source",
     )
 
 
@@ -100,22 +100,23 @@ def add_one_way_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILES",
         help="more pairs, such as back-translations, in the format of --data; the model learns them only "
-        "from the first column to the second, with --tag before the source",
+        "from source to target, with --tag before the source",
     )
     parser.add_argument(
         "--one-way-reverse",
         action="append",
         default=[],
         metavar="FILES",
-        help="as --one-way, with --reverse-tag before the source; the first column is in the language of "
-        "the second column of --data",
+        help="as --one-way, with --reverse-tag before the source; its sources are in the language of the targets of "
+        "--data",
     )
 
 
 def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Direction]:
     """The direction of `--one-way` and the direction of `--one-way-reverse`.
 
-    In both directions the first column is the source. directions: the result of directions_of or of with_lexicon.
+    Neither direction is reversed: a pair's source in the file is the source. directions: the result of directions_of or
+    of with_lexicon.
     """
     import dataclasses
 
@@ -142,7 +143,7 @@ def one_way_pairs(
 
 
 def directions_of(args: argparse.Namespace) -> list[Direction]:
-    """The directions that `--tag` and `--reverse-tag` select. The direction from the first column comes first."""
+    """The directions that `--tag` and `--reverse-tag` select. The one from source to target comes first."""
     from model.corpus import Direction
 
     reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]

@@ -7,7 +7,8 @@ into one new order, and rewrites the SentencePiece models in that order:
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
 - A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
-  `<unk>`, and of these symbols only the first. The server replaces it by unknown characters of the source.
+  `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by unknown characters of
+  the source.
 - A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
   symbols keep their rows, and a translation can have each of them.
 """

@@ -78,8 +78,9 @@ def words_of(text: str) -> list[str]:
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
     """The word pairs that are each other's most probable translation, the most frequent first.
 
-    Sentences of more than MAX_WORDS words are skipped. The memory is about 80 bytes for each possible link of two
-    words. Raises CorpusError if no sentence is left, or none with frequent enough words on both sides.
+    Sentences of more than MAX_WORDS words are skipped. The memory is about 80 bytes for each pair of a source word and
+    a target word in one sentence pair. Raises CorpusError if no sentence is left, or none with frequent enough words on
+    both sides.
     """
     sentences = [
         (source, target)
@@ -185,7 +186,7 @@ def read_lexicon(path: Path) -> list[Entry]:
 
 
 def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict[str, str]:
-    """Each word's most frequent translation, both in lower case. is_reversed: the keys are target words."""
+    """Each word's translation, of its first entry, both in lower case. is_reversed: the keys are target words."""
     found: dict[str, str] = {}
     for entry in entries:
         word, translation = (entry.target, entry.source) if is_reversed else (entry.source, entry.target)

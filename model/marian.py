@@ -1,7 +1,8 @@
 """Converts a Marian model (OPUS-MT) to our Transformer and vocabulary.
 
 The network is the paper's with another activation, half sines and half cosines as positions, and a bias on the logits.
-Marian and Hugging Face compute the positions with slightly different frequencies: those of the files' owner are used.
+Marian and Hugging Face compute the positions with slightly different frequencies. The import uses those of the program
+whose files it reads.
 Source, target and output may have tables of their own, and the target a vocabulary of its own.
 A decoder may have SSRUs in the place of self-attention, as the models of Firefox have.
 Hugging Face's PEGASUS is the same network in pre-norm. `transduce export --to huggingface` writes it.
@@ -170,9 +171,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
         )
         for vocabulary, order in zip(files.vocabularies, orders, strict=True)
     ]
-    rows[0][BOS_ID] = source[
-        PAD
-    ]  # the source's table may lack the start token's row, and no source has the token
+    # The source's table may lack the start token's row, and no source has the token.
+    rows[0][BOS_ID] = source[PAD]
     longest = int(facts["max_position_embeddings"])
     norm: Literal["post", "pre"] = "pre" if files.is_pre_norm else "post"
     tables = Tables.of(facts, files.weights)
@@ -237,8 +237,9 @@ def _config_problems(facts: Mapping[str, Any]) -> list[str]:
     defaults = {
         name: value for name, value in needed.items() if name not in ("model_type", "scale_embedding")
     }
+    accepted = {"model_type": f"{POST_NORM!r} and {PRE_NORM!r}"}
     problems = [
-        f"{name} of {CONFIG} is {facts.get(name)!r}; only {value!r} can be imported"
+        f"{name} of {CONFIG} is {facts.get(name)!r}; only {accepted.get(name, repr(value))} can be imported"
         for name, value in needed.items()
         if facts.get(name, defaults.get(name)) != value
     ]

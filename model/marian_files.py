@@ -34,7 +34,7 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-no-projection": (False, None),
     "transformer-no-bias": (False, None),
     "transformer-tied-layers": ([], None),
-    "transformer-depth-scaling": (False, True, None),  # changes the first weights only
+    "transformer-depth-scaling": (False, True, None),  # changes only the initial weights
     "output-omit-bias": (False, None),
     "lemma-dim-emb": (0, None),
 }

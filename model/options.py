@@ -10,7 +10,8 @@ from typing import Literal
 class TrainingOptions:
     """The options of training. A default is the paper's value if the paper has one.
 
-    max_steps: the most updates of the weights. max_time_s: seconds after which training stops earlier; 0 is off.
+    max_steps: the most updates of the weights. max_time_s: seconds after which training stops even before max_steps; 0
+        is off.
     accumulate: batches in each update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
@@ -50,7 +51,7 @@ HELP = {
     "max_time_s": "stop after this many seconds; 0: never",
     "accumulate": "batches in each update, over all processes",
     "max_gradient_norm": "clip gradients at this norm; 0: never",
-    "label_smoothing": "section 5.4",
+    "label_smoothing": "the epsilon of label smoothing, section 5.4",
     "warmup_steps": "updates until the learning rate is highest, section 5.3",
     "learning_rate_factor": "multiplies the learning rate of equation (3)",
     "cooldown_steps": "number of last updates over which the learning rate falls towards 0",

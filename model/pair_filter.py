@@ -49,7 +49,7 @@ MEANINGS = {
     Reason.NUMBERS: "the sides have different digits",
     Reason.EXCLUDED: "a side is in an excluded file",
     Reason.DUPLICATE: "an earlier pair is the same",
-    Reason.NEAR_DUPLICATE: "an earlier pair differs only in marks, case or numbers",
+    Reason.NEAR_DUPLICATE: "an earlier pair differs only in marks, case or, in longer texts, digits",
     Reason.LANGUAGE: "a side is in another language",
     Reason.SAMPLING: "left out by its domain's weight",
 }
@@ -59,9 +59,9 @@ NOT_FOR_KEEP = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EX
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules for a pair whose sides are normalised by `text_cleaning.normalise`.
+    """The rules for a pair. All but `is_broken` need sides that `text_cleaning.normalise` has normalised.
 
-    source, target: language codes of the columns.
+    source, target: language codes of the two sides.
     max_characters: the most characters of either side. max_ratio: the longer side has at most max_ratio times the
     characters of the shorter side, plus LENGTH_SLACK.
     max_copied: largest share, 0 to 1, of the target's words that may occur in the source.
@@ -76,6 +76,13 @@ class Rules:
     max_copied: float = 0.75
     checks_numbers: bool = False
     ignored: frozenset[Reason] = frozenset()
+
+    def is_broken(self, source: str, target: str) -> bool:
+        """Whether to drop a pair because a side was decoded wrongly. The sides are not normalised yet.
+
+        `normalise` removes control characters that show a wrong decoding.
+        """
+        return Reason.BROKEN not in self.ignored and (is_broken(source) or is_broken(target))
 
     def reason_against(self, source: str, target: str) -> Reason | None:
         """Return the reason of the first rule that the pair breaks, or None."""
@@ -114,7 +121,6 @@ def _is_in_another_script(rules: Rules, source: str, target: str) -> bool:
 
 _CHECKS: tuple[tuple[Reason, Callable[[Rules, str, str], bool]], ...] = (
     (Reason.EMPTY, lambda _, source, target: not source or not target),
-    (Reason.BROKEN, lambda _, source, target: is_broken(source) or is_broken(target)),
     (Reason.LENGTH, lambda rules, source, target: max(len(source), len(target)) > rules.max_characters),
     (Reason.RATIO, _differs_in_length),
     (Reason.COPY, lambda _, source, target: source == target),

@@ -64,7 +64,7 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
 
 
 class _Chain:
-    """The steps for each block of pairs, mostly from cheap to dear, and the hashes of all earlier pairs."""
+    """The steps for each block of pairs, mostly the cheap ones first, and the hashes of all earlier pairs."""
 
     def __init__(self, preparation: Preparation, report: Report) -> None:
         self._preparation, self._report = preparation, report
@@ -102,6 +102,9 @@ class _Chain:
             report.read[raw.domain] += 1
             if weights.get(raw.domain, 1.0) == 0:
                 report.drop(raw, Reason.DOMAIN)
+                continue
+            if rules.is_broken(raw.source, raw.target):
+                report.drop(raw, Reason.BROKEN)
                 continue
             pair = Pair(normalise(raw.source), normalise(raw.target), raw.domain)
             if reason := rules.reason_against(pair.source, pair.target):

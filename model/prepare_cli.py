@@ -37,8 +37,8 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce prepare`."""
     add_data_arguments(parser)
     add = parser.add_argument
-    add("--source", required=True, metavar="LANG", help="language of the first column, such as en")
-    add("--target", required=True, metavar="LANG", help="language of the second column, such as de")
+    add("--source", required=True, metavar="LANG", help="language of the sources, such as en")
+    add("--target", required=True, metavar="LANG", help="language of the targets, such as de")
     add(
         "--output", required=True, type=Path, metavar="DIR", help="a new folder for the shards and the report"
     )

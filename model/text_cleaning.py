@@ -9,13 +9,15 @@ import unicodedata
 # Characters of category Cc that are no white space, and invisible ones that carry no meaning in a sentence: soft
 # hyphen, zero-width space, word joiner, byte order mark, marks of writing direction. The joiners U+200C and U+200D
 # stay: emoji and several scripts need them.
-_INVISIBLE = "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+_INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
 _REMOVED = re.compile(f"[\\x00-\\x08\\x0e-\\x1b\\x7f-\\x84\\x86-\\x9f{_INVISIBLE}]")
 _NO_WORD_CHARACTER = re.compile(r"[\W_]+")
 _DIGIT = re.compile(r"\d")
-# UTF-8 that was read as Latin-1 or Windows-1252, and U+FFFD, which stands for a byte that could not be read.
+# UTF-8 of Latin letters, or of marks such as ’, that was read as Latin-1 or Windows-1252, and U+FFFD, which stands for
+# a byte that could not be read. A lead byte is followed by what one of 0x80 to 0xbf is in those encodings.
 _BROKEN = re.compile(
-    "\ufffd|[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]|\u00e2\u20ac"
+    "\ufffd|[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
+    "|\u00e2[\u20ac\u0080]"
 )
 # Two texts that differ only in their digits count as near-duplicates if they have at least this many letters and
 # digits. If smaller, "3.5 km" and "4.2 km" are one text. If larger, more numbered boilerplate stays.
@@ -23,7 +25,7 @@ MIN_LETTERS_TO_FOLD_DIGITS = 20
 
 
 def normalise(text: str) -> str:
-    """Return the text in Unicode NFC, with single spaces and without control characters.
+    """Return the text in Unicode NFC, with single spaces and without control or invisible characters.
 
     Each run of white space, no-break spaces included, becomes one space. White space at both ends is removed.
     """
@@ -33,12 +35,18 @@ def normalise(text: str) -> str:
 
 
 def is_broken(text: str) -> bool:
-    """Whether the text holds U+FFFD or UTF-8 that was decoded with another encoding."""
+    """Whether the text holds U+FFFD, or UTF-8 of Latin letters or marks that was read as Latin-1 or Windows-1252.
+
+    Such text of other scripts is not found. text: not normalised, because `normalise` removes control characters.
+    """
     return not text.isascii() and _BROKEN.search(text) is not None
 
 
 def letters_key(text: str) -> str:
-    """Return the case-folded letters and digits. Sentences with the same key differ only in marks and case."""
+    """Return the case-folded letters, digits and combining marks.
+
+    Sentences with the same key differ only in case, white space, punctuation and symbols.
+    """
     folded = text.casefold()
     if folded.isascii():
         return _NO_WORD_CHARACTER.sub("", folded)

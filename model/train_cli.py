@@ -92,7 +92,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads of this process; 0: all available processors (default: 0)",
     )
     _model_arguments(parser.add_argument_group("model", "the defaults are the preset's"))
-    loop = parser.add_argument_group("training")
+    loop = parser.add_argument_group(
+        "training", "sections and equations are those of 'Attention Is All You Need'"
+    )
     loop.add_argument(
         "--batch-tokens",
         type=int,
@@ -133,7 +135,7 @@ def _model_arguments(group: Any) -> None:
     add = group.add_argument
     add("--preset", default="small", help="tiny, small, base, fast or big (default: small)")
     add("--d-model", type=int, metavar="N", help="width of the residual stream")
-    add("--num-heads", type=int, metavar="N", help="attention heads; they divide d-model")
+    add("--num-heads", type=int, metavar="N", help="attention heads; the number divides d-model")
     add("--d-ff", type=int, metavar="N", help="width of the feed-forward networks")
     add("--num-encoder-layers", type=int, metavar="N", help="layers of the encoder")
     add("--num-decoder-layers", type=int, metavar="N", help="layers of the decoder")

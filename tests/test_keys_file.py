@@ -57,7 +57,7 @@ def test_keys_and_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "the file holds no key, so the server would need none"),
+        ("", "the file holds no key, so the server would be open to everyone"),
         ("[sales]\nsha256 = x", "the file is not TOML at line 2, column 10"),
         (DIGEST, "the file is not TOML at end of document"),
         (f"a = {'[' * 9999}", "the file is not TOML"),

@@ -65,7 +65,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--loop-guard",
         action="store_true",
-        help="stop a translation that repeats itself, and decode it again",
+        help="stop a translation that repeats itself, and decode it again without repetitions",
     )
     add(
         "--suppress",

@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
-    "exit codes: 0 success; 1 failure; 2 wrong command line; 70 the engine died while serving; "
-    "78 wrong setting, unusable bundle or missing extra; 130 stopped with Ctrl-C"
+    "exit codes: 0 success; 1 failure; 2 wrong command line; 3 the load test is not valid; "
+    "70 the engine died while serving; 78 wrong setting, unusable bundle or missing extra; 130 stopped with Ctrl-C"
 )
 
 
@@ -77,7 +77,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }
 
-# The subcommand that handles signals itself.
+# The subcommand during whose start `main` blocks signals.
 SERVER = "serve"
 
 # A module that two extras provide, `cpu` and `gpu`, for every subcommand.

@@ -11,7 +11,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (TRANSDUCE_HOST; default: 127.0.0.1)")
     parser.add_argument("--port", type=port_number, help="port to listen on (TRANSDUCE_PORT; default: 8000)")
     parser.add_argument(
-        "--bundle", metavar="FOLDER", help="bundle to serve (TRANSDUCE_BUNDLE; default: the bundled model)"
+        "--bundle",
+        metavar="FOLDER",
+        help="bundle to serve (TRANSDUCE_BUNDLE; default: the only one in the folder bundles)",
     )
     parser.add_argument(
         "--bundles",

@@ -121,7 +121,7 @@ class PlainTranslator:
     ) -> list[PlainTranslation]:
         with self.service.work() as models:
             result = await while_connected(request, self._translate(request, models, texts, plain_request))
-            record_usage(self.service, result)
+            record_usage(self.service, result, request.scope)
         return [to_plain(each) for each in result.translations]
 
     async def _translate(

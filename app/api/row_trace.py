@@ -77,7 +77,7 @@ def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: 
     """The events of recorded sentences: one for each row that a sentence held, and a counter of rows in use.
 
     models: the name of each worker's model. began_at: when the recording began, in seconds of time.monotonic; the part
-    of a sentence before it is cut off. Each worker is a process of the trace, and its rows are threads.
+    of a sentence before that time is cut off. Each worker is a process of the trace, and its rows are threads.
 
     The rows of the trace are not those of the cache, because the engine moves sentences between rows. A sentence gets
     the lowest rows of the trace that are free when it begins, and keeps them.

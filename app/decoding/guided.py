@@ -1,8 +1,8 @@
 """Search with all options: forced subwords, constraints, sampling, and details of each token.
 
-A guided search wraps a plain one, which advances with the candidates that the guided search passes on. In some steps it
-chooses them itself: forced subwords, subwords that the constraints allow, or a drawn subword. Only these steps need
-whole distributions. In others they are the runner's candidates.
+A guided search wraps a plain one, and passes candidates on to it. In some steps the guided search chooses the
+candidates: forced subwords, subwords that the constraints allow, or a drawn subword. Only these steps need whole
+distributions. In all other steps it passes on the runner's candidates.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def check_options(options: DecodingOptions, bounds: Bounds) -> None:
 def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingOptions:
     """The options with length ratios converted to lengths. Unchanged if they have no ratios.
 
-    options: checked by `check_options`. source_length: subwords without the end token. Raises InvalidRequest if the
-    minimum length is above the maximum.
+    options: checked by `check_options`. source_length: subwords with the tag, without the end token. Raises
+    InvalidRequest if the minimum length is above the maximum.
     """
     if not options.min_target_ratio and options.max_target_ratio is None:
         return options
@@ -141,7 +141,7 @@ def _check_ids(options: DecodingOptions, bounds: Bounds) -> None:
 
 def _check_known(field: str, ids: Iterable[int], bounds: Bounds) -> None:
     for token in ids:
-        check_range(field, token, (0, bounds.vocab_size - 1), unit=" as an id")
+        check_range(field, token, (0, bounds.vocab_size - 1), unit=" (an id)")
 
 
 def _check_search(options: DecodingOptions) -> None:

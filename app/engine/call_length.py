@@ -28,7 +28,7 @@ class CallLength:
     """Chooses the length of each call of one runner by the time of the last call. Belongs to the engine thread."""
 
     def __init__(self, max_steps: int, wake_flag: WakeFlag) -> None:
-        """max_steps: of the runner. wake_flag: set when a message arrives."""
+        """max_steps: of the runner. wake_flag: set when a message arrives for which a call stops early."""
         self._max_steps = max_steps
         self._wake_flag = wake_flag
         # Seconds of one decoder step in the last call, and the rows that it decoded.

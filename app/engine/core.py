@@ -22,6 +22,7 @@ from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenStreams
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
+from app.observability.logging import Field, log_event
 from app.runtime.interface import Runner, StepOutput
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class EngineCore:
     """The engine's loop. The thread that calls run() owns all of it except `inbox` and `step_started_at`.
 
     report: called on that thread with each report. clock: seconds, as time.monotonic.
-    incoming: the inbox to read; None: `inbox`, which threads of this process write to.
+    incoming: the inbox that the loop reads; None: `inbox`. Threads of this process write to `inbox`.
     on_step: called on that thread with the time at which a step begins, and with None when there is nothing to do.
     step_started_at: when the current step began; None when idle. Read by other threads.
     """
@@ -60,7 +61,7 @@ class EngineCore:
         self._clock = clock
         self._is_stopped = False
         self._has_failed = False  # whether a forward or a sequence has failed since the rows were compacted
-        self._num_failures = 0  # consecutive forwards without a result for any sequence
+        self._num_failures = 0  # forwards in a row in which no sequence got a result, and none is tried again
         self._batch = DecodingBatch(runner, self.scheduler.row_allocator)
         self._call_length = CallLength(limits.max_steps, self._incoming.wake_flag)
         self._tokens = TokenStreams(self._batch.greedy)
@@ -131,9 +132,12 @@ class EngineCore:
         for sequence in admitted:
             if sequence.admitted_at is None:
                 sequence.admitted_at = started_at
-        for sequence, error in self._batch.encode(admitted, stats):
+        failures = [*self._batch.encode(admitted, stats)]
+        for sequence, error in failures:
             self._fail(sequence, error, stats)
-            self._count_failed_forward()
+        if len(failures) == len(admitted):  # else the encoder works, and the cause is in some sentences
+            for _ in failures:
+                self._count_failed_forward()
         time_s = self._clock() - started_at
         for sequence in admitted:
             sequence.encode_time_s += time_s
@@ -188,7 +192,8 @@ class EngineCore:
         self._call_length.record(stats.decode_time_s, stats.num_steps, stats.num_rows)
 
     def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
-        logger.error("a sentence failed: %s", error.message, extra={"request_id": sequence.request_id})
+        fields: dict[str, Field] = {"request_id": sequence.request_id, "problem": error.message}
+        log_event(logger, logging.ERROR, "sentence_failed", fields=fields)
         self._end(sequence, error)
         self._has_failed = True
         stats.num_failed += 1

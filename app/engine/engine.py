@@ -166,8 +166,9 @@ class Engine:
     ) -> asyncio.Future[SequenceResult]:
         """Submit one sentence and return the future of its result.
 
-        source_ids: with the end token last. request_id: sentences of a request are served in order of submission,
-        requests of a caller take turns, and callers take turns. deadline: seconds of time.monotonic.
+        source_ids: with an end token and a tag if the model's sources have them. deadline: seconds of time.monotonic.
+        request_id: sentences of a request are served in order of submission, requests of a caller take turns, and
+        callers take turns.
         on_tokens: called on the event loop with new tokens before the future is done, if the beam size is 1.
 
         The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows at the next

@@ -22,8 +22,8 @@ class EngineLimits:
     max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
         Larger: running rows wait longer for the encoder.
     stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
-    max_consecutive_failures: failed forwards in a row, without a result for any sentence, after which the
-        engine stops. Failures that are retried in halves do not count.
+    max_consecutive_failures: failed forwards in a row after which a worker ends. A forward counts if no sentence in
+        it gets a result. It does not count if its sentences are divided and tried again.
     """
 
     max_pending_sentences: int = 2048
@@ -72,19 +72,19 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
     Raises InvalidRequest, with the field, its limit and its value, when the sentence does not fit the model.
     """
     check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
-    check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
-    check_range("source", max(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
+    check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" (an id)")
+    check_range("source", max(source_ids), (0, limits.vocab_size - 1), unit=" (an id)")
     _check_start(options, limits)
     if options.shortlist is not None:
-        check_range("shortlist", options.shortlist, (0, limits.num_shortlists - 1), unit=" as a table")
+        check_range("shortlist", options.shortlist, (0, limits.num_shortlists - 1), unit=" (a table)")
     check_options(options, option_bounds(limits))
     return bounded_by_source(options, len(source_ids) - 1)
 
 
 def _check_start(options: DecodingOptions, limits: Limits) -> None:
-    """Raise InvalidRequest if both the sentence and the model have a start token, or neither has one."""
+    """Raise InvalidRequest for a start_id out of range, and unless exactly one of sentence and model has a start."""
     if options.start_id is not None:
-        check_range("start_id", options.start_id, (0, limits.vocab_size - 1), unit=" as an id")
+        check_range("start_id", options.start_id, (0, limits.vocab_size - 1), unit=" (an id)")
     if (options.start_id is None) != (limits.prefill_id is None):
         needs = "has its own start token" if limits.prefill_id is None else "needs a start_id"
         raise InvalidRequest(f"start_id is {options.start_id}, and the model {needs}", field="start_id")

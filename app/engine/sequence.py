@@ -47,10 +47,10 @@ class Status(Enum):
 class Sequence:
     """One sentence being decoded. After its submission only the engine thread changes it, except `is_retry`.
 
-    request_id, caller: the queue that it waits in, and the caller that its rows count for.
+    request_id, caller: the request and the caller in whose queues it waits. Its rows count for the caller.
     other_queues: (caller, request_id) of other requests that wait for it.
     deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline.
-    rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
+    rows: cache row of each live hypothesis of `search`, in the order of the hypotheses; empty unless RUNNING.
     beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
         advanced and `rows` are in no order.
     length: columns that the self-attention cache of each of its rows holds.

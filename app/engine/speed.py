@@ -6,8 +6,8 @@ measured:
 - decoder steps for each source subword: from every sequence that ends;
 - row-steps a second: from steps after which sequences still wait, since only then are the rows full.
 
-A sequence that is decoded a second time adds steps but no subwords, because the first decoding has counted them. Until
-the rows have been full once, the speed is that of the golden sentences and the warm-up.
+A sequence that is decoded a second time adds steps but no subwords, because the first decoding has counted them. While
+no step with full rows is recent, the speed is that of the golden sentences and the warm-up.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Health:
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: seconds until these are answered if no more are accepted; None while the speed is unknown.
     has_worker: whether a worker of the engine runs. Otherwise sentences wait for one that is being started.
-    num_workers: workers of the engine. workers: those that run.
+    num_workers: workers of the engine, without those that are being replaced. workers: the state of each of these.
     max_pending_sentences, max_pending_tokens: the limits of what is accepted and not yet answered.
     stall_limit_s: seconds after which a step counts as stalled.
     """

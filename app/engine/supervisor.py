@@ -120,17 +120,20 @@ class Supervisor:
             try:
                 worker = await _loaded(restarts.start(dead))
             except (BundleError, SettingsError) as error:
-                _report(number, error)
+                _report(self._first_worker + number, error)
                 break
             except Exception as error:  # noqa: BLE001 - another start may succeed
-                _report(number, error)
+                _report(self._first_worker + number, error)
                 await asyncio.sleep(RETRY_DELAY_S)
                 ends_engine = not restarts.budget.take()
         self._starting.discard(number)
         if worker is None:
             self._pool.abandon_worker(ends_engine=ends_engine)
             return
-        fields: dict[str, Field] = {"lane": number, "seconds": f"{time.monotonic() - started_at:.2f}"}
+        fields: dict[str, Field] = {
+            "worker": self._first_worker + number,
+            "seconds": f"{time.monotonic() - started_at:.2f}",
+        }
         log_event(logger, logging.WARNING, "engine_process_restarted", fields=fields)
         self._pool.add_worker(number, worker)
 
@@ -145,6 +148,7 @@ async def _loaded(starting: asyncio.Future[Worker]) -> Worker:
         raise
 
 
-def _report(number: int, error: Exception) -> None:
-    fields: dict[str, Field] = {"lane": number, "problem": str(error) or type(error).__name__}
+def _report(worker: int, error: Exception) -> None:
+    """Log a start that failed. worker: the number of the worker, as in the metrics."""
+    fields: dict[str, Field] = {"worker": worker, "problem": str(error) or type(error).__name__}
     log_event(logger, logging.ERROR, "engine_process_not_restarted", fields=fields)

@@ -36,7 +36,7 @@ class TokenStreams:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a sequence that has not ended is streamed."""
+        """Whether a sequence is streamed. One that ends counts until the next `take_deltas`."""
         return bool(self._num_sent)
 
     def add(self, sequence: Sequence) -> None:
@@ -71,7 +71,7 @@ class SentTokens:
     def __init__(self, on_tokens: OnTokens) -> None:
         self._on_tokens = on_tokens
         self._sent: list[int] = []
-        # Tokens since the restart; None without a restart, and once they differ from those sent or exceed them.
+        # The tokens since the restart. None before a restart, and again once they differ from those sent or are more.
         self._again: list[int] | None = None
 
     def restart(self) -> None:

@@ -118,7 +118,10 @@ class WorkerPool:
 
     def _on_exit(self, number: int, worker_exit: WorkerExit) -> None:
         worker = self._workers[number]
-        fields: dict[str, Field] = {"lane": number, "exit": worker_exit.process_exit}
+        fields: dict[str, Field] = {
+            "worker": self._first_worker + number,
+            "exit": worker_exit.process_exit,
+        }
         if worker_exit.has_died and self.is_running and self._supervisor.replace(number, worker):
             del self._workers[number]
             self.placement.remove_worker(worker)

@@ -39,7 +39,7 @@ class RunStyle:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The XML of the start or the end of an element or field. Of one without text it is the whole XML."""
+    """The XML of the start or the end of an element or field; its whole XML if it has no text."""
 
     raw: str
 

@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time (UTC), level, logger, event and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of ASCII; JSON escapes control characters and all others."""
+        """One line of ASCII. Control characters and all characters beyond ASCII are escaped."""
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         line = (
             f'{{"time": "{_date(seconds)}.{milliseconds:03d}+00:00", "level": "{record.levelname.lower()}", '

@@ -195,11 +195,14 @@ class Metrics:
             "transduce_reloads", "Reloads of the bundles, by outcome", ("outcome",), registry=registry
         )
         self.model_loads = Counter(
-            "transduce_model_loads", "Loads of a model on demand, by outcome", ("outcome",), registry=registry
+            "transduce_model_loads",
+            "Loads of a model with a memory budget, by outcome",
+            ("outcome",),
+            registry=registry,
         )
         self.model_load_duration = LockFreeHistogram(
             "transduce_model_load_duration_seconds",
-            "Load of a model on demand, with its check and warm-up",
+            "Load of a model with a memory budget, with its check and warm-up",
             buckets=REQUEST_SECONDS,
             registry=registry,
         ).labels()

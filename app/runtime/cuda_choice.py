@@ -91,7 +91,7 @@ def choose_switches(
 
     runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
     Returns the chosen switches. A switch with which steps fail, or have other results, is not chosen. Raises
-    EngineFailure if steps fail without any.
+    EngineFailure if steps fail without any switch.
     """
     limits = runner.limits
     runner.encode([_source(row, limits) for row in range(limits.num_rows)], range(limits.num_rows))
@@ -130,7 +130,10 @@ def _source(row: int, limits: Limits) -> Int32s:
 
 
 def _results(runner: Runner) -> Floats:
-    """The largest log-probability of every row in the first steps: (NUM_COMPARED, rows). Raises EngineFailure."""
+    """The largest log-probability of each of MIDDLE_ROWS rows in NUM_COMPARED steps: (steps, rows).
+
+    Fewer of both if the limits are lower. Raises EngineFailure.
+    """
     limits = runner.limits
     rows = np.arange(min(MIDDLE_ROWS, limits.num_rows), dtype=np.int32)
     steps = [

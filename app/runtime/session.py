@@ -21,7 +21,7 @@ from app.graphs import GraphSpec, TensorSpec
 from app.runtime.device import NO_PROVIDER, PROVIDERS, Device, log_device
 
 # An environment variable that ONNX Runtime reads when a session is made. With 1, attention is not fused. For the small
-# model both kernels are equally fast. For the base size, a step of 32 or 64 rows takes 7 % less time without fusion
+# model both kernels are equally fast. For the base size, a step of 32 or 64 rows takes 7 % longer with fusion
 # (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 # An optimizer that fuses a sum and the norm after it to one operator. On a CPU the fused operator takes five times as

@@ -174,7 +174,7 @@ class GlossaryStore:
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
-        """path: a file that is created with access for its owner only. With None the store is only in memory.
+        """path: a file; if it is missing, it is created with mode 0600. With None the store is only in memory.
 
         Raises GlossaryStoreError.
         """
@@ -200,7 +200,7 @@ class GlossaryStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, which is rolled back if the body raises.
 
-        Each transaction opens the file again, so only the store in memory needs the lock.
+        Only the store in memory needs the lock, because each transaction on a file opens a connection of its own.
         """
         try:
             if self._memory is not None:

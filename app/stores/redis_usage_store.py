@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 1.0
 # The braces put all keys into one slot of a cluster, so that one script may write them.
 _PREFIX = "{transduce-usage}"
-# Adds a batch unless it was added before: an answer may be lost after the script has run. KEYS: of the batch, then a
-# hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and expiry of each hash.
+# Adds a batch unless it was added before: an answer may be lost after the script has run. KEYS: the batch's key, then
+# a hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and expiry of each
+# hash.
 _ADD = """
 if redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then
     for i = 2, #KEYS do

@@ -67,8 +67,8 @@ class Usage:
     async def begin(self, caller: str, num_characters: int) -> Spending:
         """Count a request with this many code points. `Spending.end` must follow.
 
-        Raises QuotaExceeded, UsageUnavailable, and PayloadTooLarge if no period allows that many. Then nothing is
-        counted.
+        Raises PayloadTooLarge if the request alone exceeds a limit, QuotaExceeded if it exceeds what is left of one,
+        and UsageUnavailable. Then nothing is counted.
         """
         limits = self.limits.get(caller, NO_LIMITS)
         if self.saver is not None and limits.counted:
@@ -95,7 +95,10 @@ class Usage:
             await self.saver.close()
 
     def standings(self, caller: str) -> list[Standing]:
-        """Return what the caller has used of each limit of its key, without the concurrent requests."""
+        """Return what the caller has used of each limit of its key.
+
+        The limit on concurrent requests is not in the list.
+        """
         limits, periods = self.limits.get(caller, NO_LIMITS), self._current()
         return [Standing(kind, most, self.used(caller, kind), periods[kind]) for kind, most in limits.counted]
 
@@ -144,8 +147,11 @@ class Usage:
             each for each in self.standings(caller) if each.used + amounts[each.kind.unit] > each.limit
         ]
         if exceeded:
-            # The request is refused until the last of these periods has ended.
-            worst = max(exceeded, key=lambda each: each.period.ends_at)
+            # A limit that is smaller than the request refuses it in every period. Without such a limit, the request is
+            # refused until the last of these periods has ended.
+            worst = max(
+                exceeded, key=lambda each: (amounts[each.kind.unit] > each.limit, each.period.ends_at)
+            )
             self._count_refusal(caller, worst.kind.name)
             raise self._refusal(worst, amounts[worst.kind.unit])
 
@@ -153,9 +159,9 @@ class Usage:
         kind, period = standing.kind, standing.period
         limit = f"the limit of this API key is {standing.limit} {kind.unit} a {kind.length}"
         if amount > standing.limit:
-            return PayloadTooLarge(f"{limit}; the request has {amount}")
+            return PayloadTooLarge(f"{limit}; this request needs {amount}")
         return QuotaExceeded(
-            f"{limit}: {standing.used} are used, and the request has {amount}; "
+            f"{limit}: {standing.used} are used, and this request needs {amount}; "
             f"the next {kind.length} begins at {format_time(period.ends_at)}",
             retry_after_s=period.ends_at - self.clock(),
             is_of_characters=kind.unit is Unit.CHARACTERS,
@@ -179,7 +185,7 @@ class Usage:
 class Spending:
     """The counts of one request in progress, which `end` keeps or gives back. A context manager that calls `end`.
 
-    is_delivered: whether a part of the translation was sent. A deadline that passes then gives nothing back.
+    is_delivered: whether a streamed response has begun. If so, a request whose deadline passes keeps its counts.
     """
 
     def __init__(
@@ -194,7 +200,7 @@ class Spending:
     def end(self, error: BaseException | None) -> None:
         """Keep the counts after a success, and if the client gave up. After other errors, give them back.
 
-        Only the first call counts.
+        Later calls do nothing.
         """
         usage, self._usage = self._usage, None
         if usage is None:

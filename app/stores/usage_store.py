@@ -14,7 +14,7 @@ from app.stores.private_file import NotPlainFile, create_private
 # Seconds to wait for another process's lock. If larger, a locked file is noticed later. If smaller, servers that share
 # the file refuse requests under load.
 _BUSY_TIMEOUT_S = 0.5
-# Seconds after the end of a period in which its counts are kept. It must exceed the difference of the servers' clocks.
+# Seconds for which counts are kept after their period has ended. It must exceed the difference of the servers' clocks.
 KEPT_S = 3_600
 # Version of the table below, stored as SQLite's user_version.
 _FORMAT = 1

@@ -9,8 +9,8 @@ An English title (`The Old Man and the Sea`) has at least four words and does no
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
 reads it in lower case, and the translation keeps the case that the model writes.
 
-Words with a digit or with capitals inside stay unchanged. So do words in capitals in a title, and acronyms in other
-sentences.
+Words with a digit and the word `I` stay unchanged. In a title, so do words with a capital after the first letter. All
+other sentences stay unchanged.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@
 A part that must not change, such as a variable, a URL or a formula, is replaced by a placeholder. A placeholder is one
 private-use character. The tokenizer copies it like any character outside its vocabulary.
 
-Glossary terms are words in the model's first input. `missing_terms` returns the terms that a translation lacks, and
-`with_term_placeholders` replaces them by placeholders for a second decoding.
+Glossary terms are words in the model's first input, but for terms with a digit or a tag inside. `missing_terms` returns
+the terms that a translation lacks, and `with_term_placeholders` replaces them by placeholders for a second decoding.
 
-If a translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the
-parts to translate separately, and `segments.join_parts` joins their translations.
+If a translation has lost a placeholder and there is no alignment, `app.text.segments.spans_between_placeholders`
+returns the parts to translate separately, and `join_parts` of that module joins their translations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from app.text.xml_reader import XmlRules, read_xml
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Runs without control characters other than the tab.
+# Lines. A line has no line break and no control character but tabs.
 _LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
 # Tags that make a word a formula, such as H<sub>2</sub>O. A formula is not translated.
 _FORMULA_TAGS = frozenset({"sub", "sup"})
@@ -104,9 +104,10 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
 def _protect_spans(
     block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
-    """Return the block with placeholders for its protected spans, formulas and terms, and the replaced terms.
+    """Return the block with placeholders for its protected spans, formulas and terms, and the terms.
 
-    The spans of the returned terms are positions in the document.
+    The spans of the returned terms are positions in the document. A term is returned, but not replaced, if a tag inside
+    it has its partner outside.
     """
     protected = protected_spans(block.text)
     if not (protected or hits or block.tags):
@@ -355,7 +356,7 @@ class ParsedText:
         """Return the offsets in the whole text of one character of a segment's source."""
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])
-        if term is None or not segment.terms:
+        if term is None or term.hit not in segment.terms:
             return block.offsets[position], block.offsets[position + 1]
         return term.offsets[index - bisect_left(segment.positions, position)]
 
@@ -366,9 +367,9 @@ class ParsedText:
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
-    """Return the indices of a segment's tags: tags inside it, and tags of elements that contain some of its words.
+    """Return the indices of a segment's tags: those inside it, and both tags of elements with a part of its words.
 
-    Tags around the whole segment or at its edges are left out.
+    Other tags at its edges are left out, and so are tags around the whole segment.
     """
     if not tags:
         return range(0)

@@ -2,8 +2,7 @@
 
 Protected spans are `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as
-`<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search is linear in the text, because no expression can
-backtrack.
+`<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search takes time linear in the length of the text.
 """
 
 from __future__ import annotations

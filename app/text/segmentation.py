@@ -1,9 +1,9 @@
 """Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
 A text is split into lines at every line break, tab and other control character. `sentencex` splits lines into
-sentences. Over-long sentences are split between clauses, else between words. The text between two spans stays
-unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every span is replaced by
-itself, the result is the text.
+sentences. Over-long sentences are split between clauses, else between words, else between characters. The text between
+two spans stays unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every span is
+replaced by itself, the result is the text.
 
 Time is linear in the text, or n log n for an over-long sentence.
 """

@@ -83,8 +83,8 @@ class SourceSegment(NamedTuple):
 class SegmentTranslation(NamedTuple):
     """A translation as the tokenizer decoded it.
 
-    alignment: the alignment of `SourceSegment.source` and `text`. num_appended: how many verbatim spans the model lost
-    and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`. They are later mapped to
+    alignment: of `SourceSegment.source` and `text`. num_appended: how many verbatim spans (`app.text.tokenizer`) the
+    model lost and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`, later mapped to
     the finished text. keeps_source: whether the source replaces a part of it, because the model returned no words.
     """
 
@@ -97,7 +97,7 @@ class SegmentTranslation(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """A translation with every placeholder of its source exactly once, and its offsets in that text."""
+    """A translation with every placeholder of its source exactly once. token_offsets: offsets in `text`."""
 
     text: str
     alignment: Alignment | None
@@ -130,11 +130,6 @@ def source_as_translation(source: str, num_tokens: int = 0) -> SegmentTranslatio
 def lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> list[str]:
     """Return the placeholders and unknown characters that the model lost, in the order of the source."""
     return _lost(segment, translation)[1]
-
-
-def has_lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> bool:
-    """Whether the model lost a placeholder or unknown characters."""
-    return bool(_lost(segment, translation)[1])
 
 
 def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
@@ -260,23 +255,26 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Insert lost spans by the alignment, before the closing mark; without an alignment, append them."""
-    fallbacks = [*repaired.fallbacks]
-    fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
-    if lost and repaired.alignment is not None and repaired.text.strip():
-        tags = [Tag(max(segment.source.find(span), 0), span, TagKind.POINT) for span in lost]
-        for tag in reversed(place_tags(segment.source, tags, repaired.text, repaired.alignment).tags):
-            position = clamp_to_clause(segment.source, tag.markup, repaired.text, tag.position)
-            repaired = _insert(segment.source, repaired, replace(tag, position=position))
+    """Insert lost spans by the alignment; append them if there is none or the text is blank."""
+    source, text = segment.source, repaired.text
+    fallbacks = [*repaired.fallbacks, *[Fallback.NUMBERS_CARRIED] * bool(segment.numbers)]
+    if lost and repaired.alignment is not None and text.strip():
+        tags = [Tag(max(source.find(span), 0), span, TagKind.POINT) for span in lost]
+        placed = [
+            replace(tag, position=clamp_to_clause(source, tag.markup, text, tag.position))
+            for tag in place_tags(source, tags, text, repaired.alignment).tags
+        ]
+        for tag in sorted(placed, key=lambda each: each.position)[::-1]:
+            repaired = _insert(source, repaired, tag)
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        repaired = _insert_at_end(segment.source, repaired, lost)
+        repaired = _insert_at_end(source, repaired, lost)
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
     return repaired._replace(fallbacks=tuple(fallbacks))
 
 
 def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Append lost spans, before the closing mark or, if the source has them there, after it."""
+    """Append lost spans before the closing mark. A span that follows the source's closing mark goes after it."""
     text = repaired.text
     last = len(text)
     outside = [span for span in lost if clamp_to_clause(source, span, text, last) == last]

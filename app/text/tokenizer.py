@@ -40,7 +40,8 @@ class TokenizerError(ValueError):
 class Encoded(NamedTuple):
     """A source sentence.
 
-    ids: subwords, then the end token unless the model's sources have none. `encode_tagged` adds a tag at either end.
+    ids: subwords, then the end token unless the model's sources have none. `encode_tagged` adds one tag, as the first
+        or as the last id.
     verbatim_spans: span k has placeholder symbol k.
     """
 
@@ -65,7 +66,7 @@ class Tokenizer:
         """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.
 
         ends_source: whether `encode` adds the end token. A source without any subword always has it.
-        tag_follows_source: whether the tag of `encode_tagged` is the last subword, not the first.
+        tag_follows_source: whether the tag of `encode_tagged` is the last id, not the first.
         """
         self.ends_source, self.tag_follows_source = ends_source, tag_follows_source
         try:
@@ -98,11 +99,11 @@ class Tokenizer:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
         return piece_id
 
-    def has(self, piece: str) -> bool:
+    def has_piece(self, piece: str) -> bool:
         """Whether the vocabulary has this piece."""
         return int(self._processor.piece_to_id(piece)) != self.unk_id
 
-    def has_piece(self, word: str) -> bool:
+    def has_word(self, word: str) -> bool:
         """Whether a word that follows a space is one subword."""
         return int(self._processor.piece_to_id(SPACE + word)) != self.unk_id
 
@@ -152,7 +153,8 @@ class Tokenizer:
         """Encode the translation of a source with these verbatim spans, the end token last.
 
         A verbatim span that the source has becomes its placeholder symbol. Any other run of unknown characters is
-        spelled in bytes. Raises TokenizerError if such a run has a placeholder symbol, which bytes cannot spell.
+        spelled in bytes; a vocabulary without bytes gives the unknown token. Raises TokenizerError if such a run has a
+        placeholder symbol, which bytes cannot spell.
         """
         remaining = list(enumerate(verbatim_spans))
         parts: list[str] = []

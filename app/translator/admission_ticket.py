@@ -1,6 +1,6 @@
 """A request's reservation of engine capacity.
 
-A request whose sentences are all cached is admitted to a full queue too.
+A request whose sentences are all cached is admitted even if the engine has no capacity for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from app.engine.admission import Reservation
 from app.engine.speed import Cost
 from app.errors import Overloaded
 
-# The most requests at a time that are tokenised although the queue is full, to look up their sentences in the cache.
+# The most requests at a time that are tokenised although the engine refuses them, to look up their sentences in the
+# cache.
 # If larger, an overloaded server spends more time on requests that it refuses. If smaller, it refuses more requests
 # whose sentences are all cached.
 MAX_PROVISIONAL = 8
@@ -23,7 +24,8 @@ MAX_PROVISIONAL = 8
 class CachedSentences(Protocol):
     """The methods of `CachingSubmitter` that admission calls.
 
-    num_provisional: requests admitted past a full queue until `AdmissionTicket.finalize` knows their cost.
+    num_provisional: requests admitted although the engine refuses them, until `AdmissionTicket.finalize` knows their
+        cost.
     """
 
     num_provisional: int
@@ -36,8 +38,9 @@ class CachedSentences(Protocol):
 class AdmissionTicket:
     """A reservation of engine capacity. A `with` block holds it around all of a request's work.
 
-    Cached sentences cost nothing. If the queue is full, a request is therefore admitted provisionally, and `finalize`
-    refuses it unless all of its sentences are cached.
+    Cached sentences cost nothing. If the engine refuses a request, because the queue is full or the result would be
+    late, the request is therefore admitted provisionally. `finalize` then refuses it unless all of its sentences are
+    cached.
     """
 
     def __init__(self, cached: CachedSentences, reservation: Reservation) -> None:

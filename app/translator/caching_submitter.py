@@ -79,7 +79,7 @@ class CachingSubmitter:
         self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
         self._num_in_flight = 0
-        # Requests admitted although the queue is full, until their cost is known. `AdmissionTicket` counts them.
+        # Requests admitted although the engine refuses them, until their cost is known. `AdmissionTicket` counts them.
         self.num_provisional = 0
 
     def stats(self) -> SubmitterStats:

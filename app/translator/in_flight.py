@@ -55,7 +55,7 @@ class SentenceInFlight:
         self._ids: list[int] = []
 
     def begin(self, subscribers: Sequence[Subscriber], *, streams_tokens: bool) -> None:
-        """Start a new submission with these subscribers; discard the earlier tokens."""
+        """Record a new submission and its subscribers, and discard the tokens of the earlier submission."""
         self.streams_tokens = streams_tokens
         self._ids = []
         self.subscribers = dict.fromkeys(subscribers)

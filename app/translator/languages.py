@@ -28,7 +28,7 @@ class Languages:
     """Resolves languages among a set of pairs. Any thread may use it."""
 
     def __init__(self, pairs: Sequence[LanguagePair], detector: LazyDetector | None) -> None:
-        """detector: None if no language is detected."""
+        """detector: None if the server does not detect languages."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._sources: dict[str, list[str]] = {}  # by target
@@ -43,7 +43,8 @@ class Languages:
     def check(self, source: str | None, target: str) -> None:
         """Raises UnsupportedLanguages if no pair serves a request.
 
-        Raises InvalidRequest if the request needs detection and the server has no detector.
+        If the request has no source, its target must be the source or the target of some pair. Raises InvalidRequest if
+        the request needs detection and the server has no detector.
         """
         if source is not None:
             self.pair(source, target)
@@ -63,7 +64,7 @@ class Languages:
             await asyncio.wrap_future(self._detector.loaded())
 
     def pair(self, source: str, target: str) -> LanguagePair:
-        """Return the pair. Raises UnsupportedLanguages, whose message lists the pairs that are served."""
+        """Return the pair. Raises UnsupportedLanguages, whose message lists pairs that are served."""
         pair = self._pairs.get((source, target))
         if pair is None:
             raise self._unsupported(source, target)
@@ -77,7 +78,8 @@ class Languages:
         """Return the language of a text's prose and the pair that translates it.
 
         field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
-        is not translated into the target.
+        is not translated into the target. If no language is translated into the target, also if the text is only most
+        probably in another one.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)
@@ -117,5 +119,7 @@ class Languages:
         )
 
     def _listed(self) -> str:
-        """Return the served pairs, for an error message."""
-        return ", ".join(f"{one} to {other}" for one, other in sorted(self._pairs)[:MAX_LISTED_PAIRS])
+        """Return the served pairs, or the first MAX_LISTED_PAIRS and the number of the others, for an error message."""
+        listed = ", ".join(f"{one} to {other}" for one, other in sorted(self._pairs)[:MAX_LISTED_PAIRS])
+        num_others = len(self._pairs) - MAX_LISTED_PAIRS
+        return f"{listed} and {num_others} more" if num_others > 0 else listed

@@ -147,7 +147,7 @@ class ModelPool:
             self._release(model)
 
     async def unload(self, model: PooledModel) -> None:
-        """Unload a model, if it is loaded. Raises ModelInUse if a request uses it or waits for it."""
+        """Unload a model, if it is loaded. Raises ModelInUse if it is loading, or a request uses it or waits for it."""
         if model.num_users or model.loading is not None:
             raise ModelInUse(f"a request uses the model {model.name}: try again later")
         if model.translator is not None:

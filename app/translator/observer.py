@@ -22,7 +22,7 @@ class Observer(Protocol):
         """Called when `text` is appended to the segment's translation so far. Only for greedy searches."""
 
     def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
-        """Called when `text` replaces the segment's translation so far."""
+        """Called when `text` replaces the segment's translation so far. Only for greedy searches."""
 
     def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """Called once for each segment, with its final translation."""

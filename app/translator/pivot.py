@@ -243,7 +243,7 @@ class PivotTranslator:
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
         """Decode each segment by itself and report it when it is final.
 
-        Returns the seconds that `_stream_segment` returns for the slowest segment.
+        Returns the most seconds that `_stream_segment` returns for a segment.
         """
         seconds = await all_of(
             [

@@ -112,7 +112,7 @@ class Planner:
 
         whole: the request whose samples and tokens count towards the limits; None for `request`.
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
-        unknown glossary, forced text outside the vocabulary).
+        unknown glossary, forced text that `SubwordEncoder.encode_forced` refuses).
         """
         prepared = self.prepare(request)
         glossary = self._glossary(request)
@@ -150,7 +150,7 @@ class Planner:
         num_splits: how often the segment was halved to get the part. The options ask for attention at once if the
         request does, if the segment has tags, which attention places, or if it has unknown tokens that attention must
         tell apart. For placeholders they ask for it only after one is lost.
-        Raises InvalidRequest if the prefix is outside the vocabulary.
+        Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         ids = self._encoder.as_written(ids)

@@ -25,7 +25,7 @@ from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.text.glossary import GlossaryHit
 from app.text.number_check import has_number
 from app.text.segmentation import Span, best_cut, trimmed
-from app.text.segments import Fallback, has_lost_spans, lost_spans, repair, spans_between_placeholders
+from app.text.segments import Fallback, lost_spans, repair, spans_between_placeholders
 from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
@@ -196,7 +196,7 @@ class RetryPolicy:
         is_aligned = all(part.options.alignment for part in job.parts)
         if is_aligned or not self._planner.has_alignment or job.best is None:
             return False
-        if not has_lost_spans(job.segment, job.best):
+        if not lost_spans(job.segment, job.best):
             return False
         job.parts = [
             replace(part, options=replace(part.options, alignment=True), result=None) for part in job.parts
@@ -267,7 +267,7 @@ def _term_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
 
 
 def _has_default_length(prepared: PreparedRequest, job: SegmentJob) -> bool:
-    """Whether the server, not the request, sets the length limit."""
+    """Whether the server alone sets the length limit: the request forces neither a length nor a prefix."""
     options = prepared.request.options
     is_forced = options is not None and (options.min_target_length > 0 or options.min_target_ratio > 0)
     return prepared.request.extra_target_length is not None and not is_forced and not job.prefix

@@ -14,9 +14,9 @@ from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 from app.translator.unknown_tokens import UnknownTokens
 
-# A part with more than this many characters for each subword of the limit counts as too long, and is not tokenised. The
-# reason is that Unicode normalisation takes quadratic time for runs of combining marks. If smaller, parts with long
-# subwords are split needlessly.
+# A part counts as too long, and is not tokenised, if it has more than this many characters for each subword of the
+# longest source. The reason is that Unicode normalisation takes quadratic time for runs of combining marks. If smaller,
+# parts with long subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 
@@ -53,7 +53,7 @@ class SubwordEncoder:
 
     def is_word(self, word: str) -> bool:
         """Whether the vocabulary has this word as one subword, in lower case or with a capital."""
-        return self._tokenizer.has_piece(word.lower()) or self._tokenizer.has_piece(word.capitalize())
+        return self._tokenizer.has_word(word.lower()) or self._tokenizer.has_word(word.capitalize())
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """Return the subwords of a part of a text, or None if it is too long or cannot be tokenised."""
@@ -70,12 +70,15 @@ class SubwordEncoder:
         return None if pair.target_start is None else self._target_tokenizer.id_of(pair.target_start)
 
     def encode_forced(self, text: str, verbatim_spans: Sequence[str], field: str) -> tuple[int, ...]:
-        """Return the subwords of a target without end token. Raises InvalidRequest if the model cannot produce it."""
+        """Return the subwords of a target without end token.
+
+        Raises InvalidRequest if the target has a placeholder symbol that no verbatim span of the source has.
+        """
         try:
             return self._target_tokenizer.encode_target(text, verbatim_spans)[:-1]
         except TokenizerError as error:
             raise InvalidRequest(
-                f"{field} has characters outside of the model's vocabulary", field=field
+                f"{field} has a character from U+E000 to U+E007 that the source does not have", field=field
             ) from error
 
     def as_written(self, ids: tuple[int, ...]) -> tuple[int, ...]:

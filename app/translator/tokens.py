@@ -38,7 +38,8 @@ class TokenBuilder:
     ) -> None:
         """tokenizer: that of the target. verbatim_spans: those of the source, as they look in the translation.
 
-        source: the spans of the source's subwords in the caller's text, end token last; empty without alignment.
+        source: the spans of the source's subwords in the caller's text, end token and tag included; empty without
+            alignment.
         columns: None if no weights are returned.
         """
         self._tokenizer = tokenizer

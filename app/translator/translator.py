@@ -239,7 +239,7 @@ class Translator(ModelTranslator):
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
         """Run `work` on the event loop if handing it to a thread takes longer, else on the executor.
 
-        It takes longer if the texts are short, their language is known and no tokens are returned.
+        Handing it over takes longer if the texts are short, their language is known and no tokens are returned.
         """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:

@@ -1,7 +1,8 @@
 """Finds the verbatim span of the source that each unknown token of a translation stands for.
 
-An imported model has one token for everything that its vocabulary lacks. It reads that token for every placeholder
-symbol, and writes it as the first symbol. The attention shows which span each written token is a copy of.
+An imported model without placeholder symbols in its vocabulary has one token for everything that the vocabulary lacks.
+It reads that token for every placeholder symbol, and writes it as the first symbol. The attention shows which span each
+written token is a copy of.
 """
 
 from __future__ import annotations

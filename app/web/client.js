@@ -107,12 +107,19 @@ const MESSAGES = {
   payload_too_large: "The request is too large.",
   overloaded: "The server is busy.",
   not_ready: "The server is not ready.",
+  usage_unavailable: "The server cannot check the limits of this API key.",
   deadline_exceeded: "The translation took too long and was cancelled.",
   engine_failure: "The server failed to translate this text.",
   internal_error: "The server failed to translate this text.",
 };
 // Error codes for which the server's own message is shown, too.
-const IS_DETAILED = new Set(["payload_too_large", "invalid_request", "unsupported_languages", "source_too_long"]);
+const IS_DETAILED = new Set([
+  "payload_too_large",
+  "invalid_request",
+  "unsupported_languages",
+  "source_too_long",
+  "quota_exceeded",
+]);
 
 function errorOf(status, body, retryAfter) {
   // On the file routes an error is a string.

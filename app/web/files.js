@@ -4,7 +4,8 @@ import { languageName } from "./languages.js";
 
 // The most bytes of a character in UTF-8.
 const MAX_BYTES_PER_CHARACTER = 4;
-// Suffixes of the formats that POST /v1/translate accepts. Other formats would lose their structure if they were sent as plain text.
+// Suffixes of the formats that the page can send to POST /v1/translate. Other formats would lose their structure if
+// they were sent as plain text.
 const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
 const number = new Intl.NumberFormat("en");
 const listed = new Intl.ListFormat("en", { type: "disjunction" });

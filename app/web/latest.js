@@ -9,7 +9,7 @@ const PAUSE_MS = 250;
 export class LatestRequest {
   /**
    * on: the functions {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
-   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}, in milliseconds since the request.
+   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}. firstMs, totalMs: since the request.
    */
   constructor(on) {
     this.on = on;

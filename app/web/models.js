@@ -23,10 +23,14 @@ export class Models {
   /** Whether every model that may translate the chosen languages returns an alignment. */
   alignAll({ source, target, isDetecting }) {
     const fits = (pair) => pair.target === target && (isDetecting || pair.source === source);
+    const bySource = new Map();
+    for (const model of this.list) {
+      for (const pair of model.language_pairs.filter(fits)) {
+        if (!bySource.has(pair.source)) bySource.set(pair.source, model);
+      }
+    }
     const halves = this.pivoted.filter(fits).flatMap((pair) => pair.models);
-    const fitting = this.list.filter(
-      (model) => model.language_pairs.some(fits) || halves.includes(model.name),
-    );
-    return fitting.length > 0 && fitting.every((model) => model.alignment);
+    const used = [...bySource.values(), ...this.list.filter((model) => halves.includes(model.name))];
+    return used.length > 0 && used.every((model) => model.alignment);
   }
 }

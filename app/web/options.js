@@ -75,6 +75,6 @@ export class Options {
     this.parts.termsCount.textContent = num ? `(${num})` : "";
     this.parts.termsHint.textContent = wrongLines.length
       ? `Ignored lines: ${wrongLines.join(", ")}. Write each line as “term = translation”.`
-      : "The terms are kept until you close this page. Files are translated without them.";
+      : "The terms are kept until you close this page. They do not apply to files that the server translates.";
   }
 }

@@ -1,6 +1,7 @@
 // The error message, with an automatic retry for errors that may pass.
 
-// Longest wait before an automatic retry.
+// Longest wait before an automatic retry. If the server says that a retry cannot succeed earlier than this, such as
+// after a day's limit of an API key, only the button retries.
 const MAX_WAIT_S = 60;
 
 export class Problem {
@@ -16,15 +17,16 @@ export class Problem {
   }
 
   /**
-   * Show a message. again(): the retry, called after retryAfterS seconds. Each further failure doubles the delay. If
-   * retryAfterS is null, there is no retry.
+   * Show a message. again(): the retry, called after retryAfterS seconds. Each further failure doubles the delay, up to
+   * MAX_WAIT_S. If retryAfterS is null, there is no retry.
    */
   show(message, retryAfterS = null, again = () => {}) {
     this.hide();
     this.box.hidden = false;
     this.again = again;
     this.button.hidden = retryAfterS === null;
-    if (retryAfterS === null) {
+    this.button.textContent = "Try now";
+    if (retryAfterS === null || retryAfterS > MAX_WAIT_S) {
       this.text.textContent = message;
       return;
     }
@@ -36,7 +38,6 @@ export class Problem {
       this.button.textContent = `Try now (${Math.max(0, Math.ceil(leftS))})`;
       if (leftS <= 0) this.#tryAgain();
     }, 200);
-    this.button.textContent = "Try now";
   }
 
   hide() {

@@ -4,9 +4,10 @@
 /**
  * Convert a translation of the server to {sourceText, text, source, pivot, segments}, with offsets in code units.
  *
- * A segment is {source, target, tokens}; it has tokens if the request set `alignment`. A token is {target, source,
- * sources, weights}. source: the source subword with the most attention. weights: the attention to each of `sources`.
- * With `attention` these are all source subwords of the segment, else only `source`.
+ * A segment is {source, target, tokens}; tokens is empty unless the request sets `alignment`. A token is {target,
+ * source, sources, weights}. source: the source subword with the most attention, of those that have characters.
+ * weights: the attention to each of `sources`. With `attention` these are all source subwords of the segment, else only
+ * `source`.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
@@ -79,7 +80,8 @@ function segmenterOf(language) {
  * rows, columns: the target words and the source words, from `wordsOf`.
  * weights: for each target word a list with a weight of 0 to 1 for each source word. A weight is summed over the source
  * word's subwords and averaged over the target word's subwords. Target subwords of white space do not count. The
- * remainder to 1 is the attention to subwords that belong to no word, such as the end token.
+ * remainder to 1 is the attention to subwords that belong to no word, such as the end token, and to subwords whose
+ * weights the response does not have.
  * links: for each target word, the set of the indices in `columns` of the words to which its subwords attend most.
  */
 export function alignmentOf(answer, index, targetLanguage) {

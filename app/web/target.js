@@ -4,7 +4,8 @@ import { segmentAt, wordsOf } from "./spans.js";
 
 export class Target {
   /**
-   * onPoint(start | null): called with the offset of the word under the pointer or with the focus; null for none.
+   * onPoint(start | null): called with the offset of the word that is under the pointer or has the focus; null if there
+   * is no such word.
    * onChoose(start, element): called when a word is clicked, or activated by keyboard.
    */
   constructor(box, { onPoint, onChoose }) {
@@ -102,7 +103,10 @@ function startOf(element) {
   return element?.classList?.contains("word") && start !== undefined ? Number(start) : null;
 }
 
-/** The segment and the row of the attention map for an offset in the translation; null without one. */
+/**
+ * The segment whose word begins at an offset of the translation, and the word's row in the segment's attention map;
+ * null if no word begins there.
+ */
 export function rowAt(answer, alignments, start) {
   const segment = segmentAt(answer, start);
   const row = alignments[segment]?.rows.findIndex((word) => word.start === start) ?? -1;

@@ -62,7 +62,7 @@ class StopWorker(msgspec.Struct, tag="stop", array_like=True):
 
 
 class WorkerStarted(msgspec.Struct, tag="begun", array_like=True):
-    """The first frame from a worker. The fork server has loaded the weights of native kernels before it."""
+    """The first frame from a worker. By then the fork server has loaded the weights of native kernels."""
 
     process_id: int
 

@@ -19,7 +19,7 @@ TRIALS = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """The number of worker processes, and the number of threads of each."""
+    """The number of worker processes, and the number of threads of each while all of them are busy."""
 
     num_workers: int
     num_threads: int

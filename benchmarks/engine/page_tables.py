@@ -1,4 +1,7 @@
-"""Formats the results of `benchmarks.engine` as the tables of docs/performance.md. A table has at most six columns."""
+"""Formats the results of `benchmarks.engine`, `.step`, `.ssru` and `.marian` as tables of docs/performance.md.
+
+A table has at most six columns.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def arrivals_table(rows: Sequence[Row]) -> str:
 
 
 def where_tables(rows: Sequence[Row]) -> str:
-    """A table for each model and precision: time, lower bound, Python's share, idle share."""
+    """A table for each model and precision: time, lower bound (floor) as a share of it, Python's share, idle share."""
     header = ("sentences at once", "beam", "ms", "floor / time", "Python of a step", "idle")
 
     def line(row: Row) -> tuple[object, ...]:
@@ -112,7 +115,10 @@ def quality_tables(result: dict[str, Any]) -> str:
 
 
 def target_table(result: dict[str, Any], target: str) -> str:
-    """The fastest calls of a target's native operators and of ONNX Runtime's, from a result of `benchmarks.step`."""
+    """A table of the fastest calls of native operators and of ONNX Runtime's, from a result of `benchmarks.step`.
+
+    target: the instructions of the native operators, such as `avx2`.
+    """
     fastest: dict[str, dict[str, float]] = {}
     for one in result["measurements"]:
         fastest.setdefault(one["case"], {})[one["variant"]] = one["fastest_ms"]

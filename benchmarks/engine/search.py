@@ -1,4 +1,4 @@
-"""Finds CTranslate2's fastest settings for a case. Tries all on a shorter job, then the fastest on the whole job."""
+"""Finds CTranslate2's fastest settings for a case: on a shorter job, and then, of the fastest, on the whole job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PeerPool:
         self._num_threads = num_threads
         self._backends = list(BACKENDS)[:2] if is_quick else list(BACKENDS)
         self._workers: dict[str, Worker] = {}
-        # By beam size: the pairs of backend and worker threads that the next case tries.
+        # By beam size: the pairs of a backend and a number of workers (inter_threads) that the next case tries.
         self._kept: dict[int, set[tuple[str, int]]] = {}
 
     def worker(self, backend: str) -> Worker:
@@ -99,7 +99,10 @@ class PeerPool:
         return SearchResult(self._final(case, finalists[: 2 if case.is_long else MOST_FINALISTS]), tried)
 
     def _final(self, case: Case, finalists: list[Choice]) -> Choice:
-        """The fastest choice on the whole job. In the shorter job the encoder's share of the time is too large."""
+        """The fastest choice on the whole job.
+
+        A shorter job has fewer steps or fewer sentences, so its fastest choice may be another one.
+        """
         if len(finalists) == 1:
             return finalists[0]
         job = replace(case.job, num_calls=1, is_warmed=not case.is_long)

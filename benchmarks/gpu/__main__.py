@@ -26,7 +26,7 @@ from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
 from benchmarks.machine import ROOT, describe_run
 
-# The parts in order, with their time limits in seconds. Later parts use the results of earlier ones.
+# The parts in order, with their time limits in seconds. The first part that needs the random model writes it for all.
 PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
     "placement": (accuracy.placement, 60.0),
     "steps": (speed.steps, 90.0),

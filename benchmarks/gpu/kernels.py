@@ -17,9 +17,9 @@ NUM_CALLS, NUM_ENCODED, NUM_LISTED = 20, 64, 25
 def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Microseconds and launches of each kernel in one call, for steps of 1 and 512 rows and for an encoder call.
 
-    The steps are measured with ONNX Runtime's attention and, by the names own_attention_*, with the project's. Without
-    CUDA graphs, so that each kernel has its own record. PyTorch's profiler also records kernels of other
-    libraries in the process. Raises SkipError without a GPU or without PyTorch.
+    Steps are measured with ONNX Runtime's attention and, under the names own_attention_*, with the project's. CUDA
+    graphs are off, so that each kernel has its own record. PyTorch's profiler also records kernels of other libraries
+    in the process. Raises SkipError without a GPU or without PyTorch.
     """
     if options.device != "cuda":
         raise SkipError("a CPU runs no kernels of a GPU")

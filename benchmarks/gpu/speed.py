@@ -145,9 +145,9 @@ def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Sentences/s and target tokens/s of the server with the bundle, with many closed-loop clients.
+    """Requests/s and target tokens/s of the server with the bundle, with many closed-loop clients.
 
-    Some clients send one sentence in a request, the others send many.
+    In one case a request has one sentence, in the other many.
     """
     missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:

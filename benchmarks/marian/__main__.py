@@ -36,7 +36,7 @@ NUM_ROWS = 128
 BEAM_SIZES, NUM_SENTENCES = (1, 4), (1, 8, 32)
 # A log probability that no translation is below, so that none is decoded again without the shortlist.
 NEVER = -1e9
-# Sentences of a turn at least, so that a turn of one sentence is longer than the clock's noise.
+# The fewest sentences of a turn, so that a turn of one sentence is not as short as the clock's noise.
 SENTENCES_A_TURN = 8
 
 

@@ -1,4 +1,6 @@
-"""Trains a small post-norm model on an artificial language. Marian models are always post-norm, as in the paper.
+"""Trains a small post-norm model on an artificial language.
+
+Hugging Face's class of Marian models computes post-norm only, as in the paper.
 
 A source word has two possible translations, some words become two words, and neighbours sometimes swap. So a search has
 several probable continuations at every step.

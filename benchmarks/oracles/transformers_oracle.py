@@ -1,7 +1,8 @@
 """Hugging Face's models with the same weights and the same position table, in fp32.
 
-A post-norm model becomes a MarianMTModel. A pre-norm model becomes an M2M100ForConditionalGeneration, because Marian
-has no pre-norm form. M2M100 has the same scaled embeddings, sinusoidal positions and final norm of each stack.
+A post-norm model becomes a MarianMTModel. A pre-norm model becomes an M2M100ForConditionalGeneration, because
+MarianMTModel has no pre-norm form. M2M100 has the same scaled embeddings, sinusoidal positions and final norm of each
+stack.
 """
 
 from __future__ import annotations

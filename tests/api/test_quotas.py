@@ -109,7 +109,7 @@ def test_every_dialect_refuses_what_is_beyond_a_quota(limited: ServerProcess) ->
         for status, answer in answers:
             assert answer.status_code == status, answer.text
             assert (
-                "the limit of this API key is 60 characters a month: 40 are used, and the request has"
+                "the limit of this API key is 60 characters a month: 40 are used, and this request needs"
                 in answer.text
             )
             left_s = int(re.search(r"t=(\d+)", answer.headers["ratelimit"])[1])  # type: ignore[index]

@@ -73,3 +73,18 @@ def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
     copy_bundle(tiny / "bundle", folder / "a", name="a")
     watch.poll()
     assert names(watch) == ["a"]
+
+
+def test_a_folder_that_is_removed_during_a_poll_ends_no_watch(
+    watch: BundleWatch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
+
+    def removed(_folder: Path, _pattern: str) -> list[Path]:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rglob", removed)
+        assert watch.poll() == {}
+    assert watch.poll() == {}
+    assert names(watch) == ["a"]

@@ -51,6 +51,7 @@ def test_the_contents_of_a_bundle(tiny: Path) -> None:
     card = bundle.file("MODEL_CARD.md").read_text("utf-8")
     assert "# tiny-en-de 1" in card
     assert "CC0-1.0" in card
+    assert "licences stand beside each corpus" in card
     sizes = {name: entry.size for name, entry in manifest.files.items()}
     assert sizes["int8/weights.bin"] < sizes["fp16/weights.bin"] < sizes["fp32/weights.bin"]
     assert {name: v.native is not None for name, v in manifest.variants.items()} == {

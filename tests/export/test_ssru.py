@@ -45,6 +45,8 @@ def test_the_manifest_names_the_decoder_and_has_no_fp16(tiny_ssru: Path, tiny: P
     assert sorted(manifests[0]["variants"]) == ["fp32", "int8"]
     assert "decoder" not in manifests[1]["dimensions"]  # as older servers expect
     assert load_bundle(tiny / "bundle").manifest.dimensions.decoder == "attention"
+    cards = [(folder / "bundle" / "MODEL_CARD.md").read_text("utf-8") for folder in (tiny_ssru, tiny)]
+    assert ["SSRUs (Kim et al. 2019)" in card for card in cards] == [True, False]
 
 
 def test_the_command_says_that_it_leaves_fp16_out(

@@ -147,6 +147,15 @@ def test_the_message_of_the_first_failure_is_logged(
     assert caplog.records[0].levelno == logging.ERROR
 
 
+def test_a_sentence_that_fails_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    driver = CoreDriver(PoisonedRunner(), SETTINGS)
+    driver.submit([POISON, EOS], NARROW)
+    driver.run()
+    (record,) = caplog.records
+    assert record.getMessage() == "sentence_failed"
+    assert vars(record)["fields"] == {"request_id": "request", "problem": "the decoder failed"}
+
+
 def test_sentences_that_end_while_waiting_for_a_retry_are_dropped() -> None:
     runner = PoisonedRunner()
     driver = CoreDriver(runner, SETTINGS)
@@ -333,3 +342,13 @@ def test_a_request_cancelled_at_any_point_leaves_nothing() -> None:
         await engine.close(HANG_TIMEOUT_S)
 
     asyncio.run(scenario())
+
+
+def test_a_worker_goes_on_if_the_encoder_works_for_other_sentences() -> None:
+    """More sentences fail in one step than max_consecutive_failures, but not all of them."""
+    driver = CoreDriver(PoisonedRunner(in_encoder=True), SETTINGS)
+    for source in [[POISON, EOS]] * (2 * SETTINGS.max_consecutive_failures) + [[5, EOS]]:
+        driver.submit(source, NARROW)
+    driver.run()
+    failed = [isinstance(sequence.outcome, EngineFailure) for sequence in driver.ended]
+    assert sorted(failed) == [False] + [True] * (2 * SETTINGS.max_consecutive_failures)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from app.api.http.form_body import parse_form, parse_json
+from app.api.http.form_body import parse_form, parse_object
 from app.api.inference.tensors import read_infer
 from app.bundle import load_bundle
 from app.errors import BundleError, RequestError
@@ -35,6 +35,8 @@ from tests.house_rules.project import ROOT
 
 # The longest input that the fuzzer makes, in bytes.
 MAX_BYTES = 4096
+# The server's default limit of a body.
+MAX_BODY_BYTES = 1_000_000
 # The CPU time that an input may take, in seconds. A server that parses it on its event loop stalls for as long.
 LIMIT_S = 0.25
 FILE_LIMITS = FileLimits(max_unpacked_bytes=1 << 20, max_part_bytes=1 << 20)
@@ -165,11 +167,11 @@ def check_bodies(data: bytes) -> None:
     with contextlib.suppress(RequestError):
         parse_form(data)
     with contextlib.suppress(RequestError):
-        parse_json(data)
+        parse_object(data, max_bytes=MAX_BODY_BYTES)
     length, _, body = data.partition(b"\n")
     for header_length in (None, text_of(length)):
         with contextlib.suppress(RequestError):
-            found = read_infer(body, header_length, max_items=16)
+            found = read_infer(body, header_length, max_items=16, max_bytes=MAX_BODY_BYTES)
             assert len(found.texts) <= 16
 
 

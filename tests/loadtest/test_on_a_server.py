@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +20,14 @@ from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.dialects import DIALECTS
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.runner import run
-from transduce.loadtest.server_side import ServerSide, difference, pinned
+from transduce.loadtest.server_side import (
+    ServerSide,
+    cpu_time_s,
+    difference,
+    memory_mb,
+    pinned,
+    processes_of,
+)
 from transduce.loadtest.workload import built_in
 
 pytestmark = pytest.mark.slow
@@ -112,11 +123,31 @@ def test_the_server_drops_cancelled_requests(server: ServerProcess) -> None:
     assert after.outcomes == {"ok": 24}
 
 
+def test_the_processes_of_a_server_are_measured_together() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
+        try:
+            deadline = time.monotonic() + 30.0
+            while len(processes_of(shell.pid)) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            own, child = processes_of(shell.pid)
+            assert own == shell.pid
+            assert memory_mb(own) > 0
+            assert memory_mb(child) > 0
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert cpu_time_s(shell.pid) == memory_mb(shell.pid) == 0
+    with pytest.raises(OSError, match=str(shell.pid)):
+        processes_of(shell.pid)
+
+
 def test_server_and_tester_are_pinned_to_different_cores(server: ServerProcess) -> None:
     with pinned(server.pid) as pinning:
         if not pinning.server:
             pytest.skip("one core")
         assert set(pinning.server).isdisjoint(pinning.tester)
+        assert {core for each in processes_of(server.pid) for core in os.sched_getaffinity(each)} == {
+            *pinning.server
+        }
         assert run(plan(server)).outcomes == {"ok": 24}
     with pinned(None) as nothing:
         assert nothing.server == ()

@@ -16,6 +16,7 @@ from transduce.loadtest.runner import OnProgress
 from transduce.loadtest.sample import OK, Sample
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.sweep import SweepSettings, sweep
+from transduce.loadtest.text_report import text_report
 from transduce.loadtest.workload import built_in
 
 SLO = Slo.parse("p99=200ms")
@@ -157,3 +158,18 @@ def test_a_sweep_runs_each_rate_with_texts_of_its_own() -> None:
     ]
     seeds = [found.saturation.seed, *(point.result.seed for point in found.points)]
     assert len(set(seeds)) == len(seeds)
+
+
+def test_the_report_tells_a_late_tester_from_a_missed_objective() -> None:
+    states = [(True, True), (False, True), (False, False)]
+    points = [
+        {"rate": 1.0 + number, "holds": holds, "result": {"is_valid": is_valid, "latency": None}}
+        for number, (holds, is_valid) in enumerate(states)
+    ]
+    document: dict[str, Any] = {
+        "label": "x", "verdict": "invalid", "failure": None, "problems": [], "thresholds": [], "runs": [],
+        "sweep": {"saturation": None, "points": points},
+    }  # fmt: skip
+    lines = text_report(document).splitlines()[1:]
+    verdicts = ["meets the objective", "misses the objective", "not valid"]
+    assert [verdict for verdict, line in zip(verdicts, lines, strict=True) if verdict in line] == verdicts

@@ -86,7 +86,7 @@ def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
     assert corpus.source(0).tolist() == list(tokenizer.encode(chosen[0].source).ids)
     assert corpus.target(0).tolist() == list(tokenizer.encode(chosen[0].target).ids)
     assert dict(corpus.dropped) == {
-        "empty": 1, "too long": 1, "lengths differ too much": 1, "excluded domain": 1, "too many unknown characters": 1,
+        "empty": 1, "too long": 1, "lengths differ too much": 1, "excluded domain": 1, "unknown characters": 1,
     }  # fmt: skip
     with pytest.raises(CorpusError, match="no pair is left"):
         encode_corpus([Pair("", "", "home")], tokenizer, keep=PLAIN)

@@ -130,8 +130,8 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     ordered = [*pairs(), *(Pair("qqq zzz qqq", "zzz qqq zzz", "second") for _ in pairs())]
     train_tokenizer(ordered, tmp_path / "new.spm", vocab_size=400, character_coverage=1.0)
     tokenizer = Tokenizer(tmp_path / "new.spm")
-    assert tokenizer.has_piece("qqq")
-    assert tokenizer.has_piece("the")
+    assert tokenizer.has_word("qqq")
+    assert tokenizer.has_word("the")
 
 
 def test_known_characters_that_the_default_rule_folds_are_unchanged(tmp_path: Path) -> None:

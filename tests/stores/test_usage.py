@@ -77,7 +77,7 @@ def test_a_limit_is_reached_exactly_and_free_in_the_next_period() -> None:
     spend(usage, 60)
     error = refusal(usage, 41)
     assert error.message == (
-        "the limit of this API key is 100 characters a day: 60 are used, and the request has 41; "
+        "the limit of this API key is 100 characters a day: 60 are used, and this request needs 41; "
         "the next day begins at 2027-04-01T00:00:00Z"
     )
     assert (error.retry_after_s, error.is_of_characters) == (7170, True)
@@ -101,9 +101,28 @@ def test_the_last_period_to_end_decides_when_to_retry() -> None:
 def test_more_than_a_whole_period_is_refused_for_ever() -> None:
     usage = usage_of(Clock("2027-01-01"), characters_per_day=100)
     with pytest.raises(
-        PayloadTooLarge, match="the limit of this API key is 100 characters a day; the request has 101"
+        PayloadTooLarge, match="the limit of this API key is 100 characters a day; this request needs 101"
     ):
         spend(usage, 101)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"characters_per_day": 100, "characters_per_month": 120},
+        {"characters_per_day": 100, "requests_per_day": 1},
+        {"characters_per_day": 100, "characters_per_month": 101, "requests_per_minute": 1},
+    ],
+)
+def test_a_request_above_one_whole_limit_is_too_large_whatever_others_it_exceeds(
+    limits: dict[str, int],
+) -> None:
+    """It is refused in every period, so no time at which to try again is right."""
+    usage = usage_of(Clock("2027-01-01"), **limits)
+    spend(usage, 90)
+    with pytest.raises(PayloadTooLarge, match="100 characters a day; this request needs 101"):
+        spend(usage, 101)
+    assert usage.totals["sales"].refused == {"characters_per_day": 1}
 
 
 def test_a_refused_request_costs_nothing() -> None:

@@ -17,6 +17,7 @@ from app.text.segments import (
     spans_between_placeholders,
     with_number_placeholders,
 )
+from app.text.tags import MAX_TAGS
 from tests.text.markup_samples import aligned
 
 A, B = "\U000f0000", "\U000f0001"
@@ -188,3 +189,11 @@ def test_nan_weights_are_ignored() -> None:
 def test_a_run_needs_a_word() -> None:
     with pytest.raises(ValueError, match="at least one word"):
         WordAlignment("a", aligned("a", "a", [(0, 0)])).best_run(0, 1, 1, 1)
+
+
+def test_more_placeholders_than_are_placed_keep_their_order() -> None:
+    lost = "".join(chr(ord(A) + number) for number in range(MAX_TAGS + 1))
+    source = f"Hallo {lost}."
+    one = segment(source)._replace(placeholders=tuple(lost))
+    found = repair(one, translated(source, "Hello.", [(0, 0)])).text
+    assert [character for character in found if character >= A] == [*lost]

@@ -173,3 +173,10 @@ def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidRequest) as caught:
         script(ENGLISH, source=None)
     assert caught.value.field == "source"
+
+
+def test_a_message_lists_some_pairs_and_counts_the_others() -> None:
+    codes = [f"a{chr(ord('a') + number)}" for number in range(23)]
+    languages = Languages([LanguagePair(source=code, target="en") for code in codes], None)
+    with pytest.raises(UnsupportedLanguages, match=r"supported: aa to en, .*, at to en and 3 more$"):
+        languages.check("en", "aa")

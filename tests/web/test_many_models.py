@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
 
 FRENCH = "Anna voit la rivière."
 
@@ -26,3 +27,16 @@ def test_the_page_offers_the_pairs_of_all_models(echo_command: list[str], open_u
         ui.shows(FRENCH)
         posted = [(body["source"], body["target"]) for body in ui.bodies_posted()]
         assert {("fr", "en"), ("en", "it")} <= set(posted)
+
+
+def test_attention_needs_an_alignment_of_the_first_model_of_a_pair_only(ui: TranslatePage) -> None:
+    found = ui.page.evaluate(
+        """async () => {
+          const { Models } = await import("./assets/models.js");
+          const model = (name, alignment) => ({ name, alignment, language_pairs: [{ source: "en", target: "de" }] });
+          const aligns = (...names) => new Models(names.map((name) => model(name, name === "aligned")))
+            .alignAll({ source: "en", target: "de", isDetecting: false });
+          return [aligns("aligned", "other"), aligns("other", "aligned"), aligns()];
+        }"""
+    )
+    assert found == [True, False, False]

@@ -17,6 +17,7 @@ from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
 KEY = "correct horse"
+LONG_KEY = "correct-horse-battery"
 SENTENCE = "Anna sees."
 NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pending_sentences": 2}
 
@@ -154,6 +155,25 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, echo_command: 
         other = ui.page.context.new_page()
         other.goto(f"{server.url}/")
         expect(other.locator("#key")).to_be_focused()
+
+
+def test_the_limit_of_a_key_is_named_and_not_retried_before_it_ends(
+    open_ui: OpenUi, echo_command: list[str], tmp_path: Path
+) -> None:
+    """Status 429 with a Retry-After of hours: a retry each minute would only fail."""
+    keys_file = tmp_path / "keys.toml"
+    keys_file.write_text(f'[sales]\nkey = "{LONG_KEY}"\ncharacters_per_month = {len(GOLDEN)}\n', "utf-8")
+    keys_file.chmod(0o600)
+    with ServerProcess(echo_command, {"api_keys_file": str(keys_file)}) as server:
+        ui = open_ui(server.ready())
+        ui["key"].fill(LONG_KEY)
+        ui["key"].press("Enter")
+        ui.ready().type(SENTENCE)
+        ui.shows(SENTENCE)
+        ui.type(GOLDEN)
+        expect_problem(ui, "The limit of this API key is ")
+        expect(ui["problem-text"]).not_to_contain_text("Trying again")
+        expect(ui["retry"]).to_have_text("Try now")
 
 
 def test_an_error_event_is_shown(open_ui: OpenUi, model_server: ServerProcess) -> None:

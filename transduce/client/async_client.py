@@ -183,5 +183,5 @@ class AsyncTranslationStream:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; the server stops at its next step. May be called more than once."""
+        """Close the connection; the server stops after its current decoder steps. May be called more than once."""
         await self._events.aclose()

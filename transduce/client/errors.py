@@ -17,8 +17,8 @@ from __future__ import annotations
 class TransduceError(Exception):
     """Base of all client errors.
 
-    `message`: one line without request text. `status`: the HTTP status; None if no server answered. `request_id`:
-    identifies the request in the server's log.
+    `message`: one line without request text. `status`: the status of an error response; None without one.
+    `request_id`: identifies the request in the server's log.
     """
 
     def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:
@@ -28,7 +28,7 @@ class TransduceError(Exception):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        """The message, with the status if the server responded."""
+        """The message, with the status if there is one."""
         return self.message if self.status is None else f"the server answered {self.status}: {self.message}"
 
 

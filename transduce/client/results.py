@@ -30,7 +30,8 @@ class Alternative(NamedTuple):
 class Token:
     """One subword of a translation. text: None for the end token.
 
-    source, attention: with the option `alignment`, the source subword with the largest weight, and that weight.
+    source, attention: with the option `alignment`, the source subword with the largest weight, and that weight. Source
+    subwords without characters, such as the end token, do not count.
     weights: with the option `attention`, the weight of each of the segment's (or pair's) `source_tokens`.
     """
 

@@ -184,5 +184,5 @@ class TranslationStream:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the server stops at its next step. May be called more than once."""
+        """Close the connection; the server stops after its current decoder steps. May be called more than once."""
         self._events.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from transduce.api_key import find_api_key
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import DIALECTS, RequestSpec
@@ -30,7 +30,6 @@ DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
 # A random seed is below this number, so that it is short enough to type.
 MAX_DRAWN_SEED = 1_000_000
-KEY_VARIABLE = "TRANSDUCE_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +166,7 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help=f"file with the API key (default: the key in {KEY_VARIABLE})",
+        help="file with the API key (default: the key in TRANSDUCE_API_KEY)",
     )
 
 
@@ -192,7 +191,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         "--min-rate",
         type=_above_zero,
         metavar="R",
-        help="required answers/s; with --sweep, the rate that it must find at least",
+        help="required answers/s; with --sweep, the least rate that the sweep must find",
     )
     add(
         "--precision",
@@ -205,12 +204,12 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         "--server-pid",
         type=_whole,
         metavar="PID",
-        help="process of a server on this machine, to report its CPU time and memory",
+        help="process of a server on this machine, to report its CPU time and memory, workers included",
     )
     add(
         "--pin",
         action="store_true",
-        help="with --server-pid: pin the server to one core and the tester to another",
+        help="with --server-pid: pin the server and its workers to one core and the tester to another",
     )
     add(
         "--max-lag",
@@ -291,14 +290,6 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
         RequestSpec(one.texts, one.is_array, {**one.options, **options}) for one in workload.requests
     )
     return dataclasses.replace(workload, requests=requests, disconnect_share=args.disconnects)
-
-
-def find_api_key(path: Path | None) -> str | None:
-    """The API key from the file, else from the environment. Raises OSError, ValueError."""
-    key = path.read_text("utf-8").strip() if path else os.environ.get(KEY_VARIABLE, "").strip()
-    if not key.isprintable() or not key.isascii():
-        raise ValueError("the API key must be one line of ASCII")
-    return key or None
 
 
 def _slo(text: str) -> Slo:

@@ -18,7 +18,7 @@ import httptools
 from transduce.loadtest.pacing import Clock
 from transduce.loadtest.plan import Target
 
-# Servers close idle connections; uvicorn does so after 5 s. A connection that was idle for this long is not reused.
+# Seconds after which an idle connection is not reused. Servers close idle connections; uvicorn does so after 5 s.
 MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
 

@@ -108,8 +108,9 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     """The share of answered requests and the most frequent error, as text.
 
     None if enough requests were answered, or if the tester gave up all of them on purpose.
-    min_ok: the required share of answered requests over all runs, 0 to 1, without requests given up on purpose. If none
-    of the others is answered, it is a failure.
+
+    min_ok: the required share of answered requests over all runs, 0 to 1. Requests that the tester gave up on purpose
+    do not count. Whatever the share is, at least one request must be answered.
     """
     num_judged = sum(one.num_judged for one in runs)
     num_ok = sum(one.outcomes[OK] for one in runs)

@@ -71,8 +71,8 @@ class RunPlan:
         target: the server.
         workload: the requests.
         load: when they are sent: arrivals on a schedule, or clients that wait for their responses.
-        warm_up_s: seconds of load before the run, at the first rate or with all clients. Requests that are due in them
-            do not belong to the run.
+        warm_up_s: seconds of load before the run, at the first rate or with all clients. Requests that are due in
+            this time do not belong to the run.
         seed: determines the times, the texts and the disconnects.
         timeout_s: a response that takes longer, from its request's due time, is a timeout.
         max_connections: None for no limit; at the limit requests wait for a free connection, and the wait counts as

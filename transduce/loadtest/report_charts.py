@@ -27,7 +27,7 @@ SWEEP_LINES = (("p50", "c0"), ("p90", "c2"), ("p99", "c1"))
 
 
 def rate_chart(points: Sequence[dict[str, Any]], slos: Sequence[str], max_rate: float | None) -> str:
-    """Latency over rate in a sweep; marks are hollow if the rate missed the objectives."""
+    """Latency over rate in a sweep; a mark is hollow if its run missed an objective or is not valid."""
     series = [rate_series(name, colour, points, name) for name, colour in SWEEP_LINES]
     guides = limits(slos)
     if max_rate is not None:

@@ -47,7 +47,7 @@ PROGRESS_S = 0.5
 HEAD_START_S = 0.05
 # Seconds beyond the time limit in which requests may still end after the run.
 GRACE_S = 1.0
-# Seconds that a client of a closed loop pauses after a failure; without it a client would only repeat failing requests.
+# Seconds that a client of a closed loop pauses after a failure. If too small, clients flood a failing server.
 AFTER_FAILURE_S = 0.05
 HTTP_OK = 200
 

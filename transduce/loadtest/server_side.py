@@ -29,11 +29,11 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerSnapshot:
-    """The server at one moment. metrics: samples without labels. cpu_s, rss_mb: of its process, None without a pid."""
+    """The server at one moment. metrics: samples without labels. cpu_s, pss_mb: of its processes; or None."""
 
     metrics: dict[str, float]
     cpu_s: float | None
-    rss_mb: float | None
+    pss_mb: float | None
 
 
 class ServerSide:
@@ -61,7 +61,8 @@ class ServerSide:
                     metrics[name] = float(value)
         if self._pid is None:
             return ServerSnapshot(metrics, None, None)
-        return ServerSnapshot(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
+        pids = processes_of(self._pid)
+        return ServerSnapshot(metrics, sum(map(cpu_time_s, pids)), sum(map(memory_mb, pids)))
 
     def _get(self, path: str) -> httpx.Response | None:
         key = self._target.api_key
@@ -94,21 +95,46 @@ def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) ->
             found[name] = (after.metrics[total] - before.metrics.get(total, 0.0)) / num
     if before.cpu_s is not None and after.cpu_s is not None:
         found["cpu_share"] = (after.cpu_s - before.cpu_s) / seconds
-        found["rss_before_mb"] = before.rss_mb
-        found["rss_after_mb"] = after.rss_mb
+        found["pss_before_mb"] = before.pss_mb
+        found["pss_after_mb"] = after.pss_mb
     return found or None
 
 
+def processes_of(pid: int) -> list[int]:
+    """A process and its descendants, such as a server and its workers. Linux only; raises OSError if it has ended."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # the process may have ended
+            children.setdefault(int(_stat(int(path.name))[1]), []).append(int(path.name))
+    _stat(pid)
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
 def cpu_time_s(pid: int) -> float:
-    """CPU time used by a process, in seconds. Linux only; raises OSError."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    """CPU time used by a process, in seconds; 0 if it has ended. Linux only."""
+    with contextlib.suppress(OSError):
+        fields = _stat(pid)
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    return 0.0
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory of a process, in 10^6 bytes. Linux only; raises OSError."""
-    lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:"))
+    """Memory of a process (PSS) in 10^6 bytes; 0 if it has ended. Linux only.
+
+    A page that n processes share counts one n-th in each, so the memory of several processes can be summed.
+    """
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", errors="replace").splitlines()
+        return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Pss:")), 0.0)
+    return 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the command name, which may have spaces. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(") ")[2].split()
 
 
 @dataclass(frozen=True)
@@ -121,7 +147,7 @@ class Pinning:
 
 @contextlib.contextmanager
 def pinned(server_pid: int | None) -> Iterator[Pinning]:
-    """Pin the server to the first core and this process to the second until the end of the `with`.
+    """Pin the server and its workers to the first core, and this process to the second, until the end of the `with`.
 
     Does nothing without a server on this machine or without a second core.
 
@@ -145,8 +171,8 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
 
 
 def _threads_of(pid: int) -> dict[int, set[int]]:
-    """Each thread of the process and the cores it may use. Raises OSError."""
-    threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    """Each thread of the process and its descendants, with the cores that it may use. Raises OSError."""
+    threads = [int(path.name) for each in processes_of(pid) for path in Path(f"/proc/{each}/task").iterdir()]
     return {thread: set(os.sched_getaffinity(thread)) for thread in threads}
 
 

@@ -152,7 +152,7 @@ class _Search:
 
     def saturate(self) -> RunResult:
         load = ClosedLoop(self.settings.num_clients, self.settings.saturation_s)
-        # A seed that no other run uses; the server would answer repeated texts from its cache.
+        # A seed that no other run uses: a server may answer repeated texts from its cache.
         return self.run_plan(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
 
     @property

@@ -33,7 +33,9 @@ def _sweep_lines(sweep: dict[str, Any]) -> list[str]:
         lines.append(_line("saturation", f"{saturated:.1f} requests/s in a closed loop"))
     for point in sorted(sweep["points"], key=lambda one: float(one["rate"])):
         latency = point["result"]["latency"]
-        verdict = "meets the objective" if point["holds"] else "misses the objective"
+        verdict = "misses the objective" if point["result"]["is_valid"] else "not valid"
+        if point["holds"]:
+            verdict = "meets the objective"
         figures = _percentiles(latency["percentiles"]) if latency else "no answers"
         lines.append(_line(f"{point['rate']:.2f} requests/s", f"{verdict:20} {figures}"))
     return lines
@@ -56,7 +58,7 @@ def _run_lines(document: Document) -> list[str]:
         ("latency", "latency"),
         ("uncorrected_latency", "  uncorrected"),
         ("first_text", "to the first text"),
-        ("lag", "lag of the load generator"),
+        ("lag", "lag of the tester"),
     )
     for name, title in kinds:
         found = {key: summary[f"{name}_{key}_ms"]["median"] for key in SHOWN if f"{name}_{key}_ms" in summary}

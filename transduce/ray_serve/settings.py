@@ -18,6 +18,7 @@ RAYS_OWN = (
     "max_connections_per_address",
     "keep_alive_s",
     "read_timeout_s",
+    "reader_stall_s",
     "max_header_bytes",
     "drain_delay_s",
     "drain_timeout_s",
@@ -25,10 +26,10 @@ RAYS_OWN = (
 
 
 def replica_settings(settings: Mapping[str, object], *, num_cpus: int) -> Settings:
-    """The settings of a replica, which uses as many threads as Ray reserves CPUs for it.
+    """The settings of a replica. It uses one thread for each CPU that Ray reserves, unless `settings` has num_threads.
 
-    settings: those of the Serve application; they override the environment. Raises SettingsError, also for a setting
-    that has no effect under Ray.
+    settings: those of the Serve application; they override the environment. TRANSDUCE_NUM_THREADS of the environment is
+    ignored. Raises SettingsError, also for a setting that has no effect under Ray.
     """
     checked = load_settings({"num_threads": max(1, num_cpus), **settings})
     problems = [

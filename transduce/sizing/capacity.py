@@ -1,4 +1,4 @@
-"""The rate that a server keeps within an objective, and the servers that a load needs."""
+"""The highest rate at which a server meets an objective, and the number of servers that a load needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRECISION = 0.01  # of the rate, as a share
 class Capacity:
     """What one server can do.
 
-    saturated: its most answers a second. rate: the most requests a second that keep the objective.
+    saturated: its most answers a second. rate: the most requests a second at which it meets the objective.
     """
 
     saturated: float

@@ -124,7 +124,7 @@ def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Name
     """Print the result."""
     share = found.rate / found.saturated
     print(f"one server ({costs.name}, {costs.num_workers} workers): {found.saturated:.1f} answers/s at most")
-    print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of it)")
+    print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of the most)")
     spare = f", {args.spare} of which may fail" if args.spare else ""
     print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")
     if servers.price_per_million is not None:

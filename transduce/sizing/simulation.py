@@ -117,7 +117,7 @@ class SimulatedWorker:
         return spans
 
     def _duration_s(self, num_steps: int) -> float:
-        """Seconds of the first steps of the call."""
+        """Seconds of the first `num_steps` steps of the call."""
         found = 0.0
         for steps, step_s in self._spans:
             found += min(steps, num_steps) * step_s

@@ -37,7 +37,7 @@ class Scrape:
     why_not_ready: str | None = None
 
     def of(self, name: str, keep: Keep = _all) -> Iterator[tuple[Labels, float]]:
-        """The samples of a metric whose labels are kept."""
+        """The samples of a metric for whose labels `keep` returns True."""
         return ((labels, value) for labels, value in self.samples.get(name, ()) if keep(labels))
 
     def total(self, name: str, keep: Keep = _all) -> float:

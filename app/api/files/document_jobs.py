@@ -86,7 +86,7 @@ class DocumentJobs:
     async def begin_spending(
         self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit]
     ) -> Spending:
-        """Count the file's code points towards the limits of its key. Removes the document if they are refused.
+        """Count the file's code points towards the limits of the caller's key. Removes the document if that fails.
 
         Raises the errors of `begin_spending`.
         """
@@ -234,7 +234,7 @@ class DocumentJobs:
                 first = await self._translate_batch(document, job, source, texts[:half])
                 return first + await self._translate_batch(document, job, source, texts[half:])
             else:
-                record_usage(self.plain.service, result)
+                record_usage(self.plain.service, result, None)
                 return [translation.text for translation in result.translations]
 
 

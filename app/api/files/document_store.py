@@ -34,7 +34,7 @@ class DocumentStatus(StrEnum):
 
 @dataclass(frozen=True)
 class DocumentLimits:
-    """Limits of the file routes; each but num_workers is a setting.
+    """Limits of the file routes; each but num_workers comes from the settings.
 
     max_file_bytes: the most bytes of an upload.
     max_files: the most documents in progress or stored.
@@ -119,7 +119,7 @@ class DocumentStore:
 
         def write() -> None:
             path.write_bytes(content)
-            if file.file_id not in self._files:  # `remove` came before the file, as the request was cancelled
+            if file.file_id not in self._files:  # the request was cancelled and `remove` ran during the write
                 path.unlink(missing_ok=True)
 
         await asyncio.to_thread(write)

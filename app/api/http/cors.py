@@ -51,5 +51,5 @@ class CrossOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        is_at_root = scope["type"] == "http" and DIALECTS.of(scope["path"]) is simple.DIALECT
-        await (self._app if is_at_root else self._cors)(scope, receive, send)
+        is_simple = scope["type"] == "http" and DIALECTS.of(scope["path"]) is simple.DIALECT
+        await (self._app if is_simple else self._cors)(scope, receive, send)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl
 
-import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.http.json_body import JSON, take_turn_to_parse, too_large
+from app.api.http.json_body import JSON, parse_json, take_turn_to_parse, too_large
 from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
 
 FORM = "application/x-www-form-urlencoded"
@@ -22,8 +21,8 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     """The fields of the query string and of the body. If both have a field, the body's value counts.
 
     A body without a content type is JSON if it begins with a brace, else a form. max_bytes: the most bytes of the body.
-    Raises PayloadTooLarge as soon as more bytes have arrived, and for too many fields of a form. Raises
-    UnsupportedMedia, MalformedRequest, RequestCancelled.
+    Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form, and for too many
+    arrays and objects. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)
@@ -35,18 +34,15 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
             raise MalformedRequest("the body is empty")
         return fields
     if media == JSON or (not media and body.lstrip()[:1] == b"{"):
-        return {**fields, **parse_json(body)}
+        return {**fields, **parse_object(body, max_bytes=max_bytes)}
     if media in {FORM, ""}:
         return {**fields, **parse_form(body)}
     raise UnsupportedMedia(f"the content type must be {JSON} or {FORM}")
 
 
-def parse_json(body: bytes) -> Fields:
-    """A JSON object. Raises MalformedRequest, also for NaN and lone surrogates."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise MalformedRequest("the body is not valid JSON in UTF-8") from error
+def parse_object(body: bytes, *, max_bytes: int) -> Fields:
+    """A JSON object. max_bytes: the most bytes of a body. Raises the errors of `parse_json`."""
+    value = parse_json(body, max_bytes=max_bytes)
     if not isinstance(value, dict):
         raise MalformedRequest("the body is not a JSON object")
     return value

@@ -43,6 +43,14 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
         if len(body) > max_bytes:
             raise too_large(max_bytes)
     await take_turn_to_parse(body)
+    return parse_json(body, max_bytes=max_bytes)
+
+
+def parse_json(body: bytes | bytearray, *, max_bytes: int) -> object:
+    """The value of a JSON text. max_bytes: the most bytes of a body, which limits its arrays and objects.
+
+    Raises PayloadTooLarge, MalformedRequest.
+    """
     max_containers = max_bytes // BYTES_PER_CONTAINER
     if body.count(b"[") + body.count(b"{") > max_containers:
         raise PayloadTooLarge(f"the body has more than {max_containers} arrays and objects")

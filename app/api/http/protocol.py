@@ -81,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._max_header_bytes = limits.max_header_bytes
         self._metrics = metrics
         self._table = table
-        self._idle: dict[Any, None] = {}  # all idle connections of the group of the client's address
+        self._idle: dict[Any, None] = {}  # the idle connections of this connection's `Group`
         self._refusal_unless_probe = PROBES_ONLY if table.is_for_probes else None
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None

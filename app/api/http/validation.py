@@ -335,7 +335,7 @@ def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
 
 
 def _path(loc: Sequence[int | str]) -> str:
-    """The path of a field, such as `inputs[0].shape`. Keys of the caller and tags of unions are left out."""
+    """The path of a field, such as `inputs[0].shape`. Keys that are no field names and tags of unions are left out."""
     path = ""
     for part in loc:
         if isinstance(part, int):

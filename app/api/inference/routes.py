@@ -41,7 +41,7 @@ ERRORS = Errors(
     {
         400: "the body does not follow the protocol, or a value is outside its limits",
         401: "the request has no API key",
-        403: "the API key is unknown",
+        403: "the API key is unknown, or a page of another site sent the request",
         404: "the model or the version is not served",
         413: "too many bytes, texts or characters",
         415: "the body is compressed",
@@ -143,7 +143,12 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMedia("compressed bodies are not accepted")
         body = await read_body(request, max_bytes=limits.max_body_bytes)
-        parsed = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
+        parsed = read_infer(
+            body,
+            request.headers.get(HEADER_LENGTH),
+            max_items=limits.max_items,
+            max_bytes=limits.max_body_bytes,
+        )
         texts = validate(DetectBody, {INPUT: list(parsed.texts)}, limits).texts
         try:
             translations = await plain.translate(

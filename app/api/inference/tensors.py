@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import orjson
 
-from app.api.http.form_body import parse_json
+from app.api.http.form_body import parse_object
 from app.api.http.validation import validate
 from app.api.inference.models import (
     InferAnswer,
@@ -48,18 +48,18 @@ class InferRequest:
     outputs: Mapping[str, bool]
 
 
-def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> InferRequest:
+def read_infer(body: bytes, header_length: str | None, *, max_items: int, max_bytes: int) -> InferRequest:
     """The request of a body. Raises MalformedRequest, InvalidRequest, PayloadTooLarge.
 
     header_length: the value of Inference-Header-Content-Length, the length of the JSON in bytes; None if the whole body
-    is JSON. max_items: the most elements of the tensor.
+    is JSON. max_items: the most elements of the tensor. max_bytes: the most bytes of a body.
     """
     size = len(body)
     if header_length is not None:
         if not (header_length.isascii() and header_length.isdecimal()) or int(header_length[:20]) > len(body):
             raise MalformedRequest("Inference-Header-Content-Length is not within the body")
         size = int(header_length)
-    fields = validate(InferBody, parse_json(body[:size]))
+    fields = validate(InferBody, parse_object(body[:size], max_bytes=max_bytes))
     tensor = fields.inputs[0]
     shape = tuple(tensor.shape)
     if math.prod(shape) > max_items:
@@ -153,9 +153,9 @@ def _strings(content: bytes, count: int) -> Iterator[str]:
 
 
 def _flat(data: object, shape: Sequence[int]) -> list[str]:
-    """The strings of an array, flat or nested as the shape says, in order. A flat array may have another length.
+    """The strings of an array, flat or nested as the shape says, in order. Raises InvalidRequest.
 
-    Raises InvalidRequest.
+    The length of a flat array is not checked here.
     """
     message = "inputs[0].data must be an array of strings, flat or nested as the shape says"
     elements: Any = data

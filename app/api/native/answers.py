@@ -52,7 +52,12 @@ class TokenAnswer(TypedDict):
     target: Annotated[SpanAnswer, Field(description="its span in the translation")]
     log_probability: LogProbability
     source: NotRequired[
-        Annotated[SpanAnswer, Field(description="with alignment: the source subword with the most attention")]
+        Annotated[
+            SpanAnswer,
+            Field(
+                description="with alignment: the source subword with the most attention, of those that have characters"
+            ),
+        ]
     ]
     attention: NotRequired[
         Annotated[float | None, Field(description="with alignment: the attention to `source`, 0 to 1")]

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
@@ -203,8 +204,7 @@ def parser_of(models: Models, body: object, limits: RequestLimits) -> NativePars
 
 def _response(request: Request, service: Service, usage: Usage, answer: object) -> Response:
     """Record the work and return the response."""
-    request.scope["state"]["num_sentences"] = usage.num_sentences
-    record_usage(service, usage)
+    record_usage(service, usage, request.scope)
     headers = {
         "server-timing": server_timing(usage.timings),
         "x-transduce-cached-sentences": str(usage.num_cached),
@@ -212,8 +212,13 @@ def _response(request: Request, service: Service, usage: Usage, answer: object) 
     return OrjsonResponse(answer, headers=headers)
 
 
-def record_usage(service: Service, result: Usage) -> None:
-    """Add the work to the metrics, and to the request's trace if it has one."""
+def record_usage(service: Service, result: Usage, scope: Scope | None) -> None:
+    """Add the work to the metrics, to the request's log line, and to its trace if it has one.
+
+    scope: the request's; None for work that is not done during a request.
+    """
+    if scope is not None:
+        scope["state"]["num_sentences"] = result.num_sentences
     metrics = service.metrics
     metrics.record_work(result)
     for phase, value in result.timings.phases().items():

@@ -123,8 +123,7 @@ class EventStream(Response):
         result = await translator.translate(request, self._events)
         model = model_name(result.model)
         answer = await build_answer(models, request, lambda: translate_answer(result, request, model))
-        scope["state"]["num_sentences"] = result.num_sentences
-        record_usage(self._service, result)
+        record_usage(self._service, result, scope)
         self._timing = server_timing(result.timings)
         return orjson.dumps(answer)
 

@@ -31,7 +31,7 @@ class SimpleBody(TolerantBody):
 
     missing_message: ClassVar[str] = "missing {field} parameter"
     absent_values: ClassVar[tuple[object, ...]] = (None, "", [])
-    api_key: Annotated[Any, Field(description="the API key, unless the header has it")] = None
+    api_key: Annotated[Any, Field(description="the API key; required if the server has keys")] = None
 
 
 class SimpleDetectBody(SimpleBody):

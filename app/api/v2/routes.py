@@ -65,7 +65,7 @@ ERRORS = Errors(
     V2Error,
     {
         400: "a field is misspelt, missing or outside its limits, or the languages are not served",
-        403: "the API key is missing or unknown",
+        403: "the API key is missing or unknown, or a page of another site sent the request",
         404: "there is no such glossary or document",
         413: "too many bytes, texts or characters",
         415: "another content type",

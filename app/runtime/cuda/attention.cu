@@ -47,9 +47,10 @@ __device__ void add_bias(int4 product, int4 bias, float* to) {
 }
 
 // softmax(q k^T) v of one head of one row: equation (1) of the paper, with a scale that is part of q.
-// Grid: (num_heads, rows). A group of threads computes every n-th column of the row, where n is the number of groups. A
-// thread has eight columns of the head. The softmax is computed in one pass: a group keeps the largest score so far, and
-// scales its sums when a larger one is found. The result of a row does not depend on other rows.
+// Grid: (num_heads, rows). A group of threads attends to every n-th column of the row, where n is the number of groups. A
+// thread of the group has eight of a column's head_dim numbers. The softmax is computed in one pass: a group keeps the
+// largest score so far, and scales its sums when a larger one is found. The result of a row does not depend on other
+// rows.
 //
 // projected: (rows, width) the queries without their bias, where width = num_heads * head_dim; or if `appends`
 //   (rows, 3 * width), the queries, keys and values.

@@ -52,8 +52,8 @@ LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, 
 //
 // spans: (num_spans(vocab_size),). logits: (vocab_size,), valid where a span has hits. If wants_distributions, all
 // logits must be valid and are replaced by the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row with
-// NaN gives NaN and the ids 0..k-1. excluded_id is left out; if it is not NO_ID, the spans must have been scanned for k
-// + 1 <= MAX_CANDIDATES. It comes last, with negative infinity, only if the vocabulary has fewer than k other ids.
+// NaN gives NaN and the ids 0..k-1. excluded_id is left out, unless the vocabulary has fewer than k other ids: then it
+// comes last, with negative infinity. If it is not NO_ID, the spans must have been scanned for k + 1 <= MAX_CANDIDATES.
 void select_top_k(const LogitSpan* spans, float* logits, int64_t vocab_size, int64_t k, bool wants_distributions,
                   int64_t excluded_id, float* log_probabilities, int64_t* ids);
 

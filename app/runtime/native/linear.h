@@ -132,9 +132,8 @@ public:
     void multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                         int32_t* sums, Writer& writer) const;
 
-    // Returns what is added to the sums of 16 columns. An input is stored as an unsigned number or with an offset
-    // (STORED_INPUT_OFFSET); this is the difference between the quantized and the stored number, times the sum of a
-    // column's weights.
+    // Returns what is added to the sums of 16 columns: the quantized input minus the stored input
+    // (STORED_INPUT_OFFSET), times the sum of a column's weights.
     Integers initial_sums(int panel, int vector) const {
         return load16(initial_sums_ + panel * PANEL + vector * LANES);
     }
@@ -171,7 +170,7 @@ private:
     ActivationRange range_ = ActivationRange::symmetric;
     Prefetch next_;
     Buffer packed_;
-    // Holds scales_ (divided by the number of levels), bias_ and initial_sums_, each padded with zeros to whole panels.
+    // Holds scales_ (divided by the number of levels), bias_ and initial_sums_, each padded to whole panels.
     Buffer columns_;
     float* scales_ = nullptr;
     float* bias_ = nullptr;

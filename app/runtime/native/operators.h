@@ -1,5 +1,5 @@
-// The code that all operators of domain `transduce`, version 1, share: it reads their constants and registers them with
-// ONNX Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
+// The code that all operators of domain `transduce`, version 1, share. It reads an operator's constants, and it registers
+// the operator with ONNX Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
 // docs/native-kernels.md lists the inputs and outputs.
 #pragma once
 
@@ -53,11 +53,12 @@ struct AttentionWeights {
     // W_O, gamma, beta; and the attributes num_heads and epsilon. Throws InvalidArgument.
     AttentionWeights(const NodeInfo& info, int index, int projections);
     int64_t d() const { return in.inputs(); }
-    // Returns the rough cost of both products of one of many rows.
+    // Returns the rough cost of one row in both products, when many rows are multiplied.
     int64_t row_nanoseconds() const { return in.row_nanoseconds() + out.row_nanoseconds(); }
 };
 
-// Sets the next product of each product. is_ring: the first product follows the last.
+// Tells each product which product follows it, so that its weights are prefetched (`Linear::set_next`). is_ring: the first
+// product follows the last one.
 void link_products(const std::vector<Linear*>& linears, bool is_ring);
 
 // Register the operators of one file with a domain. Return ONNX Runtime's status, which is nullptr for success.
@@ -75,7 +76,8 @@ constexpr bool is_variadic = false;
 template <class Operator>
 constexpr bool is_variadic<Operator, std::void_t<decltype(Operator::IS_VARIADIC)>> = true;
 
-// ONNX Runtime's provider that runs an operator: its member PROVIDER, or if it has none nullptr, the CPU provider.
+// The provider of ONNX Runtime that runs an operator: the class's member PROVIDER. Without this member it is nullptr,
+// which stands for the CPU provider.
 template <class Operator, class = void>
 constexpr const char* provider_of = nullptr;
 template <class Operator>
@@ -110,7 +112,7 @@ struct CustomOp : OrtCustomOp {
         compute_v2 = compute_kernel;
     }
 
-    // Does not allocate: memory may have run out.
+    // Makes the message without an allocation, because memory may have run out.
     static OrtStatus* failure(const OrtApi* api, ErrorCode code, const char* message) noexcept {
         char text[320];
         std::snprintf(text, sizeof text, "%s: %s", Operator::NAME, message);

@@ -132,7 +132,7 @@ inline Floats floor16(Floats values) { return {_mm256_floor_ps(values.low), _mm2
 // Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
 // normal float.
 constexpr float LOWEST_EXPONENT = -250;
-// values - floor(values), rounded down; 0 far below 0.
+// values - floor(values), rounded down, for values of at least LOWEST_EXPONENT.
 inline Floats fraction16(Floats values) {
     auto fraction = [](__m256 x) {
         __m256 floor = _mm256_floor_ps(x), nearest = _mm256_sub_ps(x, floor);
@@ -144,7 +144,7 @@ inline Floats fraction16(Floats values) {
     return {fraction(bounded.low), fraction(bounded.high)};
 }
 // values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2. Multiplies by two powers, each with half
-// of the exponent, because the result may be below the normal floats.
+// of the exponent, because 2^exponent itself may be no normal float.
 inline Floats scale_by_power16(Floats values, Floats exponents) {
     Integers powers = integers_of(floor16(max16(all16(LOWEST_EXPONENT), exponents)));
     auto scaled = [](__m256 x, __m256i power) {
@@ -202,7 +202,7 @@ inline Integers count16(Integers counts, Lanes lanes) {
     return {_mm256_sub_epi32(counts.low, lanes.low), _mm256_sub_epi32(counts.high, lanes.high)};
 }
 
-// Combines all lanes: the halves of 16, of 8, of 4, then of 2 numbers.
+// Combines the eight numbers of `both`, which are the combined halves of 16 numbers: the halves of 8, of 4, then of 2.
 template <class Combine4>
 inline float reduced16(__m256 both, Combine4&& combine) {
     __m128 four = combine(_mm256_extractf128_ps(both, 1), _mm256_castps256_ps128(both));
@@ -284,9 +284,10 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
 #else
 
 // Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
-// instruction multiplies two inputs with the weights of eight columns, exactly. (The one for uint8 by int8 saturates
-// its sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: inputs of each column that are multiplied and
-// added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
+// instruction multiplies two inputs with the weights of eight columns, exactly. (The instruction for uint8 by int8
+// saturates its sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: the inputs of a row that are
+// multiplied with the weights of each column and added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned
+// input before it is stored.
 using Quantized = int16_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;
@@ -321,7 +322,7 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
 
 #endif
 
-// The compiler reads the inputs of one row at a time.
+// Does nothing. Without a barrier, the compiled code already reads the inputs of one row at a time.
 inline void end_row() {}
 
 }  // namespace transduce

@@ -70,7 +70,7 @@ inline Integers integers_of(Floats values) { return _mm512_cvtps_epi32(values); 
 inline Floats round16(Floats values) {
     return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// values - floor(values), rounded down; 0 far below 0.
+// values - floor(values), rounded down.
 inline Floats fraction16(Floats values) { return _mm512_reduce_ps(values, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 // values 2^floor(exponents), for exponents up to 128 and values from 0.5 to 2.
 inline Floats scale_by_power16(Floats values, Floats exponents) { return _mm512_scalef_ps(values, exponents); }
@@ -115,8 +115,8 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
-// columns. INT8_DEPTH: inputs of each column that are multiplied and added at once. STORED_INPUT_OFFSET: what is
-// subtracted from an unsigned input before it is stored.
+// columns. INT8_DEPTH: how many inputs of a row one instruction multiplies with the weights of a column and adds.
+// STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
 using Quantized = uint8_t;
 using QuantizedWeights = __m512i;
 using QuantizedInputs = __m512i;
@@ -139,7 +139,7 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
     return _mm512_dpbusd_epi32(sums, inputs, weights);
 }
 
-// The compiler reads the inputs of one row at a time.
+// Does nothing. Without a barrier, the compiled code already reads the inputs of one row at a time.
 inline void end_row() {}
 
 }  // namespace transduce

@@ -145,7 +145,7 @@ inline Floats fma16(Floats a, Floats b, Floats c) {
 inline Floats fnma16(Floats a, Floats b, Floats c) {
     return each([](auto a, auto b, auto c) { return vfmsq_f32(c, a, b); }, a, b, c);
 }
-// The larger or smaller number of each lane; the second one if either is NaN. (The instructions for this return NaN.)
+// The larger or smaller number of each lane; `b` if either is NaN. (The instructions for this return NaN.)
 inline float32x4_t larger4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 inline float32x4_t smaller4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 // The larger or smaller number of each lane; that of `values` if either is NaN.
@@ -273,7 +273,7 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
 
 // Products of int8: an instruction multiplies four inputs of a row with the weights of four columns. An input is an
 // unsigned number of 8 bits, but the instruction takes int8, so STORED_INPUT_OFFSET is subtracted before an input is
-// stored. INT8_DEPTH: the inputs of a row that are multiplied with the weights of each column and added at once.
+// stored. INT8_DEPTH: how many inputs of a row one instruction multiplies with the weights of a column and adds.
 using Quantized = int8_t;
 using QuantizedWeights = Quad<int8x16_t>;
 using QuantizedInputs = int8x16_t;

@@ -81,7 +81,8 @@ public:
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
-            // The first group of the chunk that this thread probably takes next.
+            // The next group in this direction after this chunk's. (If heads are shared, other heads of the same groups may
+            // come first.)
             int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
             int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);
             for (int64_t group = begin; group < end; ++group) {
@@ -224,7 +225,7 @@ void CrossAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cach
     };
     auto columns_of = [&](int64_t row, int first, int, int64_t next) {
         int64_t from = first * weights_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
-        // Columns of the same slot are in the cache already.
+        // Columns of the same slot are in the processor's cache already.
         bool is_other = next >= 0 && source.slots[next] != slot;
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
         return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};

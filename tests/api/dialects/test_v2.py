@@ -247,7 +247,7 @@ def test_only_translated_characters_are_counted(echo_command: list[str], tmp_pat
         status, message = refused(http)
         assert status == 456
         assert message.startswith(
-            "the limit of this API key is 45 characters a month: 42 are used, and the request has 20"
+            "the limit of this API key is 45 characters a month: 42 are used, and this request needs 20"
         )
         assert used() == (42, 45)
         translated(http, text="👍👍👍")
