@@ -1,9 +1,9 @@
 """The bundle format, which `transduce export` writes and the server reads. This file defines it.
 
 A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, a folder of graphs for each
-variant, and `weights/`, a checkpoint that training can continue from. It may have a shortlist.bin. The manifest lists
-every other file with size and hash. An unlisted file, an unknown format version and an unknown field are errors. All
-problems that one stage of the check finds are reported together.
+variant, and the checkpoint `weights/`. It may have a shortlist.bin. The manifest lists every other file with size and
+hash. An unlisted file, an unknown format version and an unknown field are errors. All problems that one stage of the
+check finds are reported together.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Training(ManifestPart):
 
 
 class Manifest(ManifestPart):
-    """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
+    """manifest.json. Lengths count subwords: a source with its tag and end token, a target with its start token.
 
     languages: the short form of language_pairs for a model that translates between any two of these languages: the
-        subword of each, which is the source_prefix of a source and the target_start of a target. The file has either
-        these or the pairs; `language_pairs` is filled in.
-    max_target_length: if the pairs have a target_start, it counts as the start token, and bos does not count.
+        subword of each, which is the source_prefix of a source and the target_start of a target. The file has one of
+        the two fields. From `languages`, language_pairs is made.
+    max_target_length: if the pairs have a target_start, target_start counts as the start token, and bos does not count.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     tag_follows_source: whether the source_prefix of a pair is the last subword of a source, after its end token.
     has_distinct_placeholders: whether the model tells the placeholder symbols apart. An imported model does only if its

@@ -14,15 +14,15 @@ ServiceError
   Unauthorized            the API key or the administrator's token is missing or wrong
   CrossSite               sent by a page of another site to a server without API keys
   RetryLater              the request may succeed after retry_after_s
-    Overloaded              the queue is full, or the estimated wait passes the deadline
+    Overloaded              the queue is full, the estimated wait passes the deadline, or no file can be stored
     QuotaExceeded           a limit of the API key is reached
     NotReady                the server, a model or the stored glossaries cannot be used now
     UsageUnavailable        the counts of the API keys cannot be read or written
   DeadlineExceeded        the request's deadline passed
-  RequestCancelled        the client disconnected
+  RequestCancelled        the client disconnected, or does not read its response
   EngineFailure           a forward pass or the reader of files failed, or workers died: details only in the log
 BundleError             while a model is loaded: lists every problem of a bundle
-SettingsError           at start, and when bundles or keys are read again: an unusable setting, or a contradiction
+SettingsError           at start, and when models are loaded or keys are read: an unusable setting, or a contradiction
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class CrossSite(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """The API key or the administrator's token is missing (`is_missing`) or wrong."""
+    """The API key or the administrator's token is missing or wrong. `is_missing`: False only for a wrong API key."""
 
     def __init__(self, message: str, *, is_missing: bool) -> None:
         super().__init__(message)
@@ -112,7 +112,7 @@ class RetryLater(ServiceError):
 
 
 class Overloaded(RetryLater):
-    """The queue is full, or the estimated wait exceeds the request's deadline (`is_foreseen`)."""
+    """The queue is full, no file can be stored, or the estimated wait passes the deadline (`is_foreseen`)."""
 
     def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
@@ -140,7 +140,7 @@ class DeadlineExceeded(ServiceError):
 
 
 class RequestCancelled(ServiceError):
-    """The client disconnected, so no response is sent."""
+    """The client disconnected or does not read, so no further part of the response is sent."""
 
 
 class EngineFailure(ServiceError):

@@ -1,6 +1,6 @@
-"""Checks a bundle's graphs against its manifest (sizes, special ids, alignment), and its weights for invalid numbers.
+"""Checks a bundle's graphs against its manifest (sizes, end token, alignment), and its weights for invalid numbers.
 
-The checks run before a graph is loaded. Each problem names the manifest's field or the graph's file.
+The checks run before a graph is loaded. Each problem names a field of the manifest or a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Assembles the server: settings -> bundle -> workers -> engine -> golden check and warm-up -> ready.
 
-The server listens immediately, so that /livez answers while the model loads. /readyz and all requests that need a model
-get 503 until the running engine has reproduced the bundle's golden sentences.
+The server listens immediately, so that /livez answers while the models load. /readyz and all requests that need a model
+get 503 until each model of the start has passed its golden check and its warm-up.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
 
     Returns the exit code, or ends the process with it where threads are left. 0 after a drain; 78 for unusable settings
     or an unusable bundle, with one line per problem on stderr; 70 if an engine died, another error ended the start, or
-    the drain took longer than its limit; 128 + the signal if a second signal cut the drain short. Raises OSError if the
-    address cannot be bound.
+    the process did not end in time after its drain; 128 + the signal if a second signal cut the drain short. Raises
+    OSError if the address cannot be bound.
     """
     try:
         settings = load_settings(overrides)

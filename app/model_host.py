@@ -33,7 +33,7 @@ BuildModels = Callable[[], Awaitable[Models]]
 class ModelSource(Protocol):
     """Loads models and ends them. A method that fails to load a model changes nothing.
 
-    Methods that load raise BundleError, SettingsError, ServiceError.
+    Methods that load raise BundleError, SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     num_bytes: estimated memory of the models in memory.
     """
 
@@ -159,7 +159,8 @@ class ModelHost:
     def reload(self) -> None:
         """Load the bundles again and replace the models, without losing a request.
 
-        A call during a reload starts another reload after it. If a bundle cannot be served, the old models stay.
+        A call during a reload starts another reload after it. A call during the first load does nothing. If a bundle
+        cannot be served, the old models stay.
         """
         if self._models is None or self._is_reload_due:
             return  # the first load is under way, or another reload is about to begin
@@ -199,7 +200,7 @@ class ModelHost:
         return model
 
     async def unload_model(self, name: str) -> ServedModel:
-        """Remove a model from memory until a request needs it. Raises UnknownModel, ModelInUse."""
+        """Remove a model from memory until a request needs it. Raises UnknownModel, ModelInUse, NotReady."""
         model = self._named(name)
         await self._source.unload(model)
         return model

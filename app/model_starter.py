@@ -25,6 +25,7 @@ from app.startup import (
     load_model,
     load_models,
     model_key,
+    release_models,
     warm_up,
 )
 from app.text.detection import LazyDetector
@@ -72,16 +73,21 @@ class ModelStarter:
         """Start a model's engine, check its golden sentences unless `is_checked`, and warm up.
 
         cache_bytes: size of the model's sentence cache. If the start fails, the engine is closed. If it is cancelled,
-        `close` closes the engine. Raises BundleError; NotReady, Overloaded, DeadlineExceeded.
+        `close` closes the engine. Raises BundleError; SettingsError, as `Engine`; NotReady, Overloaded,
+        DeadlineExceeded.
         """
-        engine = Engine(
-            model.workers,
-            settings=engine_limits(self._settings),
-            on_steps=self.metrics.record_steps,
-            on_death=lambda: self._on_death(engine),
-            restarts=self._restarts(model),
-            first_worker=self._num_workers,
-        )
+        try:
+            engine = Engine(
+                model.workers,
+                settings=engine_limits(self._settings),
+                on_steps=self.metrics.record_steps,
+                on_death=lambda: self._on_death(engine),
+                restarts=self._restarts(model),
+                first_worker=self._num_workers,
+            )
+        except SettingsError:
+            release_models(LoadedModels([model]))
+            raise
         engine.recorder = self._service.rows
         self._engines[engine] = range(self._num_workers, self._num_workers + len(model.workers))
         self._num_workers += len(model.workers)
@@ -170,7 +176,7 @@ def problem_of(error: Exception) -> str:
 
 
 class ModelLoader(Protocol):
-    """Loads models on any thread. Both methods take seconds, and raise BundleError and SettingsError."""
+    """Loads models on any thread. Both methods take seconds, and raise the errors of `load_model`."""
 
     def load_all(self, settings: Settings) -> LoadedModels:
         """Load the models of all bundles that the settings name."""

@@ -49,7 +49,7 @@ class Settings(BaseSettings):
         None,
         ge=0,
         le=65535,
-        description="separate TCP port for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
+        description="separate TCP port for probes and /metrics; 0 lets the system choose; unset: none",
     )
     tls_certificate: Path | None = Field(
         None,

@@ -83,7 +83,7 @@ class LoadedModels:
 
 
 def load_models(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModels:
-    """Load all bundles that the settings name; takes seconds. Raises BundleError, SettingsError.
+    """Load all bundles that the settings name; takes seconds. Raises as `load_model`.
 
     fork_server: as in `load_model`. Only the first bundle uses it.
     """
@@ -117,8 +117,8 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
 def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    fork_server: an idle fork server that forks the worker processes; None: start one if processes are needed. It is
-    closed if the model runs in a thread or the load fails.
+    Raises OSError or RuntimeError if a worker process does not start or ends. fork_server: an idle one that forks the
+    processes, or is closed if there are none or the load fails; None: start one if processes are needed.
     """
     with contextlib.ExitStack() as unless_used:
         if fork_server is not None:
@@ -280,7 +280,7 @@ def model_key(model: LoadedModel) -> str:
 async def check_golden(model: LoadedModel, translator: Translator, *, min_share: float) -> None:
     """Decode the bundle's golden sentences and compare them with its expected tokens.
 
-    Raises BundleError if fewer than `min_share` match exactly or a sentence cannot be decoded; NotReady, Overloaded,
+    Raises BundleError if fewer than `min_share` match exactly or a sentence cannot be decoded. Raises NotReady,
     DeadlineExceeded.
     """
     futures = [

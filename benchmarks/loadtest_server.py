@@ -2,7 +2,8 @@
 
 `spread`: service times follow a log-normal distribution (median 30 ms, sigma 0.5). Multiples of the golden ratio spread
 their quantiles evenly, and concurrent requests do not change them. So the percentiles are known. `stalls`: each request
-takes 20 ms, and requests run concurrently. During the first 0.8 s of every 4 s the server answers none.
+takes 20 ms, and requests run concurrently. A request that comes in the first 0.8 s of every 4 s first waits until the
+0.8 s are over.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CHUNK_BYTES = 1024**2
 
 
 class ArchiveError(ValueError):
-    """The file is no archive or no gzip file, is damaged, is too large, or has a file outside its folder."""
+    """The file is no archive, is damaged or too large, or has too many files or one outside its folder."""
 
 
 def is_archive(path: Path) -> bool:
@@ -61,8 +61,8 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
 def with_gzip_unpacked(folder: Path, output: Path, *, max_bytes: int = MAX_BYTES) -> Path:
     """A folder in which the folder's gzip files, such as `vocab.spm.gz`, are unpacked. Archives stay as they are.
 
-    It is `folder` itself if it has no gzip files, else `output`, with links to the other files and folders. A gzip file
-    is left out if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
+    Returns `folder` itself if there are no gzip files, else `output`, with links to the other files and folders. A gzip
+    file is left out if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
     """
     paths = list(folder.iterdir())
     packed = [path for path in paths if path.name.endswith(GZIP) and path.is_file() and not is_archive(path)]

@@ -82,8 +82,8 @@ def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
 def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tuple[str, str]) -> None:
     """The `num_candidates` largest of scores (rows, vocab_size): values and ids (rows, candidates), descending.
 
-    TopK compares one element at a time. On a CPU it gets only the chunks with the largest maxima, which contain every
-    candidate. Vector instructions find the maxima.
+    TopK compares one element at a time. On a CPU, if `chunk_length` finds a length, TopK gets only the chunks with the
+    largest maxima, which contain every candidate. Vector instructions find the maxima.
     """
     values, ids = outputs
     chunk = chunk_length(vocab_size)

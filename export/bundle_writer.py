@@ -72,7 +72,7 @@ class BundleRequest:
         have the defaults.
     precisions: the variants. A model with a decoder of SSRUs gets no fp16, which is for GPUs.
     facts: for the card and the manifest. scores: may be empty.
-    max_source_length: subwords of the longest training source, end token included. The server splits longer
+    max_source_length: subwords of the longest training source, tag and end token included. The server splits longer
         sentences. None for the model's number of positions.
     alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`; None for `default_alignment`.
     """
@@ -138,7 +138,7 @@ def write_bundle(
 
     An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
-    BundleError.
+    BundleError, EngineFailure.
     """
     check_output(output)
     temporary = output.with_name(f".{output.name}.tmp")
@@ -328,7 +328,7 @@ def _write_descriptions(
 
 
 def _write_weights(folder: Path, model: Transformer) -> None:
-    """Write a checkpoint in fp16. Training can continue from it, and `verify` compares with it."""
+    """Write the weights in fp16 as a checkpoint, with which `verify` compares."""
     folder.mkdir()
     state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
     save_file(state, folder / WEIGHTS)

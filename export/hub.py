@@ -16,7 +16,7 @@ from export.archive import is_archive
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # What the hub does not allow in a name.
 _FORBIDDEN = re.compile(r"--|\.\.|\.git$|[-.](?:/|$)")
-# The files that `model/` reads of any kind of model, except PICKLES. Large weights are in several files with an index.
+# Files that `model/` reads, except PICKLES. Large weights are in several files with an index.
 FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
     "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",

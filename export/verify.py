@@ -75,7 +75,8 @@ class VerifyOptions:
 def verify(path: Path, options: VerifyOptions) -> Report:
     """Make every comparison that the bundle and the options allow.
 
-    Raises BundleError, CheckpointError and CorpusError for an unusable bundle, checkpoint or test set.
+    Raises BundleError, CheckpointError, CorpusError and TokenizerError for an unusable bundle, checkpoint, test set or
+    sentence of a test set.
     """
     torch.set_num_threads(options.num_threads)
     bundle = load_bundle(path)

@@ -67,7 +67,7 @@ class Batches:
         """max_tokens: the most subwords of a batch's longer side, padding included.
 
         weights: mean number of times that an epoch contains each pair of a domain; 1 for domains that are not named.
-        temperature: T of `balanced_weights`, by which the weights are multiplied.
+        temperature: T of `balanced_weights`, whose result multiplies the weights.
         Raises ValueError for a domain that the corpus does not have.
         """
         weights = weights or {}

@@ -27,7 +27,7 @@ class ConfigFile(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Parse the file's options as if they were on the command line. Anything else in it is a usage error."""
+        """Parse the file's options as if they were on the command line. Anything else in the file is a usage error."""
         path = Path(str(values))
         setattr(namespace, self.dest, path)
         arguments: list[str] = []
@@ -93,7 +93,10 @@ def _action(parser: argparse.ArgumentParser, path: Path, key: str) -> argparse.A
 def _arguments(
     parser: argparse.ArgumentParser, path: Path, action: argparse.Action, value: object
 ) -> Iterator[str]:
-    """Yield the command-line arguments for an option. There are none for null, or for a switch that is false."""
+    """Yield the command-line arguments for an option.
+
+    A switch that is false has none. Another option has none if its value is null.
+    """
     flag = action.option_strings[-1]
     if action.nargs == 0:
         if not isinstance(value, bool):

@@ -25,7 +25,7 @@ SAMPLE_SEED = 1
 
 
 class CorpusError(ValueError):
-    """The file is not parallel text, or no pair can be used."""
+    """A file is missing or is not parallel text, or no pair can be used."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Pair:
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file (plain, .gz or .xz) without newlines. Only a newline ends a line.
 
-    Raises CorpusError that names the file and, for broken content, the last line before it.
+    Raises CorpusError that names the file and, for broken content, the last line that was read.
     """
     number = 0
     try:

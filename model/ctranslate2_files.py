@@ -60,7 +60,7 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> ImportedModel:
-    """Read a model. max_length: subwords of the longest source or target; None for as many as it has positions.
+    """Read a model. max_length: subwords of the longest source or target; None for the model's own limit.
 
     Raises UnusableModel.
     """

@@ -82,7 +82,8 @@ def translate(
 ) -> list[str]:
     """Translations by greedy search in batches if beam_size is 1, otherwise by beam search, sentence by sentence.
 
-    tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it.
+    tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it, and for
+    a text that `Tokenizer.encode` refuses.
     """
     if beam_size == 1:
         return translate_greedily(model, tokenizer, texts, tag=tag)

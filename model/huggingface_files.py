@@ -66,7 +66,7 @@ def _weight_paths(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
-    """A JSON object. is_optional: empty for a missing file. Raises OSError, and ValueError for anything else."""
+    """A JSON object. is_optional: empty for a missing file. Raises OSError, and ValueError for any other content."""
     if is_optional and not path.is_file():
         return {}
     try:
@@ -86,7 +86,10 @@ def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights by name, of all files. Raises ValueError for a file that is damaged or holds anything but tensors."""
+    """The weights by name, of all files.
+
+    Raises OSError, and ValueError for a file that is damaged or holds anything but tensors.
+    """
     weights: dict[str, Tensor] = {}
     for path in _weight_paths(folder):
         weights |= _read_safetensors(path) if path.suffix == Path(SAFETENSORS).suffix else _read_pickle(path)

@@ -62,9 +62,9 @@ class ImportedModel:
 
     state: state dict of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name
     a target language, such as >>deu<<. num_left_out: how many used pieces of the SentencePiece models have no row in
-    the model, added up over both. beam_size, length_penalty: the model's own defaults. Scores are divided by
-    length^length_penalty. ends_source: whether sources end with the end token. languages: source and target, if the
-    files name them. language_tokens: for a model that translates between any two languages, the subword of each.
+    the model, added up over both. beam_size, length_penalty: the defaults of the model, or of its format. Scores are
+    divided by length^length_penalty. ends_source: whether sources end with the end token. languages: source and target,
+    if the files name them. language_tokens: for a model that translates between any two languages, the subword of each.
     Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token instead.
     shortlist: None if the model has none.
     """

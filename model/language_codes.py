@@ -1,14 +1,14 @@
 """Language codes of M2M-100 and NLLB as BCP 47 tags.
 
 M2M-100 mostly has two-letter codes of ISO 639-1. NLLB has codes of FLORES-200, such as deu_Latn: a three-letter code of
-ISO 639-3 and a script of ISO 15924. A tag of BCP 47 has the language's two-letter code, else that of its macrolanguage
-(Standard Latvian: lv), else the three-letter code. The codes are from the tables of ISO 639-3 and of its macrolanguages
-(SIL International, column Part1).
+ISO 639-3 and a script of ISO 15924. A tag of BCP 47 has the language's two-letter code, if there is one. One member of
+a macrolanguage has the macrolanguage's two-letter code (Standard Latvian: lv). Any other language has its three-letter
+code. The codes are from the tables of ISO 639-3 and of its macrolanguages (SIL International, column Part1).
 """
 
 from __future__ import annotations
 
-# Pairs of a three-letter and a two-letter code: first languages, then members of macrolanguages.
+# Pairs of a three-letter and a two-letter code: first languages, then one member of a macrolanguage each.
 _LANGUAGES = """
     afr:af aka:ak amh:am asm:as bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da
     deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fij:fj fin:fi fra:fr gla:gd gle:ga glg:gl

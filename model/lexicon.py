@@ -78,9 +78,9 @@ def words_of(text: str) -> list[str]:
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
     """The word pairs that are each other's most probable translation, the most frequent first.
 
-    Sentences of more than MAX_WORDS words are skipped. The memory is about 80 bytes for each pair of a source word and
-    a target word in one sentence pair. Raises CorpusError if no sentence is left, or none with frequent enough words on
-    both sides.
+    Both probabilities are at least MIN_PROBABILITY. Sentence pairs with a side of more than MAX_WORDS words are
+    skipped. The memory is about 80 bytes for each pair of a source word and a target word in one sentence pair. Raises
+    CorpusError if no sentence pair is left, or none with frequent enough words on both sides.
     """
     sentences = [
         (source, target)

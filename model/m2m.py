@@ -1,9 +1,10 @@
 """Converts M2M-100 and NLLB, models of many languages, to our Transformer and vocabulary.
 
 The network is the Transformer of Vaswani et al. 2017 with pre-norm and the positions of fairseq. A source begins with
-the language token, and ends with the end token. With `legacy_behaviour` of NLLB, it ends with the end token and the
-language token. A target begins with the end token and the language token. The end token is therefore our start token,
-too, and the manifest has the language token as `target_start`. `model.imported` converts the vocabulary.
+the language token, and ends with the end token. With `legacy_behaviour` of NLLB, a source begins with its text, and
+ends with the end token and the language token. A target begins with the end token and the language token. The end token
+is therefore our start token, too, and the manifest has the language token as `target_start`. `model.imported` converts
+the vocabulary.
 
 M2M-100 and NLLB have the same configuration fields and weight names. Their vocabularies differ, and
 `model.m2m_vocabulary` reads them.

@@ -165,7 +165,7 @@ def _made_up_problems(
 
 
 def _filled(ids: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """The ids, and fairseq's made-up piece for each row without one. The softmax includes the made-up pieces."""
+    """The ids, and fairseq's made-up piece for each row without a piece. The softmax includes the made-up pieces."""
     free = sorted(set(range(vocab_size)) - set(ids.values()))
     names = (name for number in itertools.count() if (name := f"madeupword{number:04d}") not in ids)
     return ids | dict(zip(names, free, strict=False))

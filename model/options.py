@@ -23,7 +23,7 @@ class TrainingOptions:
     keep: number of newest checkpoints to keep; 0 keeps all.
     patience: evaluations without an improvement before training stops; 0 is off.
     patience_on: the measure that has to improve, the dev loss or the dev BLEU.
-    seed: of the weights, the order of the data and dropout.
+    seed: of the weights, the variants of pairs, the order of the data and dropout.
     """
 
     max_steps: int = 100_000
@@ -63,5 +63,5 @@ HELP = {
     "keep": "number of newest checkpoints to keep; 0: all",
     "patience": "stop after this many evaluations without an improvement; 0: never",
     "patience_on": "the measure that has to improve",
-    "seed": "of weights, order of data and dropout",
+    "seed": "of weights, variants of pairs, order of data and dropout",
 }

@@ -15,7 +15,10 @@ LINE_EVERY_S = 30.0
 
 
 class Progress:
-    """Shows a count on stderr. Use it as a context manager. Its end writes a last line if stderr is no terminal."""
+    """Shows a count on stderr. Use it as a context manager.
+
+    Without a terminal, the end of the block writes a last line, but not after an error.
+    """
 
     def __init__(
         self,

@@ -105,7 +105,7 @@ def _draw_curves(
     color: str | None,
     over: Scale,
 ) -> None:
-    """Draw curves. Curves of the same color have different line styles."""
+    """Draw curves. Curves of the same color take turns with four line styles."""
     for number, (name, points) in enumerate(sorted(curves.items())):
         x = [step if over == "steps" else elapsed_s / 3600 for step, elapsed_s, _ in points]
         style = ("-", "--", ":", "-.")[number % 4] if color else "-"

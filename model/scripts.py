@@ -58,7 +58,10 @@ MIN_SHARE = 0.5
 
 
 def script_of(language: str) -> str | None:
-    """Return the script of a language code such as `de` or `pt-BR`; None if texts of it are not checked."""
+    """Return the script of a language code such as `de` or `pt-BR`; None if texts of it are not checked.
+
+    A language that no table above names counts as written in Latin letters.
+    """
     base = language.partition("-")[0].lower()
     return None if base in _UNCHECKED else _SCRIPT_OF.get(base, "Latin")
 

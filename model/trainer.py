@@ -314,7 +314,7 @@ def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
 
 
 def progress_line(row: Mapping[str, float], max_steps: int) -> str:
-    """The line of an evaluation for a log without a terminal: step, losses, speed and remaining hours."""
+    """The line of an evaluation for a log without a terminal: step, losses, speed, and hours until max_steps."""
     speed = row["target_tokens_per_s"]
     hours = row["elapsed_s"] / row["step"] * (max_steps - row["step"]) / 3600
     return (

@@ -1,6 +1,6 @@
 """Makes variants of a training pair: text as people type it, and unknown characters that the model must copy.
 
-Each function takes a source and its translation and returns a variant of both.
+`with_placeholders`, `with_strange_ends` and `as_typed` take a source and its translation and return a variant of both.
 """
 
 from __future__ import annotations

@@ -142,8 +142,9 @@ def run_distill(args: argparse.Namespace) -> int:
     """Translate the input sentences and write the pairs.
 
     Raises:
-        CommandError: the arguments contradict one another, the server fails, or the output already exists.
-        CorpusError: the input cannot be read. OSError: the output cannot be written.
+        CommandError: the arguments contradict one another, an input file does not exist, the server fails, the output
+            already exists, or it belongs to another run.
+        CorpusError: the input cannot be read. OSError: the key cannot be read, or the output cannot be written.
     """
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput, check_output

@@ -8,8 +8,8 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """Exit codes: 2 is argparse's own; 78 is EX_CONFIG of sysexits.h; 130 is 128 + SIGINT.
 
-    `serve` also exits with 70, EX_SOFTWARE, if the engine died (docs/operations.md). `loadtest` also exits with 3 if a
-    run is not valid (docs/load-testing.md).
+    `serve` has further codes, such as 70, EX_SOFTWARE, if the engine died (docs/operations.md). `loadtest` also exits
+    with 3 if a run is not valid (docs/load-testing.md).
     """
 
     OK = 0

@@ -100,8 +100,9 @@ def run_translate(args: argparse.Namespace) -> int:
 
     Raises:
         CommandError: the input does not have its format or is not UTF-8, no format has its suffix, a request fails as
-            in `translate_batch`, or --json is set for another format than plain text or with --output.
-        OSError: the input cannot be opened or read, or the output cannot be written.
+            in `translate_batch`, an option needs --json, or --json is set for another format than plain text or with
+            --output.
+        OSError: the input or the key cannot be read, or the output cannot be written.
     """
     options = decoding_options(args)
     if args.target_prefix:

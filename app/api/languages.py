@@ -49,3 +49,9 @@ def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
 def served_target(target: str, targets: Collection[str]) -> str:
     """The target that a caller's code matches. A code that matches no target, or several, is returned unchanged."""
     return served_language(target, targets) or target
+
+
+def target_of_detected(target: str, pairs: Collection[tuple[str, str]]) -> str:
+    """As `served_target`, for a source that is detected. A text may be in a language that is only a source."""
+    targets = {each for _, each in pairs}
+    return served_language(target, targets) or served_target(target, served_languages(pairs))

@@ -150,10 +150,10 @@ class _Schemas(GenerateJsonSchema):
 
 
 class _BodySchemas(_Schemas):
-    """The schemas of bodies. A field whose default is None may be absent, but must not be null."""
+    """The schemas of bodies. A field whose default is None may be absent, but should not be null."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """The schema without null, because no field of a body may be null."""
+        """The schema without null. A body should leave a field out: null is refused, or counts as left out."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:

@@ -41,8 +41,8 @@ class PlainRequest:
     """A dialect's request.
 
     source, target: served languages; source is None to detect it for each text.
-    num_alternatives: the number of other translations of each text.
-    beam_size: None for the model's.
+    num_alternatives: the most other translations of each text.
+    beam_size: None for the model's. With alternatives, the beam is at least as wide as the number of translations.
     timeout_s: seconds until the deadline, if that is shorter than the server's; None for the server's.
     The other fields are as in `TranslationRequest`.
     """
@@ -95,7 +95,7 @@ class PlainTranslator:
         return await self.service.check_open().detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """The source language of a text; the target if the text needs no translation. Raises NoSuchPair."""
+        """The source language of a text; the target if it needs no translation. Raises NoSuchPair, NotReady."""
         try:
             return await self.service.check_open().source_of(text, target)
         except UnsupportedLanguages as error:
@@ -108,7 +108,7 @@ class PlainTranslator:
 
         All texts are returned unchanged if the requested source is the target. With detection, a text is returned
         unchanged if `Languages.resolve` returns no pair for it.
-        Raises NoSuchPair, and the errors of `begin_spending` and `Translator.translate`.
+        Raises NoSuchPair, RequestCancelled, and the errors of `begin_spending` and `Models.translate`.
         """
         self.service.check_open()
         with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):

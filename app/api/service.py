@@ -79,7 +79,7 @@ class Service:
         self._models = models
 
     def become_failed(self) -> None:
-        """Enter the phase FAILED, because the bundle cannot be served."""
+        """Enter the phase FAILED, because the start failed."""
         self.phase = Phase.FAILED
 
     def start_draining(self, *, accepts_work: bool) -> None:

@@ -17,7 +17,10 @@ Prefix = tuple[int, ...]
 
 
 def is_constrained(options: DecodingOptions, length: int) -> bool:
-    """Whether the options may forbid or penalise subwords after `length` subwords."""
+    """Whether the options may forbid or penalise subwords after `length` subwords.
+
+    The end token is always forbidden before the first subword. That does not count here.
+    """
     return bool(
         options.suppress_sequences
         or options.no_repeat_ngram_size

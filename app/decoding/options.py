@@ -34,7 +34,7 @@ class EarlyStop(StrEnum):
 
     FIRST: as soon as ceil(beam_size * patience) hypotheses are complete.
     BOUND: as soon as no continuation of a live hypothesis can score better than the worst of the num_hypotheses to
-        return (Huang et al. 2017, section 3). Never worse than FIRST, and slower.
+        return (Huang et al. 2017, section 3). Never worse than FIRST. With a length penalty it searches longer.
     """
 
     FIRST = "first"
@@ -47,7 +47,8 @@ class FinishReason(StrEnum):
     STOP: it has the end token.
     LENGTH: it reached max_target_length.
     CONSTRAINT: the options forbid every continuation, the end token included.
-    SOURCE: the translation has no letter or digit, and the source is returned instead.
+    SOURCE: the translation has no letter or digit, or only the digits of a source with words, and the source is
+        returned instead.
     REPETITION: the source repeats itself, and the translation leaves out a part.
     The text layer sets SOURCE and REPETITION; the search never does.
     """
@@ -88,7 +89,7 @@ class DecodingOptions:
 
     beam_size: live hypotheses, 1-16; 1 is greedy search. The paper's value is 4 (section 6.1).
     patience: the search continues until ceil(beam_size * patience) hypotheses are complete (Kasai et al. 2022);
-        above 0, at most 10; off: 1. Needs beam_size above 1 and early_stop FIRST.
+        0.01-10, off: 1. Needs beam_size above 1 and early_stop FIRST.
     early_stop: the rule by which a beam search ends.
     num_hypotheses: hypotheses to return, best first; at most beam_size, and at most ceil(beam_size * patience). With
         sampling it is the number of hypotheses to draw, each by its own search (app.translator.samples).

@@ -123,7 +123,10 @@ def _check_ranges(options: DecodingOptions, bounds: Bounds) -> None:
 
 
 def _check_ids(options: DecodingOptions, bounds: Bounds) -> None:
-    """Check that ids are in the vocabulary, forced ids have no end token, and suppressed runs are not empty."""
+    """Check that ids are in the vocabulary, forced ids have no end token, and suppressed runs are not empty.
+
+    Also checks the number of the suppressed runs' tokens.
+    """
     num_suppressed = sum(len(run) for run in options.suppress_sequences)
     check_range("suppress_sequences", num_suppressed, (0, MAX_SUPPRESSED_TOKENS), unit=" tokens in all")
     for run in options.suppress_sequences:

@@ -1,7 +1,8 @@
 """Admission control: the bounds on accepted work, the expected wait of a request, and its Retry-After.
 
-While several callers have accepted work, each has an equal share of the bounds, so one caller's queue causes no refusal
-of another caller's requests. A single caller has the whole bounds.
+While several callers have accepted work, each has an equal share of the bounds. The bounds refuse a caller without
+accepted work only if the work of all callers would exceed NEWCOMERS_BOUND times the bounds. A single caller has the
+whole bounds.
 
 The expected wait of a request is a sum of two times. The first is the time of the work before the request's end, as if
 no accepted work had begun yet. For a request of n sentences this work is
@@ -69,8 +70,8 @@ class Admission:
     def accept(self, reservation: Reservation) -> None:
         """Count a reservation's work as accepted.
 
-        Raises Overloaded when the work would exceed its caller's share of the bounds, or when the expected wait passes
-        the reservation's deadline. An engine without work accepts any request.
+        Raises Overloaded when the work would exceed its caller's share of the bounds, and as `check_deadline`. An
+        engine without work accepts any request.
         """
         if self.num_sentences > 0:
             self._check_bounds(reservation)
@@ -135,7 +136,7 @@ class Admission:
             )
 
     def check_deadline(self, reservation: Reservation) -> None:
-        """Raise Overloaded when the expected wait of a reservation passes its deadline."""
+        """Raise Overloaded when DEADLINE_MARGIN times the expected wait of a reservation passes its deadline."""
         speed = self.speed.row_steps_per_s
         if reservation.deadline is None or speed is None:
             return
@@ -184,7 +185,7 @@ class Reservation:
     def resize(self, cost: Cost, *, longest: int) -> None:
         """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded if other work is accepted and the expected wait passes the deadline. The work counts until the
+        Raises Overloaded as `Admission.check_deadline`, unless no other work is accepted. The work counts until the
         context ends. The bounds are not checked again.
         """
         others = self._admission.num_sentences - self.cost.num_sentences

@@ -61,7 +61,7 @@ class EngineCore:
         self._clock = clock
         self._is_stopped = False
         self._has_failed = False  # whether a forward or a sequence has failed since the rows were compacted
-        self._num_failures = 0  # forwards in a row in which no sequence got a result, and none is tried again
+        self._num_failures = 0  # failed forwards in a row, as `EngineLimits` counts them
         self._batch = DecodingBatch(runner, self.scheduler.row_allocator)
         self._call_length = CallLength(limits.max_steps, self._incoming.wake_flag)
         self._tokens = TokenStreams(self._batch.greedy)
@@ -180,9 +180,10 @@ class EngineCore:
         """Advance every search by a forward's output, and end those that are done or have no scores."""
         stats.num_wasted_rows = stats.num_rows - self._batch.num_held_rows
         invalid = self._batch.without_scores(output)
+        has_result = len(invalid) < len(self._batch.selected)
         for sequence in invalid:
             self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
-        if self.scheduler.running:
+        if has_result:
             self._num_failures = 0
         elif invalid:
             self._count_failed_forward()

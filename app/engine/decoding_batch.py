@@ -217,7 +217,7 @@ class DecodingBatch:
             yield from self._advance_on_host(on_host, output, stats)
 
     def _awaits_host(self, sequence: Sequence) -> bool:
-        """Whether the search of a sequence of the last forward must take its last step on the host."""
+        """Whether the search of a sequence must take the last step of the last forward on the host."""
         return sequence.status is Status.RUNNING and sequence.beam is None
 
     def _apply_beam_outcomes(self, output: StepOutput, stats: StepStats) -> Iterator[Sequence]:

@@ -69,8 +69,8 @@ class Engine:
 
     workers: at least one, all with the same model.
     on_steps: called on the event loop with the statistics of some steps.
-    on_death: called once, on the event loop, when the engine dies. It dies when a worker dies that cannot be
-        replaced. It then takes no more work.
+    on_death: called once, on the event loop, when the engine dies. It dies when a worker dies and no replacement is
+        allowed, or when no worker is left or being started. It then takes no more work.
     restarts: how dead workers are replaced, from `end_warm_up` on; None if they cannot be replaced.
     first_worker: the first worker's number in the statistics. No other engine of the server uses the same numbers.
     The attribute `recorder` records the sentences that have ended, while it is on. It is None at first.
@@ -116,7 +116,7 @@ class Engine:
         """Take no more work, wait up to drain_timeout_s for accepted sentences, and fail the rest with NotReady.
 
         `submit` then raises NotReady, also for a request with a reservation, so drain the requests before the engine.
-        Returns within drain_timeout_s + LAST_STEP_TIMEOUT_S, even if a step never returns.
+        Waits for sentences and steps at most drain_timeout_s + LAST_STEP_TIMEOUT_S, even if a step never returns.
         """
         self._is_accepting = False
         if self._pending and self._pool.is_running:
@@ -171,8 +171,9 @@ class Engine:
         callers take turns.
         on_tokens: called on the event loop with new tokens before the future is done, if the beam size is 1.
 
-        The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows at the next
-        step. Raises NotReady, and InvalidRequest when the sentence does not fit the model.
+        The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows after the
+        worker's current call of the runner. Raises NotReady, and InvalidRequest when the sentence does not fit the
+        model.
         """
         self._check_accepting()
         assert self._loop is not None
@@ -359,7 +360,7 @@ class Engine:
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Forget a sequence whose future is done. Cancel it in its worker if the worker has not reported its end."""
+        """Forget a sequence whose future is done. Cancel it in its worker if it has no outcome."""
         if not future.cancelled():
             # Marks the exception as retrieved. Otherwise asyncio logs it if no task awaits the future any more.
             future.exception()

@@ -21,7 +21,8 @@ class FairQueue:
     others.
 
     A sequence that several requests wait for is in the queue of each, and is taken once. A request that decodes
-    sentences a second time is moved to the front until one of them is taken; each such move adds one to the bound.
+    sentences a second time is moved to the front until one of its sequences is taken. Each such move adds one to the
+    bound.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Decides which sequences run: their admission to cache rows, their end, and their retries after a failed forward.
 
 No preemption: a sequence reserves its beam's rows and its target length at admission, so it always finishes. The
-sequences that a step admits have at most max_encode_tokens source subwords together. This limits how long the running
-rows wait for the encoder.
+sequences that a step admits have at most max_encode_tokens source subwords together, except after a failed forward.
+This limits how long the running rows wait for the encoder.
 
 Rows for later callers. Of R rows, K are kept for callers that come later. A caller that holds rows gets more only
 if it then holds at most (R - K) / K times as many rows as stay free. So a single caller holds up to R - K rows. If K is
@@ -11,10 +11,11 @@ holds no rows may take any free ones. A caller at its limit is skipped. If the f
 does not fit, no other sequence is admitted before it, so narrow beams cannot starve a wide one. A sequence holds its
 rows for at most as many steps as its target is long, and not past its deadline.
 
-Bound on waiting, if no forward fails. With R rows, beams of at most B rows and targets of at most T subwords, at
-least floor(R / B) sequences are admitted in every T + 1 steps (or all that wait), or one a step if the encoding budget
-allows no more. A sequence that the loop guard restarts counts its steps twice. If at most W sequences are admitted
-before a sequence (`FairQueue` bounds W), then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+Bound on waiting, if no forward fails, no rows pause and no rows are kept for later callers. With R rows, beams of at
+most B rows and targets of at most T subwords, at least floor(R / B) sequences are admitted in every T + 1 steps (or all
+that wait), or one a step if the encoding budget allows no more. A sequence that is restarted counts its steps again. If
+at most W sequences are admitted before a sequence (`FairQueue` bounds W), then it is admitted within
+(W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
 from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and

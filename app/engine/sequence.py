@@ -47,15 +47,17 @@ class Status(Enum):
 class Sequence:
     """One sentence being decoded. After its submission only the engine thread changes it, except `is_retry`.
 
+    A worker process has a copy. The server's own object then gets only its outcome, on the event loop.
     request_id, caller: the request and the caller in whose queues it waits. Its rows count for the caller.
     other_queues: (caller, request_id) of other requests that wait for it.
     deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline.
     rows: cache row of each live hypothesis of `search`, in the order of the hypotheses; empty unless RUNNING.
     beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
         advanced and `rows` are in no order.
-    length: columns that the self-attention cache of each of its rows holds.
-    ancestry: for each step since its beam has spread, the parent of each hypothesis.
-    num_steps: decoder steps so far.
+    length: columns that the self-attention cache of each of its rows holds. For a plain greedy search, `GreedyRows` has
+        them, and `length` is set only when rows are moved.
+    ancestry: for each step from the one that spread its beam on, the parent of each hypothesis.
+    num_steps: decoder steps so far; those of a plain greedy search are added at its end.
     admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.
     has_looped: whether the loop guard ended its first attempt.
     is_retry: whether it decodes a sentence again because of a bad first result. Belongs to the event loop.

@@ -3,8 +3,8 @@
 A row-step is one row decoded for one step. A sentence costs the rows of its beam times its steps. Two quantities are
 measured:
 
-- decoder steps for each source subword: from every sequence that ends;
-- row-steps a second: from steps after which sequences still wait, since only then are the rows full.
+- decoder steps for each source subword: from every sequence that ends with a result;
+- row-steps a second: from steps without paused rows after which sequences still wait, since the rows are then full.
 
 A sequence that is decoded a second time adds steps but no subwords, because the first decoding has counted them. While
 no step with full rows is recent, the speed is that of the golden sentences and the warm-up.
@@ -26,7 +26,7 @@ from app.engine.stats import StepStats
 # second. Larger: the estimate follows too late and too much is admitted. Smaller: the estimate is noisier.
 DECAY_S = 2.0
 DECAY_ROW_STEPS = 50_000
-# Steps with full rows before their speed is used. Smaller: chance decides. Larger: the warm-up's speed is used longer.
+# Calls with full rows before their speed is used. Smaller: chance decides. Larger: the warm-up's speed is used longer.
 MIN_FULL_STEPS = 16
 # The speed with full rows is dropped this many seconds after the last step with full rows. Larger: a low speed can
 # refuse all requests for longer, and without requests the rows do not fill for a new measurement. Smaller: a short gap

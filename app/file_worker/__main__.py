@@ -1,6 +1,7 @@
 """The file worker process, started by `workers` as `python -m app.file_worker LIMITS`; it reads messages from stdin.
 
-It limits its own resources before it reads anything, and ends when stdin is closed or the server process dies.
+It limits its own resources before it reads anything. It ends when stdin is closed, when the server process dies, or
+after a response that says that it is the last one.
 """
 
 from __future__ import annotations

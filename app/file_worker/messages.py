@@ -60,7 +60,7 @@ class WriteResult(msgspec.Struct, tag="written", array_like=True):
 
 
 class InvalidFile(msgspec.Struct, tag="refused", array_like=True):
-    """The file cannot be read or written. message: names the line or the entry, and never repeats the file's text."""
+    """The file cannot be read or written. message: why, as in `FileError`; it never repeats the file's text."""
 
     message: str
     is_last: bool = False

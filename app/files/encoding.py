@@ -57,7 +57,7 @@ class Decoded:
 def decode(data: bytes, declared: str | None = None) -> Decoded:
     """Decode a file. declared: the encoding it names; None for UTF-8.
 
-    Raises FileError with the line of the first invalid byte.
+    Raises FileError, with the line of the first invalid byte if there is one.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):

@@ -1,7 +1,8 @@
-"""gettext catalogues (.po): fills each empty `msgstr` with the translation of its `msgid`.
+"""gettext catalogues (.po): fills the `msgstr` of each entry that has no translation.
 
-The header, comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation
-equal to its `msgid` leaves `msgstr` empty, because gettext then shows the `msgid`.
+`msgstr` and `msgstr[0]` get the translation of `msgid`, the other forms and an only form that of `msgid_plural`. The
+header, comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation
+equal to its source leaves `msgstr` empty, because gettext then shows the source.
 """
 
 from __future__ import annotations

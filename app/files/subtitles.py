@@ -1,7 +1,7 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-The tags of a cue are marks. A cue of several lines is one running text. A translation with fewer lines than the cue is
-broken into as many lines as the cue has, of similar length.
+The tags of a cue are marks. A cue of several lines is one running text, unless a line begins with a dash. A translation
+with fewer lines than the cue is broken into as many lines as the cue has, of similar length, if it has enough words.
 """
 
 from __future__ import annotations

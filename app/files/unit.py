@@ -18,7 +18,8 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 class FileError(ValueError):
     """The file cannot be read.
 
-    The message names the line of a text file or the entry of an archive. It never quotes the text of the file.
+    The message names the place of the problem, if it has one: the line of a text file or the entry of an archive. It
+    never quotes the text of the file.
     """
 
 
@@ -92,7 +93,7 @@ class TranslatableFile(Protocol):
         """The bytes of the file with each unit replaced by its translation.
 
         translations: one for each unit, in the same order. Raises ValueError if the number of translations differs from
-        the number of units, or if a translation has lost markup of its unit.
+        the number of units, if a translation has lost markup of its unit, or if the file cannot have a character of it.
         """
 
 
@@ -126,7 +127,8 @@ class SlottedText:
         """The bytes of the file with the translations in their slots.
 
         A slot whose translation equals its text keeps the spelling of the file. Raises ValueError if the number of
-        translations differs from the number of slots, or if a translation has lost markup.
+        translations differs from the number of slots, or if a translation has lost markup, and FileError if the
+        encoding of the file lacks a character.
         """
         check_count(translations, len(self.slots))
         parts: list[str] = []

@@ -59,7 +59,10 @@ class Node:
 
 
 def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, str]:
-    """Parse XML. Returns a root node without a name, and the encoding. part: its name in messages. Raises FileError."""
+    """Parse XML. Returns a root node without a name, and the encoding.
+
+    part: the name of the archive's entry, for messages. Raises FileError.
+    """
     encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8"
     try:
         text = content.decode(encoding)

@@ -1,4 +1,4 @@
-"""The metrics of each API key by its name, read at each scrape. The file of keys bounds the number of names."""
+"""The metrics of each API key by its name, read at each scrape. Only the operator chooses the names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 
 class KeyFigures(NamedTuple):
-    """What one key has used since the process started.
+    """What the keys of one name have used since the process started.
 
     refused: requests beyond a limit, by the limit's name.
     used_share: the used part of each limit in its current period, 0 to 1; more if servers that share the counts have
@@ -40,7 +40,7 @@ class KeyCollector(Collector):
         self._num_failures = num_failures
 
     def collect(self) -> Iterable[Metric]:
-        """One sample a name, and one a name and limit."""
+        """The samples of each name, of each name and limit, of the reloads, and of the store's failures."""
         requests = CounterMetricFamily("transduce_key_requests", "Requests of an API key", labels=["key"])
         characters = CounterMetricFamily(
             "transduce_key_characters", "Code points translated for an API key", labels=["key"]

@@ -24,7 +24,7 @@ from app.observability.log_writer import LogWriter
 # Characters of a field's value. Longer values are cut.
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
-# Loggers of libraries, which get our handler and level.
+# Loggers of libraries, which get our handler and, except asyncio's, our level.
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
 Field = str | int | float | bool | None
 
@@ -140,9 +140,9 @@ def log_event(
 def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
     """Write the lines of all loggers of the process, at `level` and above, to stdout through a queue and a thread.
 
-    A line that cannot be written, or does not fit into the queue, is dropped. So a full disk or an unread log neither
-    fails nor delays a request. stream: a stream to write to directly instead of stdout. starts_thread: False if the
-    process will fork. Lines then wait until `start_log`.
+    The level of asyncio's logger is always `warning`. A line that cannot be written, or does not fit into the queue, is
+    dropped. So a full disk or an unread log neither fails nor delays a request. stream: a stream to write to directly
+    instead of stdout. starts_thread: False if the process will fork. Lines then wait until `start_log`.
     """
     logging.raiseExceptions = False
     # Lines do not contain the caller's frame, thread or process, so these are not looked up.
@@ -158,7 +158,7 @@ def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
     if starts_thread:
         start_log()

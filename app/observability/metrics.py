@@ -2,8 +2,8 @@
 
 `readings` has the metrics that are read at each scrape.
 
-Names begin with `transduce_`, units are base units, and events are counted when they end. A caller cannot choose a
-label value: routes are templates, methods and reasons are fixed words.
+Names begin with `transduce_`, except those of the client library's own metrics. Units are base units, and events are
+counted when they end. A caller cannot choose a label value: routes are templates, methods and reasons are fixed words.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Metrics:
         )
         self.rejected = Counter(
             "transduce_rejected",
-            "Translation requests without a translation, by reason",
+            "Requests without a translation, by reason",
             ("reason",),
             registry=self.registry,
         )
@@ -147,7 +147,7 @@ class Metrics:
             registry=self.registry,
         )
         self.sentences = LockFreeCounter(
-            "transduce_sentences", "Sentences translated", registry=self.registry
+            "transduce_sentences", "Sentences translated or scored", registry=self.registry
         )
         self.source_tokens = LockFreeCounter(
             "transduce_source_tokens", "Source subwords translated", registry=self.registry

@@ -107,7 +107,7 @@ class Readings:
 
     def track_log(self, num_dropped: Callable[[], int]) -> None:
         """Read the number of dropped log lines."""
-        name, text = "transduce_log_lines_dropped", "Log lines dropped because they were not read in time"
+        name, text = "transduce_log_lines_dropped", "Log lines that were not written, or not read in time"
         self.track(lambda: [CounterMetricFamily(name, text, value=num_dropped())])
 
 

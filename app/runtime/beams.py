@@ -112,9 +112,9 @@ class SharedBeam:
     ) -> None:
         """Copy the state to the arrays of a runner that does not use this memory. Arrays may be longer than needed.
 
-        header: the memory's header up to START_ID, without it. rows, tokens, sums: cache row, last subword and summed
-        log-probability of each live hypothesis. Before the first step every hypothesis has the start token, and sums
-        stay unchanged.
+        header: the numbers of the memory's header before START_ID. rows, tokens, sums: cache row, last subword and
+        summed log-probability of each live hypothesis. Before the first step every hypothesis has the start token, and
+        sums stay unchanged.
         """
         numbers, size = self._numbers, self.beam_size
         header[:START_ID] = numbers[:START_ID]

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def attention_library(variant: Variant, kernels: Kernels | None) -> Path | None:
-    """The library of operators that the variant's `gpu_decoder` needs, whose kernel is set.
+    """Set the kernel of RowAttention, and return the library of operators that the variant's `gpu_decoder` needs.
 
     kernels: None if they could not be compiled. Returns None, and logs why, if the operator cannot be used.
     """

@@ -139,8 +139,7 @@ class BeamSteps:
 def _ended(entries: NDArray[np.void], firsts: Sequence[int]) -> dict[int, list[tuple[int, float, int]]]:
     """The hypotheses that ended, by the number of their beam: step, sum and parent, oldest first.
 
-    entries: (steps, entries of all beams). firsts: the first entry of each beam. Steps that a beam has not taken may
-    have some, too.
+    entries: (steps, entries of all beams). firsts: the first entry of each beam.
     """
     found: dict[int, list[tuple[int, float, int]]] = {}
     steps, places = np.nonzero(entries["ended_parent"] >= 0)

@@ -123,7 +123,7 @@ def choose_switches(
 
 def _source(row: int, limits: Limits) -> Int32s:
     """A source for a row. Its length is SOURCE_LENGTH in the mean of many rows, if the model's limit allows it."""
-    length = min(1 + row * 7 % (2 * SOURCE_LENGTH - 1), limits.max_source_length)
+    length = min(1 + row * 5 % (2 * SOURCE_LENGTH - 1), limits.max_source_length)
     ids = (row + np.arange(length, dtype=np.int32)) % limits.vocab_size
     ids[-1] = limits.eos_id
     return ids

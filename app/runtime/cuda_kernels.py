@@ -1,7 +1,7 @@
 """Compiles the project's CUDA kernels (`cuda/*.cu`) for the GPU at the server's start, and launches them.
 
 CUDA's compiler library (NVRTC) compiles them. Tests compile the same sources as C++ and run them on a CPU.
-`attend_rows` is launched by ONNX Runtime's operator RowAttention (`app.runtime.cuda_attention`).
+The custom operator RowAttention launches `attend_rows` in ONNX Runtime's graph (`app.runtime.cuda_attention`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Launch:
 
 
 def load_kernels(cuda: Cuda) -> Kernels | None:
-    """All kernels, or None if they cannot be compiled. The log says why."""
+    """All kernels, or None if they cannot be compiled or loaded. The log then says why."""
     try:
         return Kernels(cuda)
     except (OSError, AttributeError, EngineFailure) as error:

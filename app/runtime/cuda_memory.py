@@ -110,8 +110,10 @@ class Cuda:
         self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
 
     def upload(self, *arrays: NDArray[Any]) -> list[int]:
-        """Enqueue one copy of arrays to the GPU. Returns their addresses, which are valid for work enqueued before the
-        next upload.
+        """Enqueue one copy of arrays to the GPU, and return their addresses.
+
+        They are valid for work that is enqueued before the next upload. Raises EngineFailure, also for arrays of more
+        than num_upload_bytes.
         """
         num_bytes = sum(aligned(values.nbytes) for values in arrays)
         if num_bytes > self._num_upload_bytes:

@@ -23,7 +23,7 @@ class CudaPool:
     def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier, *, staging: int) -> None:
         """Allocate the pool's memory. Raises EngineFailure.
 
-        staging: address of memory of the pool's size, for rows that are copied by way of it. Pools may share it.
+        staging: address of memory of at least the pool's size, through which rows may be copied. Pools may share it.
         """
         self._shape = shape
         self._cuda = cuda

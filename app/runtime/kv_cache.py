@@ -1,4 +1,4 @@
-"""Memory of the key-value caches, in fixed pools of rows. Only the valid columns of a row are copied.
+"""Memory of the key-value caches, in fixed pools of rows. Columns that no row of a copy uses are not copied.
 
 A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity, head_dim).
 Planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one contiguous block, which a graph

@@ -19,8 +19,9 @@ ENTRY_BYTES, SHIFT, MASK, IS_COPY = 8, np.uint64(61), np.uint64(0b101), np.uint6
 def release_pages(folder: Path) -> None:
     """Release the pages of a folder's mapped files, except mappings that were written to and so have private copies.
 
-    After kernels have copied all weights to their own layout, nothing reads the pages. A page that is read again comes
-    from the system's file cache. Does nothing on a system without /proc/self/pagemap.
+    After kernels have copied the weights of all products to their own layout, few of the pages are read, such as those
+    of embedding tables. A page that is read again comes from the system's file cache. Does nothing on a system without
+    /proc/self/pagemap.
     """
     with contextlib.suppress(OSError, AttributeError):
         advise = ctypes.CDLL(None).madvise

@@ -35,7 +35,8 @@ def collect_if_grown() -> None:
 def freeze_and_trim() -> None:
     """Exclude all loaded objects from collections, and return unused memory to the system.
 
-    Objects are excluded only while the garbage collector is off, as `transduce serve` has it until it is ready.
+    Objects are excluded only while the garbage collector is off. `transduce serve` turns it off until it is ready, and
+    a worker process until its model is loaded.
     """
     if not gc.isenabled():
         gc.freeze()

@@ -32,7 +32,7 @@ from app.shortlist_file import ShortlistTable
 # larger, steps of many rows are slower. If smaller, the caches of few sentences take more memory.
 NUM_SPARSE_ROWS = 16
 # The other rows get 2 MB pages if a cache column has at least this many bytes. With small pages, a step of 128 rows of
-# the base size takes 6 % longer. A smaller model is as fast with them.
+# the base size takes 6 % longer. A step of a smaller model takes the same time with either.
 LEAST_DENSE_BYTES = 1024
 NO_SLOT = -1
 # The most candidates of a row that a step can return, one less than native/candidates.h ranks. It must be at least
@@ -173,7 +173,7 @@ class NativeRunner:
             self._ids[num_rows : self._num_last_rows] = FREE_ROW_ID
         self._end = self._num_last_rows = num_rows
         np.add(step.positions, self._limits.num_prefilled, out=self._positions[:num_rows])
-        # The arrays have one of two shapes, for 1 step or for max_steps, because binding a new shape takes time.
+        # The arrays have room for 1 step or for max_steps, because binding another shape takes time.
         is_single = step.num_steps == 1 or bool(step.beams)
         self._num_steps[0] = num_steps = 1 if is_single else self._limits.max_steps
         self._num_candidates[0] = step.num_candidates

@@ -55,7 +55,8 @@ def load_runner(
 
     num_threads: threads of one operator on the CPU. kernels: those of a CPU; `auto` is native if possible. Raises
     BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
-    unavailable device or kernels and for caches that do not fit in memory.
+    unavailable device or kernels. For caches that do not fit in memory, raises SettingsError on a CPU, and BundleError
+    on a GPU.
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
@@ -108,7 +109,7 @@ def load_variant(
         )
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if chosen == "native":
-        release_pages(folder)  # the kernels have copied the weights
+        release_pages(folder)  # the kernels have copied the weights of products
     try:
         tables = read_shortlists(folder / SHORTLIST) if chosen == "native" and config.has_shortlist else ()
     except (ShortlistError, OSError) as error:  # the file has changed since it was checked

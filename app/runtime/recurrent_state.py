@@ -1,4 +1,4 @@
-"""The state of a decoder of SSRUs (`model.ssru`): a row has it between steps instead of keys and values.
+"""The state of a decoder of SSRUs (`model.ssru`): a row has it between steps instead of self-attention keys and values.
 
 A decoder graph sets the state of a row at position 0 to zeros, so a new sentence needs no call to clear it.
 """

@@ -1,4 +1,4 @@
-"""Ends a decoder call of several steps early, after a row ends or when another thread sets a flag."""
+"""Ends a decoder call of several steps early, after a row ends or when a thread or process sets a flag."""
 
 from __future__ import annotations
 

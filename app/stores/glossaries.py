@@ -70,7 +70,7 @@ class GlossaryStoreFull(Exception):
 
 
 class GlossaryStoreError(Exception):
-    """The file cannot be read or written: it is not a database, the disk is full, or a permission is missing."""
+    """The file cannot be read or written. For example, it is no database, it is locked, or the disk is full."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,8 @@ def format_tsv(terms: Sequence[Term]) -> str:
 class GlossaryStore:
     """Glossaries in a file or in memory. Any thread may call any method.
 
-    Every method takes an owner and handles only that owner's glossaries.
+    Every method takes an owner and handles only that owner's glossaries. Every method raises GlossaryStoreError if the
+    file cannot be read or written.
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:

@@ -7,10 +7,10 @@ The translation is converted to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
-reads it in lower case, and the translation keeps the case that the model writes.
+reads it in lower case after its first letter, and the translation keeps the case that the model writes.
 
-Words with a digit and the word `I` stay unchanged. In a title, so do words with a capital after the first letter. All
-other sentences stay unchanged.
+Words with a digit and the word `I` stay unchanged. In a title, so do words of one letter, and words with a capital
+after the first letter. All other sentences stay unchanged.
 """
 
 from __future__ import annotations

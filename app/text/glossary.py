@@ -6,9 +6,9 @@ in capitals (`iPhone`, `IT`) matches as written. A term that begins with a capit
 term in lower case matches any case.
 
 A term that is its own translation keeps its form in the text. Any other term is replaced by its translation. The
-replacement is in capitals if the text has the term in capitals. It begins with a capital if the term does so in the
-text and not in the glossary. The same rules, with the endings of the target language, decide whether a translation
-contains a term.
+replacement is in capitals if the text has the term in capitals and the glossary does not. It begins with a capital if
+the term does so in the text and not in the glossary. The same rules, with the endings of the target language, decide
+whether a translation contains a term.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
 
-Protected spans are `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages
+Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as
 `<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search takes time linear in the length of the text.
 """
@@ -96,7 +96,8 @@ def _brace_spans(text: str) -> Iterator[Span]:
 def _is_variable(text: str, start: int, end: int) -> bool:
     """Whether the pair of braces text[start:end] is a variable and not prose in braces.
 
-    A variable is a name without spaces, an ICU argument with its type, or anything in double braces, `{%` or `${`.
+    A variable is a name without spaces, an ICU argument with its type, or anything in double braces, after `{%` or
+    `{#`, or in braces after one of `$%#@`.
     """
     if text[start + 1] in "{%#" or text[end - 2] == "}" or (start > 0 and text[start - 1] in _SIGILS):
         return True

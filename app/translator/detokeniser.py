@@ -208,7 +208,7 @@ class Detokeniser:
         return tuple(tokens)
 
     def _source_spans(self, request: TranslationRequest, job: SegmentJob, part: Part) -> list[TextSpan]:
-        """Return the spans of a part's subwords in the caller's text, the end token last if sources have one.
+        """Return the spans of a part's subwords in the caller's text, an end token and a tag included.
 
         Empty unless the request sets alignment.
         """

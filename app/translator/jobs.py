@@ -78,7 +78,7 @@ class Part:
     """One sentence for the engine: a segment, or a part of one.
 
     span: its position in its segment's source. result: None until decoded. was_wordless: whether an earlier output had
-    no letter or digit. suppresses_digits: whether its options forbid all digits.
+    no words, by the rule of `is_wordless`. suppresses_digits: whether its options forbid all digits.
     """
 
     span: Span
@@ -167,7 +167,10 @@ class SegmentJob:
 
     @property
     def expected_decodings(self) -> int:
-        """Expected number of decodings: 2 with numbers or terms, because many of these are decoded twice; else 1."""
+        """Expected number of decodings: 2 with digits and no prefix, or with terms; else 1.
+
+        Many of the former are decoded twice.
+        """
         may_change_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
         return 2 if may_change_numbers or self.segment.terms else 1
 

@@ -78,8 +78,8 @@ class Languages:
         """Return the language of a text's prose and the pair that translates it.
 
         field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
-        is not translated into the target. If no language is translated into the target, also if the text is only most
-        probably in another one.
+        is not translated into the target, unless it may be in a source that the detector does not know. If no language
+        is translated into the target, also if the text is only most probably in another one.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)

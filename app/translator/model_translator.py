@@ -107,8 +107,8 @@ class ModelTranslator(ABC):
     async def source_of(self, text: str, target: str) -> str:
         """Return the language to translate a text from, or the target language if the text needs no translation.
 
-        Raises UnsupportedLanguages if the text is certainly in an unsupported language. Raises InvalidRequest if the
-        server has no detector.
+        Raises UnsupportedLanguages as `Languages.resolve` does, and for a target that is not served. Raises
+        InvalidRequest if the server has no detector.
         """
         self.languages.check(None, target)
         await self.languages.wait_for_detector()

@@ -189,7 +189,8 @@ class Planner:
         num_source_tokens: subwords of its source, end token included. num_forced: subwords of its target prefix.
         num_splits: how often its segment was halved. If the request sets no length limit, the limit is the source's
         length and an extra length. It is at least the forced prefix and the request's minimum length. Each halving
-        halves the extra length, but a part may always have LIKELY_RATIO times the length of its source.
+        halves the extra length, but a part may always have LIKELY_RATIO times the length of its source. No limit
+        exceeds that of the options.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:

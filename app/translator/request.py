@@ -139,7 +139,8 @@ class Token:
         the last byte has its span, and the spans of the other bytes are empty.
     log_probability: natural logarithm. alternatives: best first; empty if not requested.
     source: the span in the caller's text of the source subword with the largest attention weight.
-    attention: that weight, 0 to 1. Both `source` and `attention` are None for the end token and if not requested.
+    attention: that weight, 0 to 1. Both `source` and `attention` are None for the end token, if not requested, and if
+        no source subword has characters.
     weights: the weight of each of the segment's source subwords, rounded to 4 digits; empty for the end token, and if
         not requested.
     """
@@ -193,7 +194,7 @@ class Translation(NamedTuple):
 
     hypotheses: whole texts, best first. Hypothesis k joins hypothesis k of each segment.
     source: the requested or detected language. For a text in which no language is detected, it is the first language
-        that is translated into the target.
+        that is translated into the target, or the target if there is none.
     confidence: confidence of the detection, 0 to 1; 1 for a requested source, 0 if no language is detected.
     glossary_hits: terms of the glossary, with spans in the caller's text.
     pivot: the language through which the text was translated; None if a model has the pair.

@@ -155,7 +155,7 @@ class Translator(ModelTranslator):
 
         Cancelling the task frees the engine rows of all its sentences. Raises UnsupportedLanguages, PayloadTooLarge
         (too many sentences or token lists), SourceTooLong, Overloaded, NotReady, DeadlineExceeded, EngineFailure, and
-        InvalidRequest (contradictory or unsupported options, malformed XML, unknown glossary).
+        InvalidRequest (contradictory or unsupported options, no source and no detector, and as `Planner.plan`).
         """
         self.languages.check(request.source, request.target)
         check_options(request.options or self.default_options, self.bounds)

@@ -45,7 +45,10 @@ PROCESS_ID = struct.Struct("<I")
 
 
 class ForkServer:
-    """A process that waits for a model. Any thread may call its methods, one call at a time."""
+    """A process that waits for a model.
+
+    Any thread may call its methods, one call at a time. Only `close` may come during another call.
+    """
 
     def __init__(self, process: ChildProcess, control: socket.socket) -> None:
         """control: the server's end of the process's socket."""
@@ -105,9 +108,9 @@ class ForkServer:
             socket.send_fds(self._control, [header], [status.descriptor, *connections.values()])
             self._control.sendall(spec)
 
-    def wait(self) -> int:
-        """Wait for the process to end, and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
-        code = self._process.wait()
+    def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """Wait for the process to end, and return its exit code. Raises TimeoutError."""
+        code = self._process.wait(timeout_s)
         self._control.close()
         return code
 

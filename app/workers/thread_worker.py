@@ -1,6 +1,6 @@
 """A worker in a thread of this process, with a runner that is already loaded.
 
-It is not replaced when it dies: after an exception the server ends, and a segmentation fault ends the process at once.
+It is not replaced when it dies. An exception ends its engine, and a segmentation fault ends the process at once.
 """
 
 from __future__ import annotations

@@ -28,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerMain:
-    """One worker process. Everything runs on the thread that calls `run`."""
+    """One worker process.
+
+    Apart from the thread of `exit_when_closed`, everything runs on the thread that calls `run`.
+    """
 
     def __init__(self, connection: socket.socket, status: SharedWorkerStatus, number: int) -> None:
         """connection: the socket to the server. status: memory shared with the server. number: this worker's number."""
@@ -38,7 +41,10 @@ class WorkerMain:
         self._num_busy = 0
 
     def run(self, load: Callable[[], Runner]) -> None:
-        """Load and run steps until the server stops this worker or is gone. Sends errors of loading to the server."""
+        """Load, and run steps until the server stops this worker or is gone, or an error ends the engine.
+
+        Sends BundleError and SettingsError of `load` to the server.
+        """
         exit_when_closed(self._connection)
         self._send(messages.WorkerStarted(os.getpid()))
         try:

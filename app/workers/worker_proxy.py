@@ -34,7 +34,10 @@ LOAD_TIMEOUT_S = 120.0
 
 
 class WorkerProxy:
-    """A worker in a process. `load` may run on any thread, all other methods run on the event loop."""
+    """A worker in a process.
+
+    `load` and `successor` may run on any thread, all other methods run on the event loop.
+    """
 
     def __init__(
         self, fork_server: ForkServer, connection: socket.socket, status: SharedWorkerStatus, number: int
@@ -283,7 +286,7 @@ class WorkerProxy:
     def _exit_code(self, timeout_s: float = END_TIMEOUT_S) -> str:
         """Describe the end of the process that closed its side of the connection."""
         try:
-            code = self._fork_server.wait()
+            code = self._fork_server.wait(timeout_s)
             if self._child is not None:
                 code = self._child.wait(timeout_s)
         except TimeoutError:

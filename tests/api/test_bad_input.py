@@ -283,9 +283,7 @@ def test_every_response_has_its_headers_and_names_no_server(client: httpx.Client
         assert "server" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/translate", "/translate", "/v2/translate", "/v2/models/echo/infer"]
-)
+@pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate", "/v2/models/echo/infer"])
 def test_a_body_of_brackets_is_refused_before_it_is_parsed(client: httpx.Client, path: str) -> None:
     """Parsing so many arrays would block the event loop."""
     body = b'{"text": [' + b",".join([b"[]"] * 130_000)

@@ -76,6 +76,11 @@ def test_addresses_and_networks_of_both_families_are_proxies(proxy: str, host: s
     assert [table.admit(Idle(), host)[0] for _ in range(3)] == [Admission.SERVED] * 3
 
 
+def test_a_connection_without_an_address_is_admitted() -> None:
+    """A caller that resets its connection at once has no address any more."""
+    assert ConnectionTable(8, 1, proxies=["10.0.0.0/8"]).admit(Idle(), "")[0] is Admission.SERVED
+
+
 @pytest.mark.parametrize("proxy", ["localhost", "10.0.0.1/8", "*", "127.0.0.1:80"])
 def test_an_invalid_proxy_address_is_refused(proxy: str) -> None:
     with pytest.raises(

@@ -71,6 +71,20 @@ def test_lower_levels_are_not_logged(stream: io.StringIO) -> None:
     assert stream.getvalue() == ""
 
 
+def test_the_level_holds_for_asyncio_too() -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, logging.raiseExceptions
+    written = io.StringIO()
+    configure_logging("error", written)
+    logging.getLogger("asyncio").warning("hidden")
+    logging.getLogger("asyncio").error("shown")
+    configure_logging("info", io.StringIO())
+    logging.captureWarnings(False)
+    root.handlers[:], logging.raiseExceptions = before[0], before[2]
+    root.setLevel(before[1])
+    assert [line["event"] for line in lines(written)] == ["shown"]
+
+
 def test_a_stream_that_cannot_be_written_raises_no_error(
     stream: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:

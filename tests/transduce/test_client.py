@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from tests.transduce.bad_server import (
     stream,
 )
 from transduce.client.events import EventReader
+from transduce.client.options import TranslateOptions, request_fields
 
 ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
 LATER = "Retry-After: 0.01\r\n"
@@ -347,3 +349,9 @@ def test_importing_the_package_imports_no_http_library() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = transduce.nothing
+
+
+def test_mappings_inside_options_become_json() -> None:
+    terms = MappingProxyType({"river": "Strom"})
+    fields = request_fields({"glossary": {"terms": terms}, "suppress": ("a", "b")}, TranslateOptions)
+    assert json.dumps(fields) == '{"glossary": {"terms": {"river": "Strom"}}, "suppress": ["a", "b"]}'

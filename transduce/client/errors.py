@@ -2,7 +2,7 @@
 
 TransduceError
   ConnectionFailed      no server answers, or the connection broke
-  TimedOut              no response within timeout_s, or the request's own deadline passed (504)
+  TimedOut              no response or next piece of it within timeout_s, or the request's deadline passed (504)
   RequestRefused        the request is invalid, or its API key is: status, code, field; a retry does not help
   Overloaded            the server has too much work, or a limit of the API key is reached: retry after retry_after_s
   NotReady              the server takes no requests now, such as while it loads or drains: retry after retry_after_s
@@ -17,7 +17,8 @@ from __future__ import annotations
 class TransduceError(Exception):
     """Base of all client errors.
 
-    `message`: one line without request text. `status`: the status of an error response; None without one.
+    `message`: one line without request text. `status`: that of an error response; of an error event in a
+    stream, that of a response with the same error; None without an error of the server.
     `request_id`: identifies the request in the server's log.
     """
 
@@ -37,7 +38,7 @@ class ConnectionFailed(TransduceError):
 
 
 class TimedOut(TransduceError):
-    """No response within the client's `timeout_s`, or with status 504 the request's own deadline passed."""
+    """No response, or no next piece of it, within `timeout_s`. With status 504: the request's own deadline passed."""
 
 
 class RequestRefused(TransduceError):
@@ -77,11 +78,11 @@ class _TryLater(TransduceError):
 
 
 class Overloaded(_TryLater):
-    """Status 429, after all retries."""
+    """Status 429, and the client does not retry, or not again."""
 
 
 class NotReady(_TryLater):
-    """Status 503, after all retries."""
+    """Status 503, and the client does not retry, or not again."""
 
 
 class ServerFailed(TransduceError):

@@ -116,7 +116,10 @@ class EventReader:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, Json]]:
-        """Yield the events that are complete. Raises InvalidAnswer for data that is not JSON."""
+        """Yield the events that are complete.
+
+        Raises InvalidAnswer for an event that is too long, and for data that is not a JSON object.
+        """
         self._rest += chunk
         if len(self._rest) > MAX_EVENT_BYTES:
             raise InvalidAnswer(f"an event is longer than {MAX_EVENT_BYTES} bytes")

@@ -93,5 +93,7 @@ def request_fields(
 def _json(value: object) -> object:
     """Convert mappings and sequences to the dicts and lists of JSON."""
     if isinstance(value, Mapping):
-        return dict(value)
-    return value if isinstance(value, str) or not isinstance(value, Sequence) else list(value)
+        return {name: _json(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_json(each) for each in value]
+    return value

@@ -98,8 +98,9 @@ class Translation:
     """The translation of one text.
 
     source: the language of the text, as requested or detected. confidence: 0 to 1, only if detected. hypotheses: whole
-    texts, best first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. pivot: the language
-    through which the server translated, if it has no model of the pair. raw: the server's JSON object.
+    texts, best first, or with `sampling` in the order of their seeds; empty unless `num_hypotheses` is above 1.
+    glossary_hits: only with a glossary. pivot: the language through which the server translated, if it has no model of
+    the pair. raw: the server's JSON object.
     """
 
     text: str
@@ -144,7 +145,7 @@ class TranslationResult:
 
     @property
     def text(self) -> str:
-        """The translation of the only text. Raises ValueError if there are several."""
+        """The translation of the only text. Raises ValueError unless there is exactly one."""
         (only,) = self.translations
         return only.text
 

@@ -43,7 +43,10 @@ Texts = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server. url: its root without a final slash, such as http://127.0.0.1:8000. timeout_s: for one response."""
+    """A server. url: its root without a final slash, such as http://127.0.0.1:8000.
+
+    timeout_s: seconds to wait for a response, or for the next piece of it.
+    """
 
     url: str
     api_key: str | None
@@ -163,7 +166,7 @@ def error_of(response: httpx.Response) -> TransduceError:
     return make_error(fields, response.status_code, retry_after_s(response.headers))
 
 
-# Statuses that a proxy sends if the server behind it has ended. A Transduce server has an error object in their body.
+# Statuses that a proxy sends if the server behind it has ended. If Transduce sends them, the body has an error object.
 LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
 CODES = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
@@ -206,7 +209,7 @@ def make_error(fields: Json, status: int, retry_s: float | None) -> TransduceErr
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The seconds of the Retry-After header (RFC 9110, 10.2.3); None without one or if it is a date."""
+    """The seconds of the Retry-After header (RFC 9110, 10.2.3); None without one, or if it is a date or negative."""
     try:
         seconds = float(headers.get("Retry-After", ""))
     except ValueError:

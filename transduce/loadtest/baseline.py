@@ -20,7 +20,9 @@ class BaselineError(ValueError):
 
 
 def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
-    """Return the responses of the idle server to the first requests of the run, which are sent one after another.
+    """Return the responses of the idle server to the first requests of the run.
+
+    They are sent one after another. Of equal requests, one is sent.
 
     Raises:
         BaselineError: every text of the workload is distinct, or a request failed.

@@ -15,7 +15,7 @@ NUM_TICKS = 6
 TICK_WIDTH, TICK_HEIGHT = 58, 23
 # Margin on both sides of an axis that does not start at 0, as a share of its range.
 MARGIN = 0.05
-# The most points of a line that has marks by default. `Series.marks` overrides this.
+# The most points of a line that has marks if `Series.marks` is None.
 MOST_MARKS = 40
 
 Point = tuple[float, float]
@@ -25,7 +25,8 @@ Point = tuple[float, float]
 class Series:
     """One line. colour: a class of the style sheet, c0 to c7.
 
-    marks: for each point, whether its mark is filled; empty for no marks. line: other points for the line, if set.
+    marks: for each point, whether its mark is filled; empty for no marks; None for filled ones if there are at most
+    MOST_MARKS points. line: other points for the line, if set.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
-Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered, or the command failed; 3
-a run or a sweep is not valid, for example because the tester itself was late (docs/load-testing.md).
+Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered, or the command failed; 2
+the command line is wrong; 3 a run or a sweep is not valid, for example because the tester itself was late
+(docs/load-testing.md).
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     execute: executes each run and each step of a sweep.
 
     Raises:
-        CommandError: the arguments contradict each other.
-        OSError, ValueError: a file cannot be read or written.
+        CommandError: the arguments contradict each other, or a value or a text file is invalid.
+        OSError: a file cannot be read or written, or the process of `--server-pid` cannot be read or pinned.
+        ValueError: a result file is invalid, or the baseline cannot be measured.
+        ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
     if args.url == COMPARE:
         return compare_files(args.files, args.html)

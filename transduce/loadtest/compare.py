@@ -39,7 +39,8 @@ def compare_files(paths: Sequence[Path], html: Path | None) -> int:
 
     Raises:
         CommandError: too few or too many files.
-        OSError, ValueError: a file cannot be read.
+        OSError: a file cannot be read or written.
+        ValueError: a file is not a result file.
     """
     if not MIN_FILES <= len(paths) <= MAX_FILES:
         raise CommandError(f"compare takes {MIN_FILES} to {MAX_FILES} result files", exit_code=ExitCode.USAGE)
@@ -51,7 +52,7 @@ def compare_files(paths: Sequence[Path], html: Path | None) -> int:
 
 
 def figure_rows(documents: Sequence[Document]) -> list[Row]:
-    """The figures and their values in each file: the median of the runs, or of a sweep's runs at its highest rate."""
+    """The figures and their values in each file: the medians of its `shown_runs`."""
     rows: list[Row] = []
     if any(document["sweep"] for document in documents):
         found = [document["sweep"]["max_rate"] if document["sweep"] else None for document in documents]
@@ -85,7 +86,7 @@ def _median(runs: Sequence[dict[str, Any]], figure: Any) -> float | None:
 
 
 def ratio(value: float | None, first: float | None) -> str:
-    """The ratio of a value to the first file's; empty if either is missing."""
+    """The ratio of a value to the first file's; empty if either is missing or the first is 0."""
     return f"×{value / first:.2f}" if value is not None and first else ""
 
 

@@ -62,7 +62,7 @@ class Dialect(Protocol):
     first_text: tuple[bytes, ...]
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers besides Host and Content-Length."""
+        """The headers besides Host, User-Agent and Content-Length."""
         ...
 
     def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:

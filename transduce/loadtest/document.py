@@ -107,7 +107,7 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     """The share of answered requests and the most frequent error, as text.
 
-    None if enough requests were answered, or if the tester gave up all of them on purpose.
+    None if enough requests were answered, if the tester gave up all of them on purpose, or if it sent none.
 
     min_ok: the required share of answered requests over all runs, 0 to 1. Requests that the tester gave up on purpose
     do not count. Whatever the share is, at least one request must be answered.

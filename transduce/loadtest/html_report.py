@@ -44,7 +44,7 @@ def html_report(document: Document) -> str:
 
 
 def shown_runs(document: Document) -> list[Result]:
-    """The runs shown in detail: those of the command, or a sweep's runs at its highest rate."""
+    """The runs shown in detail: those of the command, or a sweep's runs that held at its highest rate."""
     sweep = document["sweep"]
     if not sweep:
         return list(document["runs"])

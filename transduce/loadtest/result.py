@@ -23,7 +23,7 @@ from transduce.loadtest.slo import Attainment, Slo
 MAX_LAG_SHARE = 0.01
 # The largest number of bins in the timeline. If larger, charts are finer and reports are longer.
 MAX_TIMELINE_BINS = 120
-# A phase has not recovered if a request in its last tenth missed the objective.
+# A phase has not recovered if one of the last tenth of its requests missed the objective.
 RECOVERED_BEFORE = 0.9
 
 
@@ -38,7 +38,7 @@ class RunRecord:
         num_connections: connections that the tester opened.
         loop_late_s: for each tick of a timer in the tester's event loop, the seconds by which it was late. Ticks of the
             warm-up are left out.
-        error_examples: the first error message of each outcome other than `ok`.
+        error_examples: the first error message of each outcome that has one.
         cpu_share: CPU time of the tester divided by elapsed time, warm-up included. 1 is one full core.
     """
 
@@ -75,9 +75,10 @@ class PhaseResult:
     rate: requests per second. from_s: start of the phase, in seconds from the run's start. attained_share: of the
     requests that the tester did not cancel, the share that met the objective; None if the run has no objective.
 
-    recovery_s: seconds from the start of the phase to the due time of the last request that missed the objective. It is
-    0 if no request missed the objective. It is None if a request in the last tenth of the phase missed the objective,
-    or if the run has no objective.
+    The objective is the run's last one. recovery_s: seconds from the start of the phase to the due time of the last
+    request that missed the objective. It is 0 if no request missed the objective. It is None if one of the last tenth
+    of the phase's requests missed the objective, or if the run has no objective. Requests that the tester cancelled do
+    not count.
     """
 
     rate: float

@@ -167,7 +167,10 @@ class _Run:
         await wait_until(self.started_at + self.plan.duration_s, self.now)
 
     async def closed_loop(self, loop: ClosedLoop) -> None:
-        """Run clients that send their next request as soon as the previous one is answered, until the time is over."""
+        """Run clients until the time is over or all requests are sent.
+
+        Each client sends its next request as soon as the previous one is answered, or AFTER_FAILURE_S after it failed.
+        """
         until = self.started_at + loop.duration_s
 
         async def client() -> None:

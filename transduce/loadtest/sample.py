@@ -37,7 +37,7 @@ class Sample:
         begun_s: time when the tester began the request; the difference from scheduled_s is the tester's lag.
         sent_s: time when the first byte was sent, possibly after a wait for a connection.
         first_text_s: time when the first text of a stream arrived.
-        ended_s: time when the last byte arrived or the request was cancelled.
+        ended_s: time when the last byte arrived, or when the request failed or was cancelled.
         outcome: one of the constants above, or `http_` and a status.
         num_words: number of words of its texts.
         server_timing: the Server-Timing header.
@@ -84,7 +84,10 @@ class Sample:
         return self.begun_s - self.scheduled_s
 
     def is_within(self, limit_s: float, *, is_first_text: bool = False) -> bool:
-        """Whether the request was answered within `limit_s`."""
+        """Whether the request was answered within `limit_s` of its due time.
+
+        is_first_text: `limit_s` applies to the first text instead of the last byte.
+        """
         if not self.is_ok:
             return False
         ended_s = self.first_text_s if is_first_text else self.ended_s

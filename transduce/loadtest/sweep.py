@@ -1,7 +1,7 @@
 """Finds the highest rate at which a server meets its objectives: the figure for capacity planning.
 
-A closed loop first measures the saturation, which is the highest throughput. Runs on a schedule then narrow down the
-rate from both sides, and runs with further seeds must confirm the result.
+Without a first rate, a closed loop first measures the saturation, which is the highest throughput. Runs on a schedule
+then narrow down the rate from both sides, and runs with further seeds must confirm the result.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class SweepResult:
     """The result of a sweep.
 
     Attributes:
-        max_rate: requests/s; None if no rate held.
+        max_rate: requests/s; None if no rate held or none was confirmed. If there are problems, it is not confirmed.
         saturation: the closed loop's run; None if `first_rate` was set.
-        points: all runs, in order.
+        points: all runs on a schedule, in order.
         problems: reasons not to trust the figure; empty without any.
     """
 
@@ -113,7 +113,7 @@ def sweep(
 ) -> SweepResult:
     """Find the highest rate at which `plan`'s objectives are met; the plan's own load is not used.
 
-    on_point: called after each run. run_one: executes a plan.
+    on_point: called after each run on a schedule. run_one: executes a plan.
 
     Raises:
         ValueError: the plan has no objective.
@@ -209,7 +209,10 @@ class _Search:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that holds in most of its runs, from `lower` downwards; None if there is none."""
+        """The highest rate that holds in most of its runs, from `lower` downwards; None if there is none.
+
+        If the search has a problem, such as a late tester, the rate is returned without a confirmation.
+        """
         rate = self.lower
         while rate is not None and not self.problems:
             for _ in range(self.settings.num_confirmations):

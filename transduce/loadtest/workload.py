@@ -2,7 +2,7 @@
 
 A server may cache translations, so each text of a built-in mix is replaced by a distinct one of about the same length
 (`grammar.py`), unless texts may be repeated. A file's lines are sent unchanged; `--distinct` puts distinct words before
-each of them. Distinct texts hold no numbers, because a server may translate a text with a number more than once.
+each of them. `grammar.py` makes no numbers, because a server may translate a text with a number more than once.
 """
 
 from __future__ import annotations

@@ -90,7 +90,10 @@ def objective(text: str) -> Slo:
 
 
 def run_size(args: argparse.Namespace) -> int:
-    """Measure or read the costs, simulate, and print. Raises CommandError."""
+    """Measure or read the costs, simulate, and print.
+
+    Raises CommandError, OSError if a file cannot be read or written, and ValueError for an invalid URL.
+    """
     if (args.url is None) == (args.costs is None):
         raise CommandError("name either the URL of a server or --costs", exit_code=ExitCode.USAGE)
     if args.spare < 0 or (args.words is not None and args.words < 1):

@@ -51,7 +51,7 @@ class Costs:
     characters_per_word: float
 
     def __post_init__(self) -> None:
-        """Raises ValueError without levels, for levels without rising rows, or for numbers that are not above 0."""
+        """Raises ValueError without levels, without rising rows, or if a number that must be above 0 is not."""
         if not self.levels:
             raise ValueError("the costs have no level")
         rows = [level.rows for level in self.levels]

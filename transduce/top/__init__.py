@@ -1,1 +1,1 @@
-"""`transduce top`: a terminal view of a running server. Uses HTTP only and imports no other package of the project."""
+"""`transduce top`: a terminal view of a running server, by HTTP. Of the project it imports only `transduce`."""

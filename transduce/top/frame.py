@@ -45,8 +45,8 @@ class ModelState:
 class Frame:
     """One view. Rates, percentiles and utilisation are of the last interval_s seconds.
 
-    In the first frame, and in the first after a restart of the server, they are NaN, and statuses and rejected are
-    empty.
+    In the first frame, and in the first after a failed scrape or a restart of the server, they are NaN, and statuses
+    and rejected are empty.
     p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: share of
     the time in which the workers compute, 0 to 1. statuses: answers per second by status, without probes. rejected: per
     second and by reason, the requests that got no translation. drain_s: seconds until the queue is done.

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# The most connections in the reserve. If one turn of the event loop accepts more, the server refuses the others without
-# reading their requests, probes included. If larger, a full server uses more open files.
+# The most connections in the reserve. If it is full and none of its connections is idle, the server refuses a further
+# connection without reading its request, even a probe. If larger, a full server uses more open files.
 NUM_RESERVED = 256
 # The most connections of the port that serves only probes.
 NUM_PROBING = 64
@@ -159,7 +159,8 @@ class ConnectionTable:
         return not self._served.is_full or self._close_idle(self._served)
 
     def _is_proxy(self, host: str) -> bool:
-        return any(ipaddress.ip_address(host) in network for network in self._proxies)
+        # The host is empty if the caller has reset the connection already.
+        return bool(host) and any(ipaddress.ip_address(host) in network for network in self._proxies)
 
     def _join(
         self, admission: Admission, group: Group, connection: Connection, address: str

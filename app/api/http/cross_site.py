@@ -20,9 +20,10 @@ _OWN_SITE = frozenset({b"same-origin", b"none"})
 
 
 def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Collection[str]) -> None:
-    """Raise CrossSite for a request from a page of another origin, unless that origin is allowed.
+    """Raise CrossSite for a request from a page of another origin, unless the origin or the method is allowed.
 
-    headers: names in lower case. allowed_origins: such as `https://example.org`; `*` allows all.
+    GET, HEAD and OPTIONS are always allowed. headers: names in lower case. allowed_origins: such as
+    `https://example.org`; `*` allows all.
     """
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if method in _SAFE_METHODS or (site is None and origin is None) or site in _OWN_SITE:

@@ -21,8 +21,8 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     """The fields of the query string and of the body. If both have a field, the body's value counts.
 
     A body without a content type is JSON if it begins with a brace, else a form. max_bytes: the most bytes of the body.
-    Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form, and for too many
-    arrays and objects. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
+    Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form or of the query string,
+    and for too many arrays and objects. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)

@@ -57,7 +57,8 @@ _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
 # reserve. If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
-# The most bytes of chunk sizes, extensions and line ends for each byte of a body. Chunks of one byte need five.
+# The most bytes of chunk sizes, extensions and line ends for each byte of a body, and `max_header_bytes` more in all.
+# Chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
 
 

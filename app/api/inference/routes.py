@@ -25,7 +25,7 @@ from app.api.inference.models import (
     InferTensorType,
 )
 from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, read_infer, write_infer
-from app.api.languages import served_languages, served_pair, served_target
+from app.api.languages import served_languages, served_pair, target_of_detected
 from app.api.native.models import AUTO, DetectBody
 from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
@@ -170,7 +170,7 @@ def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> 
     source = parameters.source or _only({each for each, _ in pairs}, "source")
     target = parameters.target or _only({each for _, each in pairs}, "target")
     if source == AUTO:
-        target = served_target(target, {each for _, each in pairs})
+        target = target_of_detected(target, pairs)
     else:
         source, target = served_pair(source, target, pairs)
     for field, code in (("source", source), ("target", target)):

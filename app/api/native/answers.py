@@ -30,7 +30,7 @@ FinishReasonName = Annotated[
     Field(
         description="stop: the end token; length: the limit on the length; constraint: the options forbid every "
         "subword that could follow; source: the model's output has no words, so the source replaces it; "
-        "repetition: a part of the source repeats itself, and the translation has less than half as many subwords as "
+        "repetition: a part of the source repeats itself, and the translation has fewer than half as many subwords as "
         "that part"
     ),
 ]
@@ -122,12 +122,15 @@ class SegmentAnswer(TypedDict):
     tokens: NotRequired[Tokens]
     source_tokens: NotRequired[SourceTokens]
     hypotheses: NotRequired[
-        Annotated[list[HypothesisAnswer], Field(description="with num_hypotheses: best first")]
+        Annotated[
+            list[HypothesisAnswer],
+            Field(description="with num_hypotheses: best first; with sampling by seed"),
+        ]
     ]
 
 
 class GlossaryHitAnswer(TypedDict):
-    """A glossary term that is in the translation."""
+    """A glossary term in the text, with the translation that it should have."""
 
     source: SpanAnswer
     term: str
@@ -148,9 +151,13 @@ class TranslationAnswer(TypedDict):
     segments: list[SegmentAnswer]
     confidence: NotRequired[Annotated[Share, Field(description="with source auto: of the detection")]]
     glossary_hits: NotRequired[
-        Annotated[list[GlossaryHitAnswer], Field(description="with glossary: the terms in the translation")]
+        Annotated[list[GlossaryHitAnswer], Field(description="with glossary: its terms in the text")]
     ]
-    hypotheses: NotRequired[Annotated[list[TextAnswer], Field(description="with num_hypotheses: best first")]]
+    hypotheses: NotRequired[
+        Annotated[
+            list[TextAnswer], Field(description="with num_hypotheses: best first; with sampling by seed")
+        ]
+    ]
     pivot: NotRequired[
         Annotated[str, Field(description="present if the text was translated through this language")]
     ]

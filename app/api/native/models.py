@@ -1,7 +1,8 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-The default declared here for an option of the search (`SEARCH_FIELDS` there) is never used: the model's own default
-applies to an option that the body does not set. `model_fields_set` has the fields that the body sets.
+No search gets the default that is declared here for one of its options (`SEARCH_FIELDS` of that module): an option that
+the body does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the
+body sets.
 """
 
 from __future__ import annotations
@@ -282,8 +283,8 @@ class TranslateBody(_ModelBody):
         Splitting,
         _CHOICE,
         _doc(
-            "sentences: a line break also ends a sentence; no_newlines: a line break does not end one; "
-            "lines: only a line break ends one"
+            "sentences: a line break also ends a sentence, except in HTML; no_newlines: a line break does not end one; "
+            "lines: a line break ends one, a full stop does not"
         ),
     ] = Splitting.SENTENCES
     ignore_tags: Annotated[Tags | None, _doc("html and xml: elements whose content is not translated")] = None
@@ -325,8 +326,8 @@ class TranslateBody(_ModelBody):
     max_target_length: Annotated[
         int | None,
         _doc(
-            "most subwords of a sentence's translation; absent: 50 more than the source, if there is no "
-            "max_target_ratio",
+            "most subwords of a sentence's translation; absent: 50 more than the source, at most the model's limit, if "
+            "there is no max_target_ratio",
             ge=1,
         ),
         AtMost("max_target_length"),

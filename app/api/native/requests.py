@@ -13,7 +13,7 @@ from typing import Any
 
 from app.api.http.middleware import Requester
 from app.api.http.validation import validate
-from app.api.languages import served_pair, served_target
+from app.api.languages import served_pair, target_of_detected
 from app.api.limits import RequestLimits
 from app.api.native.models import (
     AUTO,
@@ -163,7 +163,7 @@ class NativeParser:
     def _languages(self, source: str, target: str) -> tuple[str | None, str]:
         """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
         if source == AUTO:
-            return None, served_target(target, {each for _, each in self._pairs})
+            return None, target_of_detected(target, self._pairs)
         return served_pair(source, target, self._pairs)
 
     def _deadline(self, timeout_ms: int | None, requester: Requester) -> float:

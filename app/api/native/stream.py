@@ -61,7 +61,7 @@ STREAM = operation(
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """keep_alive_s: seconds without an event after which a comment is sent."""
+    """keep_alive_s: seconds without an event after which the stream begins, or a comment is sent."""
 
     keep_alive_s: float
 
@@ -93,7 +93,7 @@ class EventStream(Response):
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Raises the errors of the translation.
+        """Send the stream. Raises the errors of `Service.work`, of `begin_spending` and of the translation.
 
         If the stream has begun, an error event is sent before a ServiceError of the translation is raised. Raises
         RequestCancelled, without an event, if the client disconnects or does not read.

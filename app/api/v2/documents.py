@@ -121,7 +121,7 @@ def _status(document: StoredDocument) -> V2DocumentStatus:
 
 
 async def _find_document(jobs: DocumentJobs, request: Request) -> StoredDocument:
-    """The caller's document, by its id and key. Raises DialectError, InvalidRequest."""
+    """The caller's document, by its id and key. Raises DialectError, InvalidRequest and the errors of `read_fields`."""
     fields = await read_fields(request, max_bytes=jobs.plain.limits.max_body_bytes)
     key = validate(V2DocumentKeyBody, fields).document_key
     try:

@@ -28,7 +28,7 @@ def source_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
-    """The target languages of pairs, sorted by code. English and Portuguese are listed as their regional varieties."""
+    """The target languages of pairs, sorted by code. `en` and `pt` are listed as their regional varieties."""
     named: dict[str, str] = {}
     for code in {target for _, target in pairs}:
         named |= _VARIETIES.get(code.lower(), {code.upper(): language_name(code)})

@@ -31,10 +31,10 @@ def _to_string(value: object) -> object:
 
 
 def _to_list(value: object) -> object:
-    """Split a string, or each string of an array, at its commas. Empty parts are dropped."""
+    """Split a string, or each string of an array, at its commas. Blank parts are dropped."""
     items = value if isinstance(value, list) else [value]
-    parts = [item.split(",") if isinstance(item, str) else [item] for item in items]
-    return [part.strip() if isinstance(part, str) else part for each in parts for part in each if part != ""]
+    parts = [map(str.strip, item.split(",")) if isinstance(item, str) else [item] for item in items]
+    return [part for each in parts for part in each if part != ""]
 
 
 def _to_lower(value: object) -> object:
@@ -87,7 +87,7 @@ class V2TranslateBody(V2Body):
         Literal["0", "1", "nonewlines"] | None,
         BeforeValidator(_to_string),
         Field(
-            description="0: only a line break ends a sentence; 1: a line break also ends a sentence; "
+            description="0: only a line break ends a sentence; 1: a line break also ends a sentence, except in HTML; "
             "nonewlines: a line break does not end one; absent: 1, or nonewlines with tag_handling html"
         ),
     ] = None
@@ -191,7 +191,7 @@ class V2DocumentBody(V2Body):
 
 
 class V2DocumentKeyBody(V2Body):
-    """The body of the routes of one document."""
+    """The body or the query of the routes of one document."""
 
     document_key: Annotated[str, Field(description="from the answer to the upload")] = ""
 
@@ -231,7 +231,7 @@ class V2Language(TypedDict):
 class V2Usage(TypedDict):
     """The code points translated for the caller's key in this month, or in this day if only the day has a limit.
 
-    character_limit: the key's limit for that month or day.
+    character_limit: the limit of the key for that month or day; 1,000,000,000,000 if it has none.
     """
 
     character_count: int

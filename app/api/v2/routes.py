@@ -164,7 +164,8 @@ async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateB
             field="formality",
         )
     text_format = TextFormat.PLAIN if body.tag_handling is None else TextFormat(body.tag_handling)
-    splitting = Splitting.NO_NEWLINES if text_format is TextFormat.HTML else Splitting.SENTENCES
+    is_html = text_format is TextFormat.HTML
+    splitting = Splitting.NO_NEWLINES if is_html else Splitting.SENTENCES
     return PlainRequest(
         source,
         target,
@@ -172,7 +173,7 @@ async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateB
         text_format=text_format,
         splitting=splitting if body.split_sentences is None else SPLITTINGS[body.split_sentences],
         xml=XmlRules(
-            ignored=frozenset(body.ignore_tags),
+            ignored=frozenset(name.lower() if is_html else name for name in body.ignore_tags),
             splitting=frozenset(body.splitting_tags),
             not_splitting=frozenset(body.non_splitting_tags),
             is_outlined=body.outline_detection,

@@ -1,12 +1,13 @@
-// Attention of one query for each row of a decoder step. app/runtime/native/gpu_attention.cpp launches it, as ONNX
-// Runtime's operator RowAttention. ONNX Runtime's own kernels are made for many queries, or for long sequences.
+// Attention of one query for each row of a decoder step. The custom operator RowAttention launches it
+// (app/runtime/native/gpu_attention.cpp). ONNX Runtime's own kernels are made for many queries, or for long sequences.
 //
 // Halves (fp16) are read and written in vectors of eight, and all sums are fp32.
 
 constexpr int VECTOR = 8;
 // Threads of a block, at most. tests/runtime/host_kernels.py runs the kernel with fewer.
 constexpr int MAX_THREADS = 128;
-// Columns that a thread reads before it uses the first one. If larger, more reads are under way and more registers used.
+// Columns that a thread reads before it uses the first one. If larger, more reads are under way and more registers are
+// used.
 constexpr int COLUMNS_AHEAD = 4;
 
 #ifdef __CUDACC__
@@ -47,10 +48,10 @@ __device__ void add_bias(int4 product, int4 bias, float* to) {
 }
 
 // softmax(q k^T) v of one head of one row: equation (1) of the paper, with a scale that is part of q.
-// Grid: (num_heads, rows). A group of threads attends to every n-th column of the row, where n is the number of groups. A
-// thread of the group has eight of a column's head_dim numbers. The softmax is computed in one pass: a group keeps the
-// largest score so far, and scales its sums when a larger one is found. The result of a row does not depend on other
-// rows.
+// Grid: (num_heads, rows). A group of threads attends to every n-th column of the row, where n is the number of groups.
+// A thread of the group has eight of a column's head_dim numbers. The softmax is computed in one pass: a group keeps
+// the largest score so far, and scales its sums when a larger one is found. The result of a row does not depend on
+// other rows.
 //
 // projected: (rows, width) the queries without their bias, where width = num_heads * head_dim; or if `appends`
 //   (rows, 3 * width), the queries, keys and values.

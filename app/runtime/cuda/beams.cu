@@ -34,7 +34,7 @@ struct Continuations {
     int has_scores;
 };
 
-// Returns the place of a row's j-th candidate, without end_id if `skips_end`; num_candidates if there is none.
+// Returns the place of a row's j-th candidate, without end_id if `skips_end`; num_candidates or more if there is none.
 // ids: (num_candidates,) of the row.
 __device__ int place_of(const long long* ids, int j, int num_candidates, bool skips_end, int end_id) {
     for (int place = 0; place <= j && skips_end; ++place) {

@@ -230,8 +230,9 @@ def advance_beam(
 ) -> tuple[int, list[list[int]]]:
     """Advance one beam by one step, for tests. Returns its `BeamOutcome` and the copies that its rows need.
 
-    log_probabilities, ids: (rows, k), the candidates of all rows. attention: (rows, capacity), if the beam records it.
-    A copy is source row, target row, first column, end column. Raises RuntimeError if the library cannot be used.
+    The outcome is -1 if memory runs out. log_probabilities, ids: (rows, k), the candidates of all rows. attention:
+    (rows, capacity), if the beam records it. A copy is source row, target row, first column, end column. Raises
+    RuntimeError if the library cannot be used.
     """
     copies = np.zeros((MAX_COPIES, 4), np.int64)
     count = ctypes.c_int64()

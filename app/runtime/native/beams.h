@@ -46,11 +46,11 @@ public:
           attention_(reinterpret_cast<float*>(complete_ + 3 * (max_complete() + b_))) {}
 
     int64_t length() const { return header_[3]; }
-    // Throws InvalidArgument unless all rows, tokens, columns and lengths are in range. num_positions: number of
+    // Throws InvalidArgument unless all rows, last tokens, columns and lengths are in range. num_positions: number of
     // positions from that of the first step on.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const;
-    // Writes the next step's id and position of each of its rows; FREE_ROW_ID if it is done. first_position: that of
-    // the first step.
+    // Writes the next step's id and position of the row of each live hypothesis. If the beam is done, writes
+    // FREE_ROW_ID as the id of all its rows instead. first_position: that of the first step.
     void write_inputs(bool is_done, int64_t first_position, int32_t* ids, int32_t* positions) const;
     // Advances by one step. Appends to `copies` the copies that its rows' caches need, counted in columns from that of
     // the first step on.

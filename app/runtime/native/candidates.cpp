@@ -66,7 +66,7 @@ float bound_of(const Floats* largest, int64_t k) {
     return kth_largest<4>(largest, k);
 }
 
-// Returns bound_of over all spans of a row.
+// As bound_of, over all spans of a row, by 128 classes of ids.
 float bound_of_spans(const LogitSpan* spans, int64_t count, int64_t k) {
     constexpr int GROUPS = 2 * MAX_CANDIDATES / LANES;
     Floats largest[GROUPS];

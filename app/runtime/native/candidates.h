@@ -19,8 +19,8 @@ constexpr int64_t SPAN_IDS = SPAN_PANELS * PANEL;
 
 constexpr int64_t num_spans(int64_t vocab_size) { return (vocab_size + SPAN_IDS - 1) / SPAN_IDS; }
 
-// The largest logit so far of each of 64 classes of ids (id modulo 64), and a bound that the logits of at least k ids
-// reach (k: of scan_span).
+// The largest logit so far of each of 64 classes of ids (id modulo 64), except in spans without hits, and a bound that
+// the logits of at least k ids reach (k: of scan_span).
 struct alignas(64) ClassMaxima {
     float largest[PANEL];
     float bound;

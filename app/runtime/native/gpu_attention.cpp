@@ -1,4 +1,4 @@
-// The operator RowAttention of ONNX Runtime's CUDA provider: attention of one query for each row of a decoder step.
+// The operator RowAttention for ONNX Runtime's CUDA provider: attention of one query for each row of a decoder step.
 // Launches the kernel attend_rows of app/runtime/cuda/attention.cu, which Python compiles for the GPU at hand and sets.
 #include <array>
 #include <atomic>
@@ -27,8 +27,8 @@ std::atomic<Launch> launch_kernel{nullptr};
 std::atomic<void*> attend_rows{nullptr};
 
 // Inputs:
-// - projected (rows, width) or (rows, 3 * width): the product of the rows with W_Q, or with W_Q, W_K and W_V, without its
-//   bias. With three parts, the row's key and value are written to column last_columns of the caches first
+// - projected (rows, width) or (rows, 3 * width): the product of the rows with W_Q, or with W_Q, W_K and W_V, without
+//   its bias. With three parts, the row's key and value are written to column last_columns of the caches first
 // - bias: of the product, as wide as `projected`
 // - keys, values (rows, num_heads, capacity, head_dim): the caches, written in place
 // - last_columns (rows,) int32: each row attends to the columns up to this one

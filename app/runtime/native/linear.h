@@ -23,8 +23,8 @@ constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECT
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
-// Inputs of one pass: a group of register tiles is multiplied with these before the next ones. If larger, the group's
-// rows are evicted from the L1 cache.
+// Inputs of one pass with tile registers: a group of tiles of rows is multiplied with these before the next inputs. If
+// larger, the group's rows are evicted from the L1 cache.
 constexpr int DEPTH_BLOCK = 512;
 // The fewest rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
@@ -132,8 +132,8 @@ public:
     void multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                         int32_t* sums, Writer& writer) const;
 
-    // Returns what is added to the sums of 16 columns: the quantized input minus the stored input
-    // (STORED_INPUT_OFFSET), times the sum of a column's weights.
+    // Returns what is added to the sums of 16 columns: the quantized input, without its zero point, minus the stored
+    // input, times the sum of a column's weights.
     Integers initial_sums(int panel, int vector) const {
         return load16(initial_sums_ + panel * PANEL + vector * LANES);
     }
@@ -146,7 +146,7 @@ public:
     }
 
     // Returns what tile `tile` of `tiles` prefetches during a run of a panel: a part of the next run or of panel
-    // `next`.
+    // `next`. A single tile prefetches the weights that it soon uses itself, and then panel `next`.
     TilePrefetch prefetch(int panel, const InputRun& run, const char* next, int tile, int tiles) const;
 
     const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }

@@ -1,6 +1,6 @@
-// The code that all operators of domain `transduce`, version 1, share. It reads an operator's constants, and it registers
-// the operator with ONNX Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
-// docs/native-kernels.md lists the inputs and outputs.
+// The code that all operators of domain `transduce`, version 1, share. It reads an operator's constants, and it
+// registers the operator with ONNX Runtime. An operator is a class with its names and types, a constructor that reads
+// the constants, and compute(). docs/native-kernels.md lists the inputs and outputs.
 #pragma once
 
 #include <cstdio>
@@ -57,8 +57,8 @@ struct AttentionWeights {
     int64_t row_nanoseconds() const { return in.row_nanoseconds() + out.row_nanoseconds(); }
 };
 
-// Tells each product which product follows it, so that its weights are prefetched (`Linear::set_next`). is_ring: the first
-// product follows the last one.
+// Tells each product which product follows it, so that the weights of the following one are prefetched
+// (`Linear::set_next`). is_ring: the first product follows the last one.
 void link_products(const std::vector<Linear*>& linears, bool is_ring);
 
 // Register the operators of one file with a domain. Return ONNX Runtime's status, which is nullptr for success.

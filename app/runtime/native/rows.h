@@ -79,8 +79,8 @@ public:
     }
 
     LinearInput() = default;
-    // x: (n, linear.inputs()), read by `prepare` or `prepare_all`. x_stride: floats from row to row; 0:
-    // linear.inputs().
+    // x: (n, linear.inputs()), read by `prepare` or `prepare_all` if the weights are int8, else by the product.
+    // x_stride: floats from row to row; 0: linear.inputs().
     LinearInput(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
 
     // Quantizes one row. Call it on the thread that has just written the row.

@@ -286,8 +286,8 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
 // Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
 // instruction multiplies two inputs with the weights of eight columns, exactly. (The instruction for uint8 by int8
 // saturates its sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: the inputs of a row that are
-// multiplied with the weights of each column and added at once. STORED_INPUT_OFFSET: what is subtracted from an unsigned
-// input before it is stored.
+// multiplied with the weights of each column and added at once. STORED_INPUT_OFFSET: what is subtracted from an
+// unsigned input before it is stored.
 using Quantized = int16_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;

@@ -28,7 +28,7 @@ LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
 
 }  // namespace
 
-// The memory and the steps of an attention block for some rows.
+// The memory and the stages of an attention block for some rows.
 class AttentionRun {
 public:
     // longest: most columns that a row attends to. is_aligned: whether all heads of a row must be in one chunk.
@@ -81,8 +81,8 @@ public:
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
-            // The next group in this direction after this chunk's. (If heads are shared, other heads of the same groups may
-            // come first.)
+            // The next group in this direction after this chunk's. (If heads are shared, other heads of the same groups
+            // may come first.)
             int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
             int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);
             for (int64_t group = begin; group < end; ++group) {

@@ -67,7 +67,7 @@ private:
     std::exception_ptr error_;
 };
 
-// It has no destructor, because workers may still read it while the process ends.
+// The state of the process's pool. It has no destructor, because workers may still read it while the process ends.
 struct alignas(64) ThreadPool {
     // A ChunkQueue.
     alignas(64) std::atomic<uint64_t> queue{0};

@@ -106,8 +106,8 @@ private:
 
 // Memory for scanning the logits of a block of rows. among: the columns that are computed. logits: (rows,
 // among.count()); with a span buffer, only the groups of 16 logits are written that may have one of the row's best.
-// span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans, else nullptr. slacks:
-// (rows,), bounds on the rounding error of each row's logits. spans: (rows, spans), the results of each span.
+// span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans and no distributions are
+// requested, else nullptr. slacks: (rows,), rounding_slack of each row. spans: (rows, spans), the results of each span.
 // class_maxima: (rows,), the largest logits of classes of ids so far. top_k: the results of all rows; this block begins
 // with row `first`.
 struct LogitScan {

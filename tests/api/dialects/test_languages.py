@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.languages import find_language, served_language, served_pair
+from app.api.languages import find_language, served_language, served_pair, target_of_detected
 from app.api.v2.languages import source_rows, target_rows
 
 SERVED = ["de", "en", "pt-BR", "zh-Hans"]
@@ -78,3 +78,10 @@ PAIRS = [("en", "de"), ("en", "pt-BR"), ("fr", "pt-PT"), ("fr", "pt-BR")]
 )
 def test_the_pair_that_two_codes_mean(requested: tuple[str, str], expected: tuple[str, str]) -> None:
     assert served_pair(*requested, PAIRS) == expected
+
+
+@pytest.mark.parametrize("target", ["en", "EN", "en-US"])
+def test_the_target_of_detected_texts_may_be_a_source_only(target: str) -> None:
+    assert target_of_detected(target, {("en", "de")}) == "en"
+    assert target_of_detected("DE", {("en", "de")}) == "de"
+    assert target_of_detected("xx", {("en", "de")}) == "xx"

@@ -81,8 +81,16 @@ ACCEPTED: list[dict[str, Any]] = [
     {"show_billed_characters": False},
     {"glossary_id": None, "formality": None, "tag_handling": None},
     {"glossary_ids": []},
+    {"glossary_ids": [" ", ""]},
     {"enable_beta_languages": "1", "debug": [1], "anything": {"a": "b"}},
 ]
+
+
+def test_names_of_html_elements_are_matched_in_any_case(http: httpx.Client) -> None:
+    """An untranslated element ends the sentence, so it is no part of a segment's source."""
+    body = {**BASE, "text": ["Anna <B>sees 12/31/2025</B> me."], "tag_handling": "html", "ignore_tags": ["B"]}
+    (row,) = http.post("/v2/translate", json=body).json()["translations"]
+    assert row["text"] == "Anna <B>sees 12/31/2025</B> me."
 
 
 @pytest.mark.parametrize("fields", ACCEPTED, ids=[str(index) for index in range(len(ACCEPTED))])
