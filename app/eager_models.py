@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from app.errors import BundleError, ModelInUse
+from app.model_detector import ModelDetector
 from app.model_starter import ModelLoader, ModelStarter
 from app.settings import PREFIX, Settings
 from app.startup import LoadedModel, LoadedModels, in_daemon_thread, release_models
@@ -20,7 +21,7 @@ class EagerModels:
         self._settings = settings
         self._loader = loader
         self._starter = starter
-        self._detector: LazyDetector | None = None
+        self._detector = ModelDetector()
 
     @property
     def num_bytes(self) -> int:
@@ -42,7 +43,7 @@ class EagerModels:
                 raise
         if loaded.detector is not None and loaded.detector.has_begun:
             await asyncio.wrap_future(loaded.detector.loaded())
-        self._detector = loaded.detector
+        self._detector.keep(loaded.detector, (model.manifest for model in loaded.models))
         return Models(served, loaded.detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
@@ -57,9 +58,16 @@ class EagerModels:
         if loaded.manifest.name != model.name:
             release_models(LoadedModels([loaded]))
             raise BundleError(path.name, [f"it holds the model {loaded.manifest.name} now, not {model.name}"])
-        fresh = await self._serve(loaded, self._detector, num_models=len(old))
+        detector = self._detector.current
+        if detector is not None:
+            detector = self._detector.of(
+                loaded.manifest if each is model else each.translator.manifest for each in old
+            )
+        fresh = await self._serve(loaded, detector, num_models=len(old))
         served = [fresh if each is model else each for each in old]
-        return Models(served, self._detector, pivots=self._settings.pivot)
+        if detector is not None and detector.has_begun:
+            await asyncio.wrap_future(detector.loaded())
+        return Models(served, detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
         """Do nothing: every model is loaded."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakSet
 
-from app.bundle import Manifest
 from app.errors import BundleError
 from app.known_models import KnownModel, preloaded, read_model, read_models
+from app.model_detector import ModelDetector
 from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings
-from app.startup import LoadedModels, in_daemon_thread, lazy_detector, release_models
+from app.startup import LoadedModels, in_daemon_thread, release_models
 from app.text.detection import LazyDetector
 from app.translator import ModelPool, Models, OnDemandTranslator, PooledModel, ServedModel, Translator
 
@@ -44,8 +44,7 @@ class PooledModels:
         self._pool = ModelPool(
             max_bytes, unload=lambda translator: starter.stop([translator]), listener=_Report(starter.metrics)
         )
-        self._detector: LazyDetector | None = None
-        self._languages: frozenset[str] = frozenset()
+        self._detector = ModelDetector()
         self._checked: WeakSet[PooledModel] = WeakSet()  # models whose golden sentences have been checked
 
     @property
@@ -60,7 +59,7 @@ class PooledModels:
         """
         known = await in_daemon_thread(lambda: read_models(self._settings))
         chosen = preloaded(known, self._settings) if old is None else []
-        detector = self._detector_of(known)
+        detector = self._detector.of(model.manifest for model in known)
         served, to_load = [], []
         for model in known:
             before = None if old is None else old.named(model.name)
@@ -77,7 +76,6 @@ class PooledModels:
         await self._load_beside(to_load)
         if detector.has_begun:
             await asyncio.wrap_future(detector.loaded())
-        self._detector, self._languages = detector, _languages(model.manifest for model in known)
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
@@ -87,12 +85,16 @@ class PooledModels:
         known = await in_daemon_thread(lambda: read_model(path, self._settings))
         if known.name != model.name:
             raise BundleError(path.name, [f"it holds the model {known.name} now, not {model.name}"])
-        assert self._detector is not None
-        fresh = self._serve(known, self._detector, num_models=len(old))
+        detector = self._detector.of(
+            known.manifest if each is model else each.translator.manifest for each in old
+        )
+        fresh = self._serve(known, detector, num_models=len(old))
         if is_forced or model.translator.is_loaded:
             await self._load_beside([fresh])
         served = [fresh if each is model else each for each in old]
-        return Models(served, self._detector, pivots=self._settings.pivot)
+        if detector.has_begun:
+            await asyncio.wrap_future(detector.loaded())
+        return Models(served, detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
         """Load a model if it is not loaded. Waits at most max_timeout_s for memory and for the load."""
@@ -122,15 +124,6 @@ class PooledModels:
         except BaseException:
             await asyncio.shield(self.retire(models))
             raise
-
-    def _detector_of(self, known: Sequence[KnownModel]) -> LazyDetector:
-        """A detector of all models' languages: the current one if the languages are the same."""
-        languages = _languages(model.manifest for model in known)
-        if self._detector is not None and languages == self._languages:
-            return self._detector
-        detector = lazy_detector(languages)
-        detector.loaded()  # starts loading in a thread, in parallel with the models
-        return detector
 
     def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
         """A served model that the pool loads on demand. num_models: models that share the sentence cache's bytes."""
@@ -178,11 +171,6 @@ class PooledModels:
         if has_changed:
             self._on_changed_bundle()
         return translator
-
-
-def _languages(manifests: Iterable[Manifest]) -> frozenset[str]:
-    pairs = (pair for manifest in manifests for pair in manifest.language_pairs)
-    return frozenset(code for pair in pairs for code in (pair.source, pair.target))
 
 
 def _pooled(model: ServedModel) -> PooledModel:

@@ -47,7 +47,10 @@ def summary(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 async def measure_cached(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """Send every sentence once, and then every sentence again. The second answers come from the cache."""
+    """Send every sentence once, and then every sentence again. The second answers come from the cache.
+
+    The first NUM_WARM_UP requests only warm the server up.
+    """
     async with Connection(port) as connection:
         for request in requests[:NUM_WARM_UP]:
             await connection.post(request)

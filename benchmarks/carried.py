@@ -1,8 +1,9 @@
 """Check that characters outside the training text survive translation: emoji, other scripts, zero-width characters.
 
 A run of such characters becomes a placeholder that the model copies. If the model drops a placeholder, the text layer
-appends it to the sentence. The benchmark counts three things for each kind of character: runs that the translation
-contains, runs that the model placed, and runs that were appended. The exit code is 1 if a character is lost.
+appends it to the sentence. The benchmark counts for each kind of character: runs that the translation contains
+unchanged, runs that the model placed, runs that were appended, and lost characters. The exit code is 1 if a run is not
+unchanged or a character is lost.
 
     python -m benchmarks.carried --bundle bundles/en-de --output benchmarks/results/carried.json
 """

@@ -31,9 +31,9 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request to translate one sentence.
+    """A request to translate one text or several.
 
-    number: the sentence's number. body: the JSON. content: the complete HTTP request.
+    number: the request's number. body: the JSON. content: the complete HTTP request.
     """
 
     number: int

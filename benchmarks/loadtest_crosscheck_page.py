@@ -31,7 +31,6 @@ ROWS = (
     ("known_ms", "known response times"),
     ("transduce", "transduce loadtest"),
     ("wrk2", "wrk2"),
-    ("transduce_again", "transduce loadtest, second pass"),
     ("autocannon", "autocannon"),
 )
 # Numbers of concurrent requests, as keys in the result.

@@ -2,8 +2,8 @@
 
 Starts the server with its default settings, but without the sentence cache and coalescing. Sends it the 500 sentences
 of `sentences.tsv` over the loopback. Writes JSON and a Markdown table. The server has one core and the client has
-another. Compared cases alternate within one run. Linux only. The exit code is 1 if an int8 answer in a batch differs
-from the answer to the sentence alone.
+another. Compared cases alternate within one run. Linux only. The exit code is 1 if a later int8 answer, alone or in a
+batch, differs from the first answer to the sentence alone.
 
     python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """

@@ -1,9 +1,9 @@
 """Replace the served model ten times under load, and compare every answer with those of the two versions.
 
-Each version first answers all requests on a server of its own. Then one server serves a copy of the first version at a
-share of its capacity. Meanwhile the two versions replace each other, and SIGHUP makes the server reload. Every request
-must be answered. Each answer must be that of the version which the answer names, in all of its sentences. Writes JSON.
-Linux only.
+Each version first answers all requests on a server of its own. Then one server serves a copy of the first version, at a
+share of the capacity of the slower one. Meanwhile the two versions replace each other, and SIGHUP makes the server
+reload. Every request must be answered. Each answer must be that of the version which the answer names, in all of its
+sentences. Writes JSON. Linux only.
 
     python -m benchmarks.swaps --old BUNDLE --new bundles/en-de --output benchmarks/results/swaps.json
 """

@@ -32,7 +32,8 @@ SEED = 5
 RESTARTS = "transduce_worker_restarts_total"
 # Two workers on any machine, and more restarts than this benchmark needs.
 SETTINGS = {"num_lanes": "2", "max_worker_restarts": "1000"}
-# Requests within this many seconds after a death count as near it. The new worker loads in this time.
+# Requests that are in progress at a death, or due within this many seconds after it, count as near it. The new worker
+# loads in this time.
 NEAR_S = 2.0
 
 

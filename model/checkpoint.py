@@ -109,7 +109,7 @@ def build_model(saved: Saved) -> Transformer:
     try:
         model = empty_model(ModelConfig.from_json(saved.config["model"]))
         model.load_state_dict({name: tensor.float() for name, tensor in saved.model.items()}, assign=True)
-    except (ConfigError, KeyError, RuntimeError) as error:
+    except (ConfigError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"the checkpoint's weights and sizes do not agree: {error}") from error
     return model.eval()
 

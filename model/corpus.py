@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import random
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.rstrip("\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from error
-    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+    except (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise CorpusError(f"{path}, after line {number}: the compressed file is broken ({error})") from error
 
 

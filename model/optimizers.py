@@ -54,6 +54,16 @@ class Optimizers:
             for key, value in values.items()
         }
 
+    def can_load(self, saved: Mapping[str, Tensor]) -> bool:
+        """Whether `saved` is of the same kind of optimizer for each parameter."""
+        others = {torch.optim.Adam: "momentum_buffer", Muon: "exp_avg"}
+        return not any(
+            f"{self._names[id(parameter)]}/{others[type(optimizer)]}" in saved
+            for optimizer in self._all
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+
     def load_state(self, saved: Mapping[str, Tensor]) -> None:
         """Restore the result of `state`. A parameter without saved values starts with new ones."""
         for optimizer in self._all:

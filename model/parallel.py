@@ -22,21 +22,21 @@ class ProcessGroup:
     rank: this process's number, from 0. size: how many there are.
     """
 
-    def __init__(self) -> None:
-        """Read RANK and WORLD_SIZE, which `torchrun` sets."""
+    def __init__(self, device: str = "cpu") -> None:
+        """Read RANK and WORLD_SIZE, which `torchrun` sets. device: `cuda` or `cpu`, where the model is."""
+        self._is_on_gpu = device == "cuda"
         self.rank = int(os.environ.get("RANK", "0"))
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __enter__(self) -> ProcessGroup:
-        """Join the other processes: by NCCL if PyTorch has it and finds a GPU, else by gloo.
+        """Join the other processes: by NCCL if the model is on a GPU and PyTorch has NCCL, else by gloo.
 
         NCCL needs a GPU for each process.
         """
         if self.size > 1:
-            has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
-            if has_gpus:
+            if self._is_on_gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if has_gpus else "gloo")
+            dist.init_process_group("nccl" if self._is_on_gpu and dist.is_nccl_available() else "gloo")
         return self
 
     def __exit__(

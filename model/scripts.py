@@ -42,14 +42,15 @@ _LANGUAGES = {
     "Khmer": "km",
     "Korean": "ko",
     "Lao": "lo",
+    "Latin": "af bs ca ceb cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id ig is it jv la lb lg ln "
+    "lt lv mg mi ms mt nb nl nn no ny oc om pl pt qu rm rn ro rw se sk sl sm sn so sq ss st su sv sw tl tn to tr ts vi "
+    "wo xh yo zu",
     "Myanmar": "my",
     "Sinhala": "si",
     "Tamil": "ta",
     "Telugu": "te",
     "Thai": "th",
 }
-# Languages with two scripts, or with a script that _BLOCKS does not have. They are never checked.
-_UNCHECKED = frozenset(["az", "bo", "dv", "dz", "gu", "kn", "ku", "ml", "or", "pa", "sd", "sr", "uz"])
 _SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
 _LETTER_OF = {script: re.compile(f"[{blocks}]") for script, blocks in _BLOCKS.items()}
 # Share of a text's letters that must be in the expected script. If larger, sentences about foreign names are dropped.
@@ -58,12 +59,11 @@ MIN_SHARE = 0.5
 
 
 def script_of(language: str) -> str | None:
-    """Return the script of a language code such as `de` or `pt-BR`; None if texts of it are not checked.
+    """Return the script of a language code such as `de` or `pt-BR`; None for a language that _LANGUAGES does not have.
 
-    A language that no table above names counts as written in Latin letters.
+    That table has no language with two scripts, and none with a script that _BLOCKS does not have.
     """
-    base = language.partition("-")[0].lower()
-    return None if base in _UNCHECKED else _SCRIPT_OF.get(base, "Latin")
+    return _SCRIPT_OF.get(language.partition("-")[0].lower())
 
 
 def is_in_script(text: str, script: str | None) -> bool:

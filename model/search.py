@@ -1,8 +1,8 @@
-"""Reference search without a cache. It is slow and simple, and every faster search is tested against it.
+"""Reference search without a cache. It is slow and simple. The engine's plain searches are tested against it.
 
-Beam search is as in section 6.1. `beam_size` hypotheses are live, scores are divided by a length penalty, and a
-sentence is done when `beam_size` hypotheses have ended. A translation has at least one subword, so the first subword is
-never the end token.
+Beam search is as in section 6.1 of the paper. `beam_size` hypotheses are live, scores are divided by a length penalty,
+and a sentence is done when `beam_size` hypotheses have ended. A translation has at least one subword, so the first
+subword is never the end token.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def beam_search(
     (at least 1) subwords. At that length, the live hypotheses that do not end are scored without an end token.
     """
     model, start = _started(model)
-    num_more = len(start) - 1
+    num_counted_start = len(start) - 1
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Hypothesis] = []
     for length in range(max_target_length + 1):
@@ -110,14 +110,14 @@ def beam_search(
             if token == EOS_ID:
                 if rank < beam_size:
                     ended.add(parent)
-                    penalty = length_penalty(length + 1 + num_more, alpha, formula)
+                    penalty = length_penalty(length + 1 + num_counted_start, alpha, formula)
                     complete.append(Hypothesis(ids, total, total / penalty, True))
             elif len(survivors) < beam_size:
                 survivors.append(((*ids, token), total))
         if len(complete) >= beam_size or not survivors:
             break
         if is_last:
-            penalty = length_penalty(length + num_more, alpha, formula)
+            penalty = length_penalty(length + num_counted_start, alpha, formula)
             unfinished = [hypothesis for index, hypothesis in enumerate(live) if index not in ended]
             complete.extend(Hypothesis(ids, total, total / penalty, False) for ids, total in unfinished)
             break
@@ -138,7 +138,7 @@ def greedy_search(
     The search ends at the end token, or at max_target_length subwords.
     """
     model, start = _started(model)
-    num_more = len(start) - 1
+    num_counted_start = len(start) - 1
     ids: list[int] = []
     total = 0.0
     while True:
@@ -146,10 +146,10 @@ def greedy_search(
         token, value = int(best.indices), float(best.values)
         if token == EOS_ID:
             total += value
-            penalty = length_penalty(len(ids) + 1 + num_more, alpha, formula)
+            penalty = length_penalty(len(ids) + 1 + num_counted_start, alpha, formula)
             return Hypothesis(tuple(ids), total, total / penalty, True)
         if len(ids) == max_target_length:
-            penalty = length_penalty(len(ids) + num_more, alpha, formula)
+            penalty = length_penalty(len(ids) + num_counted_start, alpha, formula)
             return Hypothesis(tuple(ids), total, total / penalty, False)
         ids.append(token)
         total += value

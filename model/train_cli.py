@@ -218,7 +218,7 @@ def run_train(args: argparse.Namespace) -> int:
         return 1
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
-    with stop_signals() as is_stopping, ProcessGroup() as group:
+    with ProcessGroup(device) as group:
         with group.first_before_others():
             batches, dev = _batches(args, tokenizer, model.config)
         torch.manual_seed(args.seed)
@@ -235,7 +235,8 @@ def run_train(args: argparse.Namespace) -> int:
         args.precision = trainer.precision
         if group.is_first:
             write_config(args.run / "config.yaml", args)
-        trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)
+        with stop_signals() as is_stopping:
+            trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)
     return 0
 
 

@@ -112,7 +112,7 @@ class Trainer:
                         log.write(row)
                         bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
                         if bar.disable:
-                            print(progress_line(row, self.options.max_steps), file=sys.stderr, flush=True)
+                            print(progress_line(row, self.options), file=sys.stderr, flush=True)
                         draw(log.path, self.run / "curve.png")
                     window = Window()
                     is_last = self._any(is_last or 0 < self.options.patience <= self.num_worse)
@@ -265,8 +265,8 @@ class Trainer:
     def resume(self) -> bool:
         """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError if the checkpoint has no training state or is of another model. Another seed or
-        max_tokens is also an error, because the next batch would differ.
+        Raises CheckpointError if the checkpoint has no training state or is of another model or optimizer. Another
+        seed or max_tokens is also an error, because the next batch would differ.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:
@@ -287,6 +287,10 @@ class Trainer:
                 if has[name] != value
             ]
             raise CheckpointError(f"{folders[-1]} is of another model: {'; '.join(wrong)}")
+        if not self.optimizers.can_load(saved.optimizer):
+            raise CheckpointError(
+                f"{self.run} was made with another --optimizer: resume it with the same one"
+            )
         self._restore(saved)
         drop_rows_after(self.run / "train.csv", self.step)
         return True
@@ -313,13 +317,16 @@ def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
     return [(f"dev_loss_{name}", dev.only(name)) for name in names]
 
 
-def progress_line(row: Mapping[str, float], max_steps: int) -> str:
-    """The line of an evaluation for a log without a terminal: step, losses, speed, and hours until max_steps."""
+def progress_line(row: Mapping[str, float], options: TrainingOptions) -> str:
+    """The line of an evaluation for a log without a terminal: step, losses, speed, and the most hours until the end."""
     speed = row["target_tokens_per_s"]
-    hours = row["elapsed_s"] / row["step"] * (max_steps - row["step"]) / 3600
+    seconds = row["elapsed_s"] / row["step"] * (options.max_steps - row["step"])
+    if options.max_time_s:
+        seconds = min(seconds, options.max_time_s - row["elapsed_s"])
+    hours = max(0.0, seconds) / 3600
     return (
-        f"step {row['step']:,.0f} of {max_steps:,}: train {row['train_loss']:.3f}, dev {row['dev_loss']:.3f} nats a "
-        f"subword, {speed:,.0f} target subwords/s, {hours:.1f} h left"
+        f"step {row['step']:,.0f} of {options.max_steps:,}: train {row['train_loss']:.3f}, "
+        f"dev {row['dev_loss']:.3f} nats a subword, {speed:,.0f} target subwords/s, {hours:.1f} h left"
     )
 
 

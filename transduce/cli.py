@@ -21,7 +21,7 @@ from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
     "exit codes: 0 success; 1 failure; 2 wrong command line; 3 the load test is not valid; "
-    "70 the engine died or the server did not end in time (docs/operations.md); "
+    "70 the engine died or the server did not end in time; "
     "78 wrong setting, unusable bundle or missing extra; 130 stopped with Ctrl-C"
 )
 

@@ -10,12 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from app.api.admin import ERRORS, TAG, AdminToken
+from app.api.admin import TAG, AdminToken
 from app.api.http.error_table import OrjsonResponse
-from app.api.openapi import operation
+from app.api.native.answers import ErrorAnswer
+from app.api.openapi import Errors, operation
 from app.observability.key_metrics import KeyFigures
 from app.stores.key_limits import CONCURRENT, KINDS, LIMIT_NAMES, format_time
 from app.stores.usage import KeyTotals, Usage
+
+KEY_ERRORS = Errors(
+    ErrorAnswer,
+    {
+        401: "the administrator's token is missing or wrong",
+        503: "the counts cannot be read; see Retry-After",
+    },
+)
 
 
 class KeyCount(TypedDict):
@@ -54,7 +63,7 @@ class KeysAnswer(TypedDict):
 def add_key_routes(router: APIRouter, usage: Usage, token: AdminToken) -> None:
     """Add the route. token: what a request must send."""
 
-    @router.get("/admin/keys", **operation(TAG, "What each API key has used", KeysAnswer, errors=ERRORS))
+    @router.get("/admin/keys", **operation(TAG, "What each API key has used", KeysAnswer, errors=KEY_ERRORS))
     async def keys(request: Request) -> Response:
         token.check(request)
         await usage.refresh()

@@ -10,8 +10,9 @@ import math
 
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
-# A call of several steps stops early when a new sequence can be admitted, but runs at least this many seconds. Smaller:
-# calls become so short that the work between them costs speed. Larger: new and ended sequences wait longer.
+# A call of several steps stops early when a new sequence can be admitted, but not before the steps that fit into this
+# many seconds, and not before the first. Smaller: calls become so short that the work between them costs speed. Larger:
+# new and ended sequences wait longer.
 MIN_CALL_S = 0.003
 # A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. After the first
 # sequence has ended, a call continues for at most a short call. If no row is free or sequences wait, the whole call is

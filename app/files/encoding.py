@@ -61,7 +61,7 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
-            return Decoded(_text(data[len(mark) :], encoding), encoding, mark)
+            return Decoded(_text(data[len(mark) :], encoding, first_byte=len(mark) + 1), encoding, mark)
     name = _codec_name(declared) if declared else "utf-8"
     text = _text(data, name)
     if text.encode(name, "replace") != data:
@@ -69,13 +69,13 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
     return Decoded(text, name)
 
 
-def _text(data: bytes, encoding: str) -> str:
+def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FileError(
-            f"line {line} is not {encoding.upper()} (byte {error.start + 1} of the file)"
+            f"line {line} is not {encoding.upper()} (byte {error.start + first_byte} of the file)"
         ) from error
 
 

@@ -149,8 +149,3 @@ def check_count(translations: Sequence[str], num_units: int) -> None:
 def is_translatable(text: str) -> bool:
     """Whether the text contains a letter, and no character that XML cannot contain."""
     return any(map(str.isalpha, text)) and not _NOT_XML.search(text)
-
-
-def line_of(text: str, offset: int) -> int:
-    """The number of the line that contains text[offset]. The first line has number 1."""
-    return text.count("\n", 0, offset) + 1

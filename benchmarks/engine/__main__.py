@@ -1,6 +1,7 @@
 """Compare the engine with CTranslate2 on the same weights. The two alternate within one run.
 
-Prints tables, and writes them as JSON and as Markdown. Linux only. Needs PyTorch and CTranslate2.
+Prints tables, and writes the result as JSON and the tables as Markdown. Linux only. Needs PyTorch and CTranslate2. The
+option --imported also needs transformers.
 
     python -m benchmarks.engine --quick
     python -m benchmarks.engine --bundle bundles/en-de --output benchmarks/results/engine.json
@@ -98,8 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocab-sizes",
         help=f"vocabulary sizes of the models with random weights ({_defaults('vocab_sizes')})",
     )
-    add("--precisions", help=f"precisions to compare ({_defaults('precisions')})")
-    add("--sizes", help=f"numbers of sentences in one call ({_defaults('sizes')})")
+    add("--precisions", help=f"precisions to compare, of int8 and fp32 ({_defaults('precisions')})")
+    add("--sizes", help=f"numbers of sentences in one group ({_defaults('sizes')})")
     add(
         "--num-threads",
         type=int,
@@ -221,7 +222,7 @@ def add_trained(
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The option --sizes as numbers of sentences in one call."""
+    """The option --sizes as numbers of sentences in one group."""
     return tuple(map(int, args.sizes.split(",")))
 
 
@@ -290,7 +291,7 @@ def cpu_vendor() -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that only this benchmark needs."""
+    """Versions of the packages that `describe_run` does not list."""
     return {name: metadata.version(name) for name in ("ctranslate2", "torch")}
 
 

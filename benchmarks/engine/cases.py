@@ -16,8 +16,8 @@ from model.corpus import read_tsv
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
 MAX_WARMED_ROWS = 64  # trials of a case with more rows have no warm-up
-# A call translates about NUM_GROUPED real sentences, in LEAST_GROUPS to MOST_GROUPS groups. So even a call with groups
-# of one sentence has mixed lengths.
+# A call translates NUM_GROUPED real sentences, if these are at least LEAST_GROUPS and at most MOST_GROUPS groups. So
+# even a call with groups of one sentence has mixed lengths.
 NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
 SEED = 3
 

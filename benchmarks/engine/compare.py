@@ -130,7 +130,10 @@ def _take_turns(
 
 
 def _times(turns: list[tuple[JobResult, JobResult]], case: Case) -> dict[str, Any]:
-    """Medians over all calls, in milliseconds per group. The ratio is above 1 if Transduce is faster."""
+    """Medians over all calls, in milliseconds per group. The ratio is above 1 if Transduce is faster.
+
+    ratio_least, ratio_most: the lowest and the highest ratio of a round.
+    """
     scale = 1e3 / case.num_groups
     our_medians = [statistics.median(turn[0].times_s) for turn in turns]
     their_medians = [statistics.median(turn[1].times_s) for turn in turns]
@@ -149,10 +152,10 @@ def _times(turns: list[tuple[JobResult, JobResult]], case: Case) -> dict[str, An
 
 
 def _share_equal(turn: tuple[JobResult, JobResult], job: Job) -> float | None:
-    """The share of sentences with equal output in both engines. None for random weights.
+    """The share of sentences with equal output in both engines. None for forced lengths.
 
-    The last of Transduce's steps allows only the end token. So Transduce returns one subword less for a sentence that
-    reaches the length limit.
+    At the length limit, Transduce's last step allows only the end token. So Transduce returns one subword less for a
+    sentence that reaches the limit.
     """
     if job.is_forced:
         return None

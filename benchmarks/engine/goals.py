@@ -13,9 +13,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on one figure of some result rows: at most `most`, or at least the ratio of LEAST_RATIOS for `kind`.
+    """A bound on one figure of some result rows: at most `most`, or at least the ratio for the precision.
 
-    rows: the key of the rows in a result. applies_to: whether the goal applies to a row.
+    That ratio is LEAST_FP32 in fp32, and that of LEAST_RATIOS for `kind` in int8. rows: the key of the rows in a
+    result. applies_to: whether the goal applies to a row.
     """
 
     name: str

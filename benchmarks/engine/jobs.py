@@ -13,10 +13,10 @@ ALPHA = 0.6
 class Job:
     """Groups of sentences. An engine translates the groups one after another, all sentences of a group at once.
 
-    groups: source ids with the end token last, by group and sentence. max_target_length: the largest number of decoder
-    steps, the step of the end token included. is_forced: every target has exactly max_target_length subwords, so both
-    engines run the same number of steps. num_calls: how often all groups are translated and timed. is_warmed: whether
-    an untimed call comes first. has_shortlist: whether outputs are limited to the bundle's first shortlist.
+    groups: source ids, by group and sentence; random ids have no end token. max_target_length: the largest number of
+    decoder steps, the step of the end token included. is_forced: every target takes exactly max_target_length steps in
+    both engines. num_calls: how often all groups are translated and timed. is_warmed: whether an untimed call comes
+    first. has_shortlist: whether outputs are limited to the bundle's first shortlist.
     """
 
     groups: list[list[list[int]]]

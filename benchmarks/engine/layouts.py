@@ -1,6 +1,6 @@
 """Chooses Transduce's faster process layout for a case: one process with all threads, or several workers.
 
-`benchmarks.engine.search` chooses CTranslate2's workers and threads in the same way.
+`benchmarks.engine.search` chooses CTranslate2's workers and threads.
 """
 
 from __future__ import annotations

@@ -96,8 +96,9 @@ class Load:
     async def fill_all_rows(self, num_rows: int) -> None:
         """Write once to all memory that requests can use.
 
-        The longest sentences come first. Their targets have a minimum length, so they write all columns of all rows.
-        Then 1, 2, 3... short sentences run at once, so that there is a step with every number of rows.
+        The longest sentences come first. Their targets have a minimum length, so they write every column that a
+        request of this run can reach, in all rows. Then 1, 2, 3... short sentences run at once, so that there is a step
+        with every number of rows.
         """
         source, target = self._engine.limits.max_source_length, self._longest_target
         beam_sizes = sorted(set(BEAM_SIZES))

@@ -1,6 +1,7 @@
-"""Formats the results of `benchmarks.engine`, `.step`, `.ssru` and `.marian` as tables of docs/performance.md.
+"""Formats results as tables of docs/performance.md, which have at most six columns.
 
-A table has at most six columns.
+The results are those of `benchmarks.engine`, `benchmarks.engine.quality`, `benchmarks.step`, `benchmarks.ssru` and
+`benchmarks.marian`.
 """
 
 from __future__ import annotations

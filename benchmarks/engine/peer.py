@@ -18,7 +18,7 @@ MAX_BATCH = 32
 
 
 class CTranslate2Side:
-    """CTranslate2 translators of one model, one for each number of threads."""
+    """CTranslate2 translators of one model, one for each pair of inter_threads and intra_threads."""
 
     def __init__(self, model: str, compute_type: str) -> None:
         self._model = str(Path(model))

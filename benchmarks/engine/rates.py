@@ -20,7 +20,8 @@ from benchmarks.engine.worker import Worker
 
 # Seconds. An engine sustains a rate if the 95th percentile of the latency is at most LIMIT_S.
 LIMIT_S = 1.0
-# Each rate is the previous one times a factor, first COARSE, then FINE. The result is exact to the factor FINE.
+# Each rate is the highest one that has succeeded times a factor, first COARSE, then FINE. The result is exact to the
+# factor FINE, unless MAX_TRIALS ends the search.
 COARSE, FINE = 1.25, 1.08
 # The largest number of rates that the search tries for one engine.
 MAX_TRIALS = 12
@@ -36,8 +37,8 @@ MIN_SENTENCES = 20
 class ArrivalRateSearch:
     """The search for the highest rate that one engine sustains.
 
-    The search raises the rate in coarse steps until a rate fails. Then it continues in fine steps from the highest rate
-    that has succeeded. While no rate has succeeded, it halves the rate.
+    While no rate has succeeded, the search halves the rate. Then it raises the rate in coarse steps until a rate fails.
+    Then it continues in fine steps from the highest rate that has succeeded.
 
     rate: sentences per second that the next trial has. highest: the highest rate that has succeeded, 0 if none has.
     """
@@ -51,7 +52,7 @@ class ArrivalRateSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether a rate as low as the next one has failed, or MAX_TRIALS rates have been tried."""
+        """Whether a rate as low as the next fine step has failed, or MAX_TRIALS rates have been tried."""
         return len(self.trials) >= MAX_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
     def record(self, result: ArrivalResult) -> None:
@@ -93,7 +94,7 @@ def finite(value: float) -> float | None:
 def arrivals_at(
     rate: float, sentences: list[list[int]], *, beam_size: int, max_target_length: int, seconds: float
 ) -> Arrivals:
-    """Poisson arrivals of `rate` sentences per second for `seconds` seconds.
+    """Poisson arrivals of `rate` sentences per second for `seconds` seconds, but at least MIN_SENTENCES of them.
 
     All rates have the same random gaps, scaled to the rate. sentences: source ids with the end token last. They are
     repeated as often as necessary.
@@ -164,8 +165,9 @@ def _choose_peer(
 ) -> Choice:
     """Choose CTranslate2's settings.
 
-    The backend is the fastest one on the corpus. The threads are the faster of two divisions: one batch at a time with
-    all threads, or several batches at once with one thread each. Both are tried at the same rate for `seconds` seconds.
+    The backend is the fastest one on the first sentences of the corpus. The threads are the faster of two divisions:
+    one batch at a time with all threads, or several batches at once with one thread each. Both are tried at the same
+    rate for `seconds` seconds.
     """
     backend = row["peer_tried"][0]["backend"]
     trials = []

@@ -20,7 +20,7 @@ from model.config import preset
 from model.transformer import Transformer
 
 QUANTIZATION: dict[Precision, Quantization] = {"int8": "int8", "fp32": "float32"}
-# An end token outside every vocabulary, so that no target of random weights ends before the length limit.
+# An end token outside every vocabulary, so that no target ends before the length limit.
 NO_END = -1
 
 

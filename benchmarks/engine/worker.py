@@ -23,7 +23,10 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """An engine in another process. kind: `ours` or `peer`. arguments: those of the engine's class."""
+    """An engine in another process. kind: `ours` or `peer`.
+
+    arguments: those of the engine's class. For `ours` also `is_profiled`: whether it has the method `profile`.
+    """
 
     def __init__(
         self, kind: str, arguments: dict[str, Any], environment: dict[str, str] | None = None

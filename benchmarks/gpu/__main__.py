@@ -1,7 +1,7 @@
 """Measure Transduce on a GPU. Each part runs in a separate process with its own time limit.
 
-The result has the reason of a part that is skipped, and the error of a part that fails. Writes JSON after every part,
-and prints a short table at the end. Needs no network.
+The result has the reason of a part that is skipped, and the error of a part that fails. Writes JSON after every part.
+At the end, prints a short table and writes it beside the JSON as .md. Needs no network.
 
     python -m benchmarks.gpu --device cuda --output benchmarks/results/gpu.json
     python -m benchmarks.gpu --device cpu --quick
@@ -64,9 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=450.0,
         metavar="S",
-        help="start no part after S seconds (default: 450)",
+        help="time limit of all parts; the part that runs then is ended, and the others are skipped (default: 450)",
     )
-    add("--memory-s", type=float, default=30.0, metavar="S", help="duration of the part memory (default: 30)")
+    add(
+        "--memory-s",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="duration of the part memory (default: 30; with --quick always 2)",
+    )
     add(
         "--golden-min-share",
         type=float,

@@ -15,7 +15,7 @@ NUM_CALLS, NUM_ENCODED, NUM_LISTED = 20, 64, 25
 
 
 def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Microseconds and launches of each kernel in one call, for steps of 1 and 512 rows and for an encoder call.
+    """Microseconds and launches of the costliest kernels in one call: steps of 1 and 512 rows, and an encoder call.
 
     Steps are measured with ONNX Runtime's attention and, under the names own_attention_*, with the project's. CUDA
     graphs are off, so that each kernel has its own record. PyTorch's profiler also records kernels of other libraries

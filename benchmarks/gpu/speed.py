@@ -44,7 +44,10 @@ SERVER_NEEDS = (
 
 
 def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Milliseconds of a decoder step as the engine measures it, by rows and beam size."""
+    """Median milliseconds of a decoder step, by rows and beam size, with and without CUDA graphs.
+
+    With a beam, they include the step's copies of rows.
+    """
     bundle = make_random_bundle(options)
     sizes = (1, 8) if options.is_quick else (1, 8, 32, 128, 512)
     rows: list[dict[str, Any]] = []
@@ -147,7 +150,7 @@ def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
 def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Requests/s and target tokens/s of the server with the bundle, with many closed-loop clients.
 
-    In one case a request has one sentence, in the other many.
+    In some cases a request has one sentence, in the others many.
     """
     missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
@@ -156,7 +159,7 @@ def http(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
     bundle = bundled(options)
     found: dict[str, Any] = {}
-    settings = {"golden_min_share": str(options.golden_min_share)}
+    settings = {"golden_min_share": str(options.golden_min_share), "device": options.device}
     served = ServeOptions(sys.executable, options.bundle, precision="fp16", settings=settings)
     with ServerProcess(served) as server:
         for name, num_clients, num_sentences in (("single", 64, 1), ("many", 32, options.pick(32, 2))):
@@ -209,7 +212,7 @@ def _load_of(
 
 
 def memory(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """The slope of the device's used memory under random requests, without the first third of the time."""
+    """The slope of the device's used memory under random requests, without the first third of the samples."""
     bundle = bundled(options)
     runner = load(options, bundle, num_rows=128)
     random_numbers = np.random.default_rng(2)

@@ -107,7 +107,7 @@ def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
 def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text]:
     """The tokenizer, ids with tag and end token, and the texts of the sentences that fit the model.
 
-    Translates from the source to the target of the bundle's first language pair.
+    The tag is that of the bundle's first language pair.
     """
     tokenizer = Tokenizer(bundle.file("source.spm"))
     tag = bundle.manifest.language_pairs[0].source_prefix
@@ -186,7 +186,8 @@ def translate(
 ) -> TranslationResult:
     """Translate all sentences with the engine in this thread. Raises the first error of a sentence.
 
-    num_target_tokens: the length limit of each target in subwords. None: the source's length + 50.
+    num_target_tokens: the length limit of each target in subwords. None: the source's length + 50. The model's limit
+    also applies.
     """
     ended: list[Sentence] = []
     most_tokens = max(4096, runner.limits.max_source_length)

@@ -1,8 +1,9 @@
 """Compare Transduce with CTranslate2, Marian, Hugging Face and LibreTranslate over HTTP, with the same weights.
 
 All servers run on one machine. An interrupted run continues: a part that the result file has from this commit is not
-measured again, and CTranslate2's settings are not searched again. Linux only. Needs PyTorch and CTranslate2.
-LibreTranslate is installed in a separate environment. `benchmarks/marian/build.sh` builds Marian.
+measured again, and CTranslate2's settings are not searched again. A quick run does not continue a full one. Linux only.
+Needs PyTorch, CTranslate2 and transformers. LibreTranslate is installed in a separate environment.
+`benchmarks/marian/build.sh` builds Marian.
 
     python -m benchmarks.http --quick
     python -m benchmarks.http --part latency --part goodput

@@ -34,7 +34,7 @@ class UnavailableError(Exception):
 
 
 def ensure_environment(folder: Path = ENVIRONMENT) -> Path:
-    """The path of LibreTranslate's Python. Installs LibreTranslate if it is missing. Raises UnavailableError."""
+    """The path of LibreTranslate's Python. Installs REQUIREMENT if it is missing. Raises UnavailableError."""
     python = folder / "bin" / "python"
     if _version(python) != REQUIREMENT.partition("==")[2]:
         for command in (

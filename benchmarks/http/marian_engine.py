@@ -1,6 +1,6 @@
 """Marian as an engine of the peers' HTTP server: a process with one graph a thread.
 
-This module imports no PyTorch, so that the server's memory is its own.
+This module imports no PyTorch, which would take memory in the server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from model.config import BOS_ID, EOS_ID, UNK_ID
 
 # Marian decodes until source length times this factor.
 LENGTH_FACTOR = 3
-# Memory of a graph in MB. Firefox has 128.
+# Memory of a graph in MB. Firefox also has 128.
 WORKSPACE_MB = 128
 # Marian's names of two pieces. All others are the ids as decimal numbers.
 END, UNKNOWN = "</s>", "<unk>"
-# Changes of the environment with which Marian computes our network (benchmarks/marian/trained.py).
+# Environment variables with which Marian computes our network (benchmarks/marian/trained.py).
 PAPER_NETWORK = {"PAPER_NETWORK": str(BOS_ID)}
 
 

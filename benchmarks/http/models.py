@@ -165,7 +165,7 @@ def read_choices(rows: Iterable[dict[str, Any]]) -> dict[int, dict[int, Choice]]
 
 
 def base_bundle(bundle: Bundle, folder: Path) -> Path:
-    """Write an int8 bundle of the paper's base size, with random weights and this bundle's tokenizer, into `folder`."""
+    """Write an int8 bundle of the paper's base size, with random weights and the tokenizer of `bundle`."""
     checkpoint = folder / "checkpoint"
     model = random_model("base", BASE_VOCABULARY)
     save(

@@ -62,7 +62,7 @@ def parallel_share(one: float, two: float) -> float:
 
 
 def measure_scaling(context: Context, separate_cores: Cores) -> dict[str, Any]:
-    """Measure rows with the server on its own core, and threads and replicas on all cores."""
+    """Measure rows with the server on its own core, and threads and replicas on two cores."""
     rounds = 1 if context.effort.is_quick else 2
     rows: dict[int, list[float]] = {number: [] for number in ROWS}
     kept = []

@@ -184,7 +184,7 @@ def _run_closed_loop(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, flo
 def open_loop(
     server: ProcessTree, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
 ) -> Trial:
-    """Run Poisson arrivals at one rate, then wait until the server has finished its remaining requests."""
+    """Run Poisson arrivals at one rate, then wait until the server has no waiting requests."""
     result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
     wait_until_idle(server, dialect)
     return trial_of(rate, result)
@@ -207,7 +207,7 @@ def trial_of(rate: float, result: RunResult) -> Trial:
 
 
 def wait_until_idle(server: ProcessTree, dialect: Dialect) -> None:
-    """Send one request and wait for its answer. The server answers it after its remaining requests."""
+    """Send one request and wait for its answer. The server begins it after its remaining requests."""
     load = ClosedLoop(1, CLOSED_LOOP_TIMEOUT_S, num_requests=1)
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
 

@@ -30,7 +30,8 @@ VOCAB_SIZE = 32_000
 SOURCE_LENGTH, NUM_SENTENCES, NUM_CALIBRATED = 25, 32, 16
 # Target subwords of each source subword in the table of the shortlist, and those that every shortlist has.
 NUM_LIKELY, NUM_FREQUENT = 50, 50
-# The first id in sentences and in the shortlist's table. Lower ids include Marian's special ids, characters and marks.
+# The first id in sentences and of targets in the shortlist's table. Lower ids include Marian's special ids, characters
+# and marks.
 FIRST_WORD = 200
 # The id of the end token in the vocabularies of random weights.
 END_ID = 0
@@ -199,7 +200,7 @@ def write_lines(path: Path, sentences: Sequence[Sequence[str]]) -> None:
 
 
 def write_lexicon(path: Path, random: np.random.Generator, pieces: Sequence[str]) -> None:
-    """Write a table of probabilities: `target source probability`. Frequent targets (Zipf) are likelier."""
+    """Write a table of probabilities: `target source probability`. Frequent targets (Zipf) have more sources."""
     weights = 1 / np.arange(1, VOCAB_SIZE - FIRST_WORD + 1)
     sums = np.cumsum(weights / weights.sum())
     with path.open("w", encoding="utf-8") as file:

@@ -42,7 +42,7 @@ NUM_SENTENCES, LENGTHS, SEED = 24, (5, 40), 3
 
 
 def measure(programs: Path, folder: Path, sizes: Sizes) -> dict[str, Any]:
-    """Write a model, let Marian translate, and compare the scores. Raises MarianError."""
+    """Write a model, let Marian translate, and compare the scores per subword. Raises MarianError."""
     random = np.random.default_rng(SEED)
     pieces = (EOS, UNK, *itertools.islice(words(), sizes.vocab_size - 2))
     write_npz(folder / "model.npz", random_weights(random, sizes), sizes)
@@ -82,7 +82,7 @@ def measure(programs: Path, folder: Path, sizes: Sizes) -> dict[str, Any]:
 
 @torch.inference_mode()
 def log_probability(model: Transformer, source: list[int], target: list[int]) -> float:
-    """The log-probability of a target without its end."""
+    """The log-probability of a target's tokens, without the end token."""
     total = 0.0
     for number, identity in enumerate(target):
         prefix = (BOS_ID, *target[:number])

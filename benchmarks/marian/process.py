@@ -1,4 +1,7 @@
-"""Runs `marian-bench`, which `build.sh` makes, with pipes. Imports no PyTorch, because a peer's server imports it."""
+"""Runs `marian-bench`, which `build.sh` makes, with pipes.
+
+This module imports no PyTorch, because a peer's server imports this module.
+"""
 
 from __future__ import annotations
 

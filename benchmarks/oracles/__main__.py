@@ -2,9 +2,9 @@
 
 Two models run in fp32. One is a bundle's model, which is pre-norm. The other is a small post-norm model, as Hugging
 Face's Marian models are. It is trained on an artificial language within a minute. Each runs with beam sizes of 1, 4 and
-8, without a length penalty, and with both of Transduce's early-stop rules. PyTorch scores every answer that differs.
-The exit code is 1 if fewer than 99 % of the answers are equal, if a difference is unexplained, or if a score is not the
-teacher-forced score.
+8, without a length penalty. A beam search runs with both of Transduce's early-stop rules. PyTorch scores every answer
+that differs. The exit code is 1 if fewer than 99 % of the answers are equal in a comparison, if a difference is
+unexplained, or if a score is not the teacher-forced score.
 
     python -m benchmarks.oracles --data newstest2013.tsv.xz tatoeba2020.tsv.xz --json benchmarks/results/oracles.json
 """
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-target-length", type=int, default=120, help="length limit in subwords (default: 120)")
     add("--toy-steps", type=int, default=800, help="training updates of the post-norm model (default: 800)")
     add("--num-threads", type=int, default=2, help="threads of each engine (default: 2)")
-    add("--json", type=Path, help="write the result to this file")
+    add("--json", type=Path, help="write the result to this file, and the table beside it as .md")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,8 +1,8 @@
 r"""Compare training speed with a plain torch.nn.Transformer loop and Hugging Face's Marian. The trainers alternate.
 
-All train a model of the preset `small` on the same encoded pairs. The figure is target subwords per second, without
-padding. Transduce's batches have up to 4,096 subwords of sentences with similar lengths. The others' batches have 128
-random sentences.
+All train a model of the size of the preset `small` on the same encoded pairs. The figure is target subwords per second,
+without padding. Transduce's batches have sentences of similar lengths, up to 4,096 subwords on the longer side. The
+others' batches have 128 random sentences.
 
     python -m benchmarks.training --data train.tsv.xz --tokenizer bundles/en-de/source.spm \
         --hf-python .venv-hf/bin/python --output benchmarks/results/training.json

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+KEYS = {"ec": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"], "rsa": ["-newkey", "rsa:2048"]}
 
-def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
-    """Write a certificate of 127.0.0.1 and its key into a folder. Skips the test where there is no openssl."""
+
+def make_certificate(folder: Path, name: str = "server", kind: str = "ec") -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1 and its key of this kind. Skips the test where there is no openssl."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    algorithm = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"]
+    algorithm = [*KEYS[kind], "-noenc", "-days", "2"]
     command = ["openssl", "req", "-x509", *algorithm, *names, "-out", str(certificate), "-keyout", str(key)]
     try:
         subprocess.run(command, check=True, capture_output=True)

@@ -107,14 +107,16 @@ def test_the_probe_port_speaks_http(server: ServerProcess) -> None:
     assert httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
 
 
+@pytest.mark.parametrize(("before_kind", "kind"), [("ec", "ec"), ("ec", "rsa"), ("rsa", "ec")])
 def test_sighup_reads_the_certificate_again(
-    echo_command: list[str], pair: tuple[Path, Path], tmp_path: Path
+    echo_command: list[str], tmp_path: Path, before_kind: str, kind: str
 ) -> None:
-    """Broken files change nothing."""
+    """Broken files change nothing. The new key may be of another kind."""
+    pair = make_certificate(tmp_path, "first", before_kind)
     certificate, key = tmp_path / "served.pem", tmp_path / "served.key"
     for source, target in zip(pair, (certificate, key), strict=True):
         shutil.copy(source, target)
-    renewed = make_certificate(tmp_path, "renewed")
+    renewed = make_certificate(tmp_path, "renewed", kind)
 
     def subject(server: ServerProcess) -> str:
         context = ssl.create_default_context()

@@ -100,6 +100,24 @@ def test_reload_of_a_model_that_is_not_in_memory(
         assert "it holds the model other now" in act(client, "third", "reload").json()["error"]["message"]
 
 
+def test_a_reload_with_another_language_renews_the_detector(
+    on_demand: ServerProcess, eager: ServerProcess, bundles: Path, tiny_bundle: Path
+) -> None:
+    """The detector knows `pt-BR` only if a served model has it. Otherwise it detects `pt`."""
+    portuguese = {
+        "text": "Onde fica a estação de trem mais próxima, por favor?",
+        "source": "auto",
+        "target": "pt-BR",
+    }
+    copy_bundle(tiny_bundle, bundles / "m-third", name="third", version="2", pairs=[("en", "pt-BR")])
+    for server in (on_demand, eager):
+        with server.client() as client:
+            client.headers["authorization"] = "Bearer a key"
+            assert act(client, "third", "reload").status_code == 200
+            answer = client.post("/v1/translate", json=portuguese).json()
+            assert answer["translations"][0]["text"] == portuguese["text"], "it is in the target language"
+
+
 def test_reload_without_a_budget(
     eager: ServerProcess,
     bundles: Path,

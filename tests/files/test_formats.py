@@ -167,6 +167,7 @@ def test_suffixes() -> None:
     ("file_format", "data", "message"),
     [
         ("txt", b"one\ntw\xff", "line 2 is not UTF-8 (byte 7 of the file)"),
+        ("txt", b"\xef\xbb\xbfone\ntw\xff", "line 2 is not UTF-8 (byte 10 of the file)"),
         ("json", b'{"a": 1,\n "b": }', "line 2, column 7"),
         ("json", b"[" * 100_000, "nested too deeply"),
         ("srt", b"1\n00:00:01,000 --> 00:00:02,000\nyes\n\n2\nno times\n", "line 6: expected the times of a cue"),

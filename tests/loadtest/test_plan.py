@@ -27,6 +27,7 @@ from transduce.loadtest.workload import (
     from_texts,
     own_sentences,
     read_lines,
+    read_pairs,
     with_distinct_opening,
 )
 
@@ -260,3 +261,16 @@ def test_a_stream_that_ends_in_an_error_is_an_error() -> None:
         DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: error\ndata: {}\n\n")
     with pytest.raises(BadAnswerError):
         DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: delta\ndata: {}\n\n")
+
+
+def test_texts_and_references_are_read_line_by_line(tmp_path: Path) -> None:
+    texts, references = tmp_path / "texts", tmp_path / "references"
+    texts.write_text("one\n\ntwo\n\n", "utf-8")
+    references.write_text("eins\n \nzwei\n", "utf-8")
+    assert read_pairs(texts, references) == [("one", "eins"), ("two", "zwei")]
+    references.write_text("eins\nzwei\ndrei\n", "utf-8")
+    with pytest.raises(ValueError, match=r"line 2 is blank in .*texts only"):
+        read_pairs(texts, references)
+    references.write_text("eins\nzwei\n", "utf-8")
+    with pytest.raises(ValueError, match="3 lines of texts but 2 of references"):
+        read_pairs(texts, references)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,9 @@ def test_each_error_at_the_start_is_one_line(
     broken.write_bytes(b"a\tb\n\xff\xfe\tc\n")
     cut = tmp_path / "cut.tsv.xz"
     cut.write_bytes(b"\xfd7zXZ\x00\x00")
+    corrupt = tmp_path / "corrupt.tsv.gz"
+    packed = gzip.compress(b"one\teins\n" * 500)
+    corrupt.write_bytes(packed[:12] + bytes(20) + packed[32:])
     run = tmp_path / "deep" / "er" / "run"
     run_options = (
         "--dev",
@@ -144,6 +148,7 @@ def test_each_error_at_the_start_is_one_line(
         ),
         (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
         (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),
+        (("--data", corrupt, *run_options, "--resume"), "the compressed file is broken"),
     ):
         status = main(["train", *map(str, arguments)])
         error = capsys.readouterr().err

@@ -120,6 +120,7 @@ def test_scripts_of_other_languages() -> None:
     assert Rules("en", "ru").reason_against("The house", "Das Haus") is Reason.SCRIPT
     assert Rules("en", "zh").reason_against("The old house", "老房子") is None
     assert Rules("en", "ja").reason_against("The old house", "古い家です") is None
+    assert Rules("en", "ckb").reason_against("The old house", "خانووە کۆنەکە") is None, "not in the table"
 
 
 def test_seen_hashes_are_those_of_a_set() -> None:

@@ -23,7 +23,7 @@ from model.corpus import Filter, Pair, encode_corpus
 from model.dropout import Dropout
 from model.options import TrainingOptions
 from model.schedule import learning_rate
-from model.trainer import Trainer, Window
+from model.trainer import Trainer, Window, progress_line
 from model.transformer import Transformer
 from tests.forked import ForkedProcess, run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -231,6 +231,28 @@ def test_the_rate_falls_with_the_time_that_is_left(
     trainer.update(trainer.batches.since(Position()), Window())
     whole = learning_rate(1, d_model=trainer.model.config.d_model, warmup_steps=10)
     assert trainer.rate == pytest.approx(0.25 * whole)
+
+
+@pytest.mark.parametrize("kinds", [("muon", "adam"), ("adam", "muon")])
+def test_resume_with_another_optimizer_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, kinds: tuple[str, str]
+) -> None:
+    first, other = (
+        trainer_in(tmp_path / "run", tokenizer, tokenizer_path, max_steps=2, optimizer=kind) for kind in kinds
+    )
+    first.train(dev_of(first))
+    with pytest.raises(CheckpointError, match="another --optimizer"):
+        other.resume()
+    again = trainer_in(tmp_path / "run", tokenizer, tokenizer_path, max_steps=2, optimizer=kinds[0])
+    assert again.resume()
+
+
+def test_the_hours_left_end_with_the_time_of_the_run() -> None:
+    row = {"step": 10, "elapsed_s": 60.0, "train_loss": 2.0, "dev_loss": 2.0, "target_tokens_per_s": 1000.0}
+    assert progress_line(row, TrainingOptions(max_steps=1_000_000)).endswith(
+        "1,666.7 h left".replace(",", "")
+    )
+    assert progress_line(row, TrainingOptions(max_steps=1_000_000, max_time_s=3660.0)).endswith(" 1.0 h left")
 
 
 def test_resume_with_another_batch_size_is_refused(

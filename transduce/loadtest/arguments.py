@@ -23,6 +23,7 @@ from transduce.loadtest.workload import (
     built_in,
     from_texts,
     read_lines,
+    read_pairs,
     with_distinct_opening,
 )
 
@@ -277,10 +278,11 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
             raise ValueError("--references needs --file")
         workload = built_in(args.workload, seed=seed, is_distinct=not (args.repeated or args.rest))
     else:
-        references = read_lines(args.references) if args.references else None
-        texts = read_lines(args.file)
-        if references is not None and len(references) != len(texts):
-            raise ValueError(f"there are {len(texts)} texts but {len(references)} references")
+        references = None
+        if args.references is None:
+            texts = read_lines(args.file)
+        else:
+            texts, references = map(list, zip(*read_pairs(args.file, args.references), strict=True))
         workload = from_texts(texts, name=args.file.name, references=references)
         workload = dataclasses.replace(
             workload, make_distinct=with_distinct_opening if args.distinct else None

@@ -47,6 +47,7 @@ def compare_files(paths: Sequence[Path], html: Path | None) -> int:
     documents = [read_json(path) for path in paths]
     print(text_table(documents))
     if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(compare_page(documents), "utf-8")
     return ExitCode.OK
 

@@ -149,11 +149,31 @@ def own_sentences() -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file that are not blank. Raises OSError, ValueError."""
-    lines = [line.strip() for line in path.read_text("utf-8").split("\n")]
-    found = [line for line in lines if line]
+    found = [line for line in _lines(path) if line]
     if not found:
         raise ValueError(f"{path} holds no text")
     return found
+
+
+def read_pairs(texts: Path, references: Path) -> list[tuple[str, str]]:
+    """The lines of two files, side by side, without those that are blank in both. Raises OSError, ValueError."""
+    columns = _lines(texts), _lines(references)
+    if len(columns[0]) != len(columns[1]):
+        raise ValueError(f"there are {len(columns[0])} lines of texts but {len(columns[1])} of references")
+    found = []
+    for number, pair in enumerate(zip(*columns, strict=True), 1):
+        if all(pair):
+            found.append(pair)
+        elif any(pair):
+            raise ValueError(f"line {number} is blank in {texts if pair[1] else references} only")
+    if not found:
+        raise ValueError(f"{texts} holds no text")
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, without white space at their ends and without blank lines at the end of the file."""
+    return [line.strip() for line in path.read_text("utf-8").rstrip().split("\n")]
 
 
 def from_texts(

@@ -96,6 +96,10 @@ def run_size(args: argparse.Namespace) -> int:
     """
     if (args.url is None) == (args.costs is None):
         raise CommandError("name either the URL of a server or --costs", exit_code=ExitCode.USAGE)
+    if args.save is not None and args.costs is not None:
+        raise CommandError(
+            "--save is for measured costs, and --costs are measured already", exit_code=ExitCode.USAGE
+        )
     if args.spare < 0 or (args.words is not None and args.words < 1):
         raise CommandError("--spare must be at least 0 and --words at least 1", exit_code=ExitCode.USAGE)
     workload = built_in(args.workload)

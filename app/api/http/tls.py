@@ -9,26 +9,29 @@ from pathlib import Path
 class Tls:
     """The server's side of TLS 1.2 and 1.3.
 
-    context: the TLS context of all connections. `reload` changes this object in place, so the listeners need no change.
+    context: the context of the listeners. After a `reload` it hands each handshake to the newest context, because a
+    context keeps a certificate for each type of key: a new one of another type would not replace the old one.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read both PEM files. Raises OSError if one cannot be read, or if the key is not that of the certificate."""
         self._certificate, self._key = certificate, key
-        self.context = self._read()
+        self.context = self._newest = self._read()
+        self.context.sni_callback = self._select
 
     def reload(self) -> None:
         """Read both files again. If this raises OSError, the old certificate stays."""
-        self._read()  # a test: a load that fails half-way would leave a new certificate with an old key in the context
-        self._load(self.context)
+        self._newest = self._read()
+
+    def _select(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Use the newest certificate in this handshake. OpenSSL calls this for clients without a server name, too."""
+        if self._newest is not self.context:
+            connection.context = self._newest
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        self._load(context)
-        return context
-
-    def _load(self, context: ssl.SSLContext) -> None:
         # Without a password, OpenSSL would ask for it on the terminal.
         context.load_cert_chain(self._certificate, self._key, password="")
+        return context

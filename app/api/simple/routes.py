@@ -35,6 +35,7 @@ from app.errors import (
     PayloadTooLarge,
     QuotaExceeded,
     ServiceError,
+    SourceTooLong,
     Unauthorized,
     UnsupportedLanguages,
 )
@@ -100,7 +101,7 @@ def _map_error(error: ServiceError) -> tuple[int, str] | None:
         return 400, "Invalid JSON format"
     if isinstance(error, Overloaded | QuotaExceeded):
         return 429, f"Slowdown: {error.message}"
-    if isinstance(error, InvalidRequest | UnsupportedLanguages):
+    if isinstance(error, InvalidRequest | UnsupportedLanguages | SourceTooLong):
         return 400, f"Invalid request: {error.message}"
     if isinstance(error, PayloadTooLarge) and error.field is not None:
         return 400, f"Invalid request: {error.message}"

@@ -23,6 +23,7 @@ from app.api.v2.languages import read_languages
 from app.api.v2.models import V2DocumentBody, V2DocumentHandle, V2DocumentKeyBody, V2DocumentStatus
 from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, stored_glossary
 from app.errors import InvalidRequest
+from app.files import format_of
 
 UPLOAD = operation(
     TAG,
@@ -65,7 +66,7 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
         glossary = await stored_glossary(jobs.plain, caller, body.glossary_id, (source, target))
         name = body.filename or form.name
         file_format = known_format(name)
-        if (body.output_format or file_format).lower() != file_format:
+        if body.output_format and format_of(f"file.{body.output_format}") != file_format:
             raise InvalidRequest(
                 "output_format must be the format of the uploaded file", field="output_format"
             )
