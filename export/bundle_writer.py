@@ -231,15 +231,16 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
 
 
 def check_output(output: Path) -> None:
-    """Raise ExportError if `output` is neither new, nor empty, nor a bundle, or if its parent is no folder."""
+    """Raise ExportError if `output` is neither new, empty nor a bundle, or if a file is in the place of a parent."""
     if (
         output.exists()
         and not (output / MANIFEST).is_file()
         and (not output.is_dir() or any(output.iterdir()))
     ):
         raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
-    if not output.parent.is_dir():
-        raise ExportError(f"{output.parent} is not a folder")
+    parent = next(each for each in output.absolute().parents if each.exists())
+    if not parent.is_dir():
+        raise ExportError(f"{parent} is not a folder")
 
 
 def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:

@@ -97,13 +97,15 @@ def _model(folder: Path) -> Transformer:
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
-    After an error nothing is left. Raises FormatError if `output` exists and is not an empty folder, or its parent is
-    missing.
+    After an error nothing is left. Missing parents are made. Raises FormatError if `output` exists and is not an empty
+    folder, or if a file is in the place of a parent.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FormatError(f"{output} exists: it is left as it is")
-    if not output.parent.is_dir():
-        raise FormatError(f"{output.parent} is not a folder")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"{output.parent} cannot be made ({error.strerror})") from error
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:

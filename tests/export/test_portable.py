@@ -319,6 +319,10 @@ def test_an_existing_folder_is_left_as_it_is(
     message = refused(capsys, f"--checkpoint {untrained} --to ctranslate2 --output {tmp_path / 'out'}")
     assert f"{tmp_path / 'out'} exists: it is left as it is" in message
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
+    message = refused(
+        capsys, f"--checkpoint {untrained} --to ctranslate2 --output {tmp_path / 'out' / 'file' / 'x'}"
+    )
+    assert f"{tmp_path / 'out' / 'file'} cannot be made" in message
 
 
 def test_learned_positions_cannot_become_marians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
