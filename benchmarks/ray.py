@@ -18,15 +18,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
-
 from benchmarks.cache import PAIR
 from benchmarks.load import Request, TimedAnswer, closed_loop, make_request
 from benchmarks.machine import measured
 from benchmarks.ray_cluster import RayCluster
 from benchmarks.server_process import NO_CACHE, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
-from benchmarks.soak import processes_of
+from transduce.loadtest.server_side import cpu_time_s, memory_mb, processes_of
 
 RESULT = Path(__file__).with_name("results") / "ray.json"
 NUM_CLIENTS = 64
@@ -82,21 +80,9 @@ def alternate(
 
 def idle_cores(pids: Sequence[int], seconds: float = 10.0) -> float:
     """The cores that processes use while no request is in progress."""
-
-    def cpu_s() -> float:
-        times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
-        return sum(one.user + one.system for one in times)
-
-    before = cpu_s()
+    before = sum(map(cpu_time_s, pids))
     time.sleep(seconds)
-    return round((cpu_s() - before) / seconds, 4)
-
-
-def memory_mb(pids: Sequence[int]) -> float:
-    """Physical memory of processes in 10^6 bytes. A page that n processes share counts as 1/n for each (PSS)."""
-    return round(
-        sum(psutil.Process(pid).memory_full_info().pss for pid in pids if psutil.pid_exists(pid)) / 1e6
-    )
+    return round((sum(map(cpu_time_s, pids)) - before) / seconds, 4)
 
 
 def compared(server: int, ray: int, requests: Sequence[Request]) -> dict[str, int]:
@@ -129,7 +115,10 @@ def measure(*, num_rounds: int) -> dict[str, object]:
                 lambda port: alone_ms(port, requests), server.port, cluster.port, num_rounds=num_rounds
             ),
             "idle_cores_of_ray": idle_cores(cluster.pids()),
-            "memory_mb": {"server": memory_mb(processes_of(server.pid)), "ray": memory_mb(cluster.pids())},
+            "memory_mb": {
+                "server": round(sum(map(memory_mb, processes_of(server.pid)))),
+                "ray": round(sum(map(memory_mb, cluster.pids()))),
+            },
         }
 
 

@@ -33,6 +33,7 @@ from typing import Any
 from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
+from transduce.loadtest.server_side import processes_of
 
 RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
@@ -69,18 +70,6 @@ def _kind(path: str, flags: set[str]) -> str:
     if path:
         return "allocator"
     return "row caches" if "nh" in flags else "kernels" if "hg" in flags else "allocator"
-
-
-def processes_of(pid: int) -> list[int]:
-    """The process ids of a server and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-    others = [
-        int(found)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        if task.name != str(pid)
-        for found in (task / "children").read_text("ascii").split()
-    ]
-    return [pid, *map(int, children), *others]
 
 
 class Traffic:

@@ -24,8 +24,8 @@ from benchmarks.cache import summary
 from benchmarks.load import Request, TimedAnswer, closed_loop
 from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
-from benchmarks.soak import processes_of
 from benchmarks.swaps import NUM_CLIENTS, Answer, make_requests, under_load
+from transduce.loadtest.server_side import processes_of
 
 RESULT = Path(__file__).with_name("results") / "worker_deaths.json"
 SEED = 5

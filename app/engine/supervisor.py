@@ -114,16 +114,17 @@ class Supervisor:
     async def _replace(self, number: int, dead: Worker, restarts: WorkerRestarts) -> None:
         """Start workers until one is loaded, the budget is spent, or no start can succeed."""
         started_at = time.monotonic()
+        worker_number = self._first_worker + number  # in the statistics
         worker, ends_engine = None, False
         while worker is None and not ends_engine:
-            restarts.on_restart(self._first_worker + number)
+            restarts.on_restart(worker_number)
             try:
                 worker = await _loaded(restarts.start(dead))
             except (BundleError, SettingsError) as error:
-                _report(self._first_worker + number, error)
+                _report(worker_number, error)
                 break
             except Exception as error:  # noqa: BLE001 - another start may succeed
-                _report(self._first_worker + number, error)
+                _report(worker_number, error)
                 await asyncio.sleep(RETRY_DELAY_S)
                 ends_engine = not restarts.budget.take()
         self._starting.discard(number)
@@ -131,7 +132,7 @@ class Supervisor:
             self._pool.abandon_worker(ends_engine=ends_engine)
             return
         fields: dict[str, Field] = {
-            "worker": self._first_worker + number,
+            "worker": worker_number,
             "seconds": f"{time.monotonic() - started_at:.2f}",
         }
         log_event(logger, logging.WARNING, "engine_process_restarted", fields=fields)

@@ -31,9 +31,10 @@ from pathlib import Path
 import httpx
 import psutil
 
-from benchmarks.soak import private_memory, processes_of
+from benchmarks.soak import private_memory
 from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
+from transduce.loadtest.server_side import processes_of
 
 BUNDLED = ROOT / "bundles" / "en-de"
 COMMAND = [sys.executable, "-W", "error", "-m", "transduce", "serve"]

@@ -19,9 +19,10 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.serving import read_sentences
-from benchmarks.soak import NUM_CLIENTS, Traffic, private_memory, processes_of
+from benchmarks.soak import NUM_CLIENTS, Traffic, private_memory
 from tests.api.server_process import ServerProcess
 from tests.faults.chaos import BUNDLED, COMMAND, SETTINGS
+from transduce.loadtest.server_side import processes_of
 
 SAMPLE_REQUESTS = 500
 NUM_WARM_UP = 4  # samples that do not count
