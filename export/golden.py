@@ -16,7 +16,6 @@ from app.bundle import Bundle, Golden, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
-from app.engine.sequence import SequenceResult
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
 from app.runtime.interface import Runner
@@ -137,8 +136,22 @@ def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSourc
     ]
 
 
+def golden_cases(sources: Sequence[GoldenSource]) -> list[tuple[GoldenSource, int]]:
+    """The golden sentences with their beam sizes.
+
+    If all are of one language pair, each has every size of BEAM_SIZES. If there are more pairs, each has one size, in
+    turn, and each pair begins with the next one. So two pairs take no longer at the server's start than one. With all
+    sizes, the check of two pairs would take a sixth of the start.
+    """
+    if len({source.pair for source in sources}) == 1:
+        return [(source, beam_size) for source in sources for beam_size in BEAM_SIZES]
+    return [
+        (source, BEAM_SIZES[(place + source.pair) % len(BEAM_SIZES)]) for place, source in enumerate(sources)
+    ]
+
+
 def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
-    """Decode the golden sentences with every variant of a bundle and each beam size of BEAM_SIZES.
+    """Decode the golden sentences with every variant of a bundle.
 
     The graphs run on the CPU with ONNX Runtime's standard operators, so that the results do not depend on the native
     operators. Raises BundleError if a variant does not load, and EngineFailure if a forward pass fails.
@@ -148,24 +161,26 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
         ends_source=bundle.manifest.ends_source,
         tag_follows_source=bundle.manifest.tag_follows_source,
     )
-    sources = golden_sources(tokenizer, bundle.manifest)
-    # By index of the source and beam size: the target ids of each variant.
-    targets: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
-    for precision in bundle.manifest.variants:
-        found = _ids_of_variant(bundle, precision, sources, num_threads=num_threads)
-        for key, target in found.items():
-            targets.setdefault(key, {})[precision] = target
+    cases = golden_cases(golden_sources(tokenizer, bundle.manifest))
+    targets = {
+        precision: _ids_of_variant(bundle, precision, cases, num_threads=num_threads)
+        for precision in bundle.manifest.variants
+    }
     return tuple(
-        Golden(source=source.text, beam_size=beam_size, pair=source.pair, ids=targets[index, beam_size])
-        for index, source in enumerate(sources)
-        for beam_size in BEAM_SIZES
+        Golden(
+            source=source.text,
+            beam_size=beam_size,
+            pair=source.pair,
+            ids={precision: found[index] for precision, found in targets.items()},
+        )
+        for index, (source, beam_size) in enumerate(cases)
     )
 
 
 def _ids_of_variant(
-    bundle: Bundle, precision: Precision, sources: Sequence[GoldenSource], *, num_threads: int
-) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The translations with one variant, by source and beam size. The variant is in memory only during the call."""
+    bundle: Bundle, precision: Precision, cases: Sequence[tuple[GoldenSource, int]], *, num_threads: int
+) -> list[tuple[int, ...]]:
+    """The translations of `translate_golden` with one variant, which is in memory only during the call."""
     runner = load_runner(
         bundle,
         precision=precision,
@@ -174,12 +189,7 @@ def _ids_of_variant(
         num_rows=num_golden_rows(bundle.manifest),
         num_threads=num_threads,
     )
-    found = {}
-    for beam_size in BEAM_SIZES:
-        options = golden_options(bundle.manifest, beam_size)
-        ids, starts = [source.ids for source in sources], [source.start_id for source in sources]
-        for index, target in enumerate(translate_ids(runner, ids, options, starts=starts)):
-            found[index, beam_size] = target
+    found = translate_golden(runner, bundle.manifest, cases)
     del runner
     release_memory()
     return found
@@ -190,6 +200,16 @@ def num_golden_rows(manifest: Manifest) -> int:
     sizes = manifest.dimensions
     row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length
     return min(NUM_ROWS, max(*BEAM_SIZES, MAX_CACHE_BYTES // row_bytes))
+
+
+def translate_golden(
+    runner: Runner, manifest: Manifest, cases: Sequence[tuple[GoldenSource, int]]
+) -> list[tuple[int, ...]]:
+    """The ids of the best hypothesis of each pair of sentence and beam size. Raises as `translate_ids`."""
+    options = [
+        replace(golden_options(manifest, beam_size), start_id=source.start_id) for source, beam_size in cases
+    ]
+    return asyncio.run(_translate(runner, [source.ids for source, _ in cases], options, progress=""))
 
 
 def translate_ids(
@@ -207,13 +227,12 @@ def translate_ids(
     exceeds the model's limits, and EngineFailure if a forward pass fails.
     """
     chosen = [replace(options, start_id=start) for start in starts or [None] * len(sources)]
-    results = asyncio.run(_translate(runner, sources, chosen, progress))
-    return [result.hypotheses[0].ids for result in results]
+    return asyncio.run(_translate(runner, sources, chosen, progress))
 
 
 async def _translate(
     runner: Runner, sources: Sequence[Sequence[int]], options: Sequence[DecodingOptions], progress: str
-) -> list[SequenceResult]:
+) -> list[tuple[int, ...]]:
     engine = Engine([ThreadWorker(runner)], settings=EngineLimits())
     engine.start()
     try:
@@ -225,6 +244,6 @@ async def _translate(
         with tqdm(total=len(futures), desc=progress, unit=" sentences", disable=not progress) as bar:
             for future in futures:
                 future.add_done_callback(lambda _: bar.update())
-            return await asyncio.gather(*futures)
+            return [result.hypotheses[0].ids for result in await asyncio.gather(*futures)]
     finally:
         await engine.close(drain_timeout_s=0.0)

@@ -22,10 +22,12 @@ from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
 from export.golden import (
     NUM_ROWS,
+    GoldenSource,
     golden_options,
     golden_sources,
     source_ids,
     start_id_of,
+    translate_golden,
     translate_ids,
 )
 from export.parity import ParityPair, largest_difference, mean_target_difference, random_pairs
@@ -242,13 +244,15 @@ class _Verification:
         Native kernels may choose another subword where two log-probabilities are nearly equal.
         """
         lines = [line for line in self._bundle.golden if precision in line.ids]
-        different = 0
-        for beam_size in sorted({line.beam_size for line in lines}):
-            chosen = [line for line in lines if line.beam_size == beam_size]
-            sources, starts = map(self._ids_of, chosen), map(self._start_id_of, chosen)
-            options = golden_options(self._bundle.manifest, beam_size)
-            found = translate_ids(runner, [*sources], options, starts=[*starts])
-            different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
+        cases = [
+            (
+                GoldenSource(line.source, line.pair, self._ids_of(line), self._start_id_of(line)),
+                line.beam_size,
+            )
+            for line in lines
+        ]
+        found = translate_golden(runner, self._bundle.manifest, cases)
+        different = sum(ids != line.ids[precision] for ids, line in zip(found, lines, strict=True))
         detail = (
             f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has no ids"
         )
