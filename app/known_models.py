@@ -15,8 +15,8 @@ from app.settings import PREFIX, Settings
 from app.startup import check_names, find_device, model_spec
 from app.workers.model_spec import ModelSpec
 
-# The estimate's constants are measured: docs/many-models.md says how. Larger: fewer models fit in the budget than
-# memory allows. Smaller: the server takes more memory than its budget.
+# Constants of the estimate, from measurements of PSS with the bundled model. If larger, fewer models fit in the budget
+# than memory allows. If smaller, the server takes more memory than its budget.
 # Memory of one copy of the weights, as a multiple of the files' size. A CPU computes with fp16 weights in 32 bits.
 WEIGHTS_FACTOR: dict[Precision, float] = {"int8": 1.6, "fp32": 1.6, "fp16": 3.2}
 GPU_WEIGHTS_FACTOR = 1.6

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from model.corpus_cache import file_facts
 from model.data_arguments import DATA_HELP, files_of
 from transduce.api_key import find_api_key
 from transduce.arguments import number, positive
@@ -271,8 +272,8 @@ def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object
         "seed batch_size"
     )
     options = {name: getattr(args, name) for name in names.split()}
-    sizes = {str(path): path.stat().st_size for path in check_inputs(args)}
-    return {"model": model, **options, "text": list(map(str, args.text)), "file_sizes": sizes}
+    files = [list(facts) for facts in file_facts(check_inputs(args))]
+    return {"model": model, **options, "text": list(map(str, args.text)), "input": files}
 
 
 def check_inputs(args: argparse.Namespace) -> list[Path]:

@@ -69,7 +69,9 @@ def add_models_arguments(parser: argparse.ArgumentParser) -> None:
         help="a bundle, or a folder of bundles (default: bundles)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="also check every file, as the server does at its start"
+        "--check",
+        action="store_true",
+        help="also check every file; the server checks only those that it loads",
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each bundle")
 

@@ -191,6 +191,21 @@ def test_other_options_do_not_resume(
     assert (tmp_path / "out.tsv.part").read_bytes() == before
 
 
+def test_an_edited_input_of_the_same_size_does_not_resume(
+    server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = tmp_path / "mono.txt"
+    texts.write_text("One word.\nTwo words.\n", "utf-8")
+    server.num_left = 1
+    arguments = ("--text", texts, "--concurrency", 1, "--batch-size", 1)
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 1
+    server.num_left = None
+    texts.write_text("One word.\nTwo birds.\n", "utf-8")
+    capsys.readouterr()
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 1
+    assert "out.tsv.part belongs to a run with another input; delete it" in capsys.readouterr().err
+
+
 def test_an_error_is_one_line(
     server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
