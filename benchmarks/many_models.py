@@ -40,7 +40,6 @@ SETTINGS = {**NO_CACHE, "device": "cpu", "precision": PRECISION}
 # Seconds between two readings of the memory. If longer, a short peak is missed. If shorter, the readings take CPU time
 # from the server.
 SAMPLE_S = 0.25
-SETTLE_S = 3.0  # wait until the server has freed the memory that only its start needs
 SHARE_OF_A_MODEL = 0.5  # room in the budget beside the loaded models, as a share of one model
 SEED = 1
 
@@ -159,8 +158,6 @@ def measure_budget(folder: Path, names: Sequence[str], num_loaded: int, load: Lo
     budget = int(model_bytes * (num_loaded + SHARE_OF_A_MODEL))
     options = {**SETTINGS, "bundles": str(folder), "model_memory": str(budget)}
     with Process(serve_command(sys.executable, None, options)) as server, MemoryPeak(server.pid) as peak:
-        time.sleep(SETTLE_S)
-        without_models = peak.now() - model_bytes
         outcome = asyncio.run(send(server.port, names, load))
         num_loads = metric(server, 'transduce_model_loads_total{outcome="done"}')
         load_s = metric(server, "transduce_model_load_duration_seconds_sum")
@@ -178,8 +175,6 @@ def measure_budget(folder: Path, names: Sequence[str], num_loaded: int, load: Lo
         "estimate_of_a_model_mb": round(model_bytes / 1e6, 1),
         "budget_mb": round(budget / 1e6, 1),
         "peak_mb": round(peak.num_bytes / 1e6, 1),
-        "without_models_mb": round(without_models / 1e6, 1),
-        "peak_of_models_mb": round((peak.num_bytes - without_models) / 1e6, 1),
     }
 
 
@@ -218,8 +213,7 @@ def table(figures: dict[str, dict[str, object]]) -> str:
         ("requests that waited for a load, p50 / p99", _percentiles(budget["waited_for_load"]), "none"),
         ("loads, mean time", f"{budget['num_loads']}, {budget['mean_load_s']} s", "at the start"),
         ("budget", f"{budget['budget_mb']} MB", "none"),
-        ("peak memory of the models", f"{budget['peak_of_models_mb']} MB", ""),
-        ("peak memory of all processes", f"{budget['peak_mb']} MB", f"{resident['peak_mb']} MB"),
+        ("peak PSS of all processes", f"{budget['peak_mb']} MB", f"{resident['peak_mb']} MB"),
     ]
     head = ["| figure | budget | only the popular models |", "|---|---|---|"]
     return "\n".join([*head, *(f"| {name} | {one} | {other} |" for name, one, other in rows)])

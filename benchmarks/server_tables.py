@@ -171,7 +171,6 @@ def many_models_table(result: dict[str, Any]) -> str:
         ("loads", budget["num_loads"], ""),
         ("errors", budget["num_errors"], resident["num_errors"]),
         ("budget, MB", f"{budget['budget_mb']:.0f}", ""),
-        ("PSS of the models at most, MB", f"{budget['peak_of_models_mb']:.0f}", ""),
         ("PSS of all processes at most, MB", f"{budget['peak_mb']:.0f}", f"{resident['peak_mb']:.0f}"),
     ]
     load = result["load"]

@@ -50,6 +50,14 @@ class Block(NamedTuple):
         """Return the placeholders in a part of the text, in order."""
         return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
+    def end(self, index: int) -> int:
+        """Return the offset in the document after the spelling of text[index], before the tags that follow."""
+        while (
+            index > 0 and not self.raws[index]
+        ):  # of several characters of a reference, the first has its spelling
+            index -= 1
+        return self.offsets[index] + len(self.raws[index])
+
     def raw(self, start: int, end: int) -> str:
         """Return the document's spelling of text[start:end], without tags."""
         return "".join(self.raws[start:end]) if start < end else ""

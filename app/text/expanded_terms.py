@@ -47,7 +47,7 @@ def find_expandable_terms(
         terms[character] = ExpandedTerm(
             hit,
             "".join(" " if block.text[index].isspace() else block.text[index] for index in kept),
-            tuple((block.offsets[index], block.offsets[index + 1]) for index in kept),
+            tuple((block.offsets[index], block.end(index)) for index in kept),
         )
     return terms
 

@@ -28,7 +28,7 @@ from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
 from app.text.casing import Casing, casing_of, lowered, no_word, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
-from app.text.finished import FinishedText, Writer, source_markup
+from app.text.finished import FinishedText, Writer, source_markup, span_in_document
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
@@ -119,9 +119,7 @@ def _protect_spans(
     used = []
     for hit in hits:
         if not overlaps(hit.span, spans):
-            last = hit.span.end - 1
-            end = block.offsets[last] + len(block.raws[last])
-            used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
+            used.append(replace(hit, span=Span(block.offsets[hit.span.start], block.end(hit.span.end - 1))))
             target = escaped(hit.replacement, references) if is_markup else hit.replacement
             replacements.append(Replacement(hit.span, None if hit.surface == hit.replacement else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
@@ -346,9 +344,8 @@ class ParsedText:
 
     def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
         """Return the offsets in the whole text of characters start..end-1 of a segment's source, in code points."""
-        offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
-            return (offsets[segment.span.end],) * 2
+            return (self._blocks[segment.block].end(segment.span.end - 1),) * 2
         first, _ = self._character_range(segment, start)
         return (first, self._character_range(segment, end - 1)[1]) if start < end else (first, first)
 
@@ -357,13 +354,12 @@ class ParsedText:
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])
         if term is None or term.hit not in segment.terms:
-            return block.offsets[position], block.offsets[position + 1]
+            return block.offsets[position], block.end(position)
         return term.offsets[index - bisect_left(segment.positions, position)]
 
     def span(self, segment: SourceSegment) -> Offsets:
-        """Return the offsets of a segment in the whole text, in code points."""
-        offsets = self._blocks[segment.block].offsets
-        return offsets[segment.span.start], offsets[segment.span.end]
+        """Return the offsets of a segment in the whole text, in code points, with the tags that it contains."""
+        return span_in_document(self._blocks[segment.block], segment)
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:

@@ -45,7 +45,6 @@ def test_the_table_has_a_row_for_each_figure() -> None:
     resident: dict[str, object] = {"num_answers": 5, "num_errors": 0, "warm": times, "peak_mb": 300.0}
     budget = {
         **resident, "waited_for_load": None, "num_loads": 1, "mean_load_s": 0.5, "budget_mb": 400.0,
-        "peak_of_models_mb": 200.0,
     }  # fmt: skip
     shown = table({"budget": budget, "resident": resident})
     assert "| warm requests, p50 / p99 | 10 / 20 ms | 10 / 20 ms |" in shown

@@ -149,6 +149,15 @@ def test_spans_count_markup() -> None:
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go &amp; see", "it"]
 
 
+def test_a_segments_span_has_its_tags_and_a_words_span_has_none() -> None:
+    text = "<p><b>It is</b> late.</p>"
+    parsed = parse_text(text, HTML)
+    (segment,) = parsed.segments(lambda _source: True)
+    assert text[slice(*parsed.span(segment))] == "<b>It is</b> late."
+    assert text[slice(*parsed.source_range(segment, 3, 5))] == "is"
+    assert text[slice(*parsed.source_range(segment, 6, 11))] == "late."
+
+
 @pytest.mark.parametrize(
     ("text", "options", "sources"),
     [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from app.text.parsed_text import ParseOptions, TextFormat
+from app.text.segmentation import Offsets
 from app.text.segments import Fallback, SegmentTranslation
 from benchmarks.roundtrip import Loss, Text, count, main, read_texts, run_text_layer
 from benchmarks.roundtrip_models import MODELS, copied, in_order, without_alignment
@@ -29,6 +32,26 @@ def test_nothing_is_lost(name: str) -> None:
 
     loss = count(read_texts(), translate, "en", "de")
     assert loss == Loss()
+
+
+def gaps(text: str, spans: Iterable[Offsets]) -> list[str]:
+    """The text before, between and after the spans."""
+    edges = [0, *itertools.chain.from_iterable(spans), len(text)]
+    return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_text_between_the_segments_is_copied(name: str) -> None:
+    texts = [
+        *read_texts(),
+        Text("x", TextFormat.HTML, "A &NotEqualTilde;<i> b</i><!-- c --><br/>. <b><u>D</u> e.</b>"),
+    ]
+    for text in texts:
+        finished = run_text_layer(text.text, ParseOptions("en", "de", text.text_format), MODELS[name])
+        sources, targets = (
+            [getattr(each, side) for each in finished.segments] for side in ("source", "target")
+        )
+        assert gaps(text.text, sources) == gaps(finished.text, targets)
 
 
 def test_a_changed_number_is_decoded_as_a_placeholder() -> None:
