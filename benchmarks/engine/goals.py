@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ GOALS = (
 )
 
 
-GOAL_HEADER = ("", "goal", "lowest", "highest", "cases", "cases that meet it")
+GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it")
 
 
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
@@ -120,15 +120,29 @@ def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ..
     ratios = LEAST_RATIOS[instructions_of(result["machine"])]
     for goal in GOALS:
         rows = [row for row in result[goal.rows] if goal.applies_to(row) and row["precision"] == precision]
-        values = [value for row in rows if (value := goal.figure(row)) is not None]
-        if not values:
+        measured = [(row, value) for row in rows if (value := goal.figure(row)) is not None]
+        if not measured:
             continue
-        extremes = min(values), max(values)
         if goal.most is not None:
-            num_met = sum(value <= goal.most for value in values)
-            bound, shown = f"at most {goal.most:.0%}", [f"{value:.1%}" for value in extremes]
+            missed = [(row, value) for row, value in measured if value > goal.most]
+            bound, form = f"at most {goal.most:.0%}", "{:.1%}"
         else:
             least = LEAST_FP32 if precision == "fp32" else ratios[goal.kind]
-            num_met = sum(value >= least for value in values)
-            bound, shown = f"at least {least:g}", [f"{value:.2f}" for value in extremes]
-        yield (goal.name, bound, *shown, str(len(values)), str(num_met))
+            missed = [(row, value) for row, value in measured if value < least]
+            # Three digits, if two would show the goal itself.
+            is_close = any(float(f"{value:.2f}") == least for _, value in missed)
+            bound, form = f"at least {least:g}", "{:.3f}" if is_close else "{:.2f}"
+        lowest, highest = (form.format(extreme(value for _, value in measured)) for extreme in (min, max))
+        yield (
+            goal.name,
+            bound,
+            lowest if lowest == highest else f"{lowest} to {highest}",
+            f"{len(measured) - len(missed)} of {len(measured)}",
+            "; ".join(f"{_name_of(row, measured)}: {form.format(value)}" for row, value in missed),
+        )
+
+
+def _name_of(row: Row, measured: Sequence[tuple[Row, float]]) -> str:
+    """The row's model, and its number of sentences if the measured rows differ in it."""
+    sizes = {one.get("num_sentences") for one, _ in measured}
+    return row["model"] if len(sizes) == 1 else f"{row['model']} x {row['num_sentences']}"

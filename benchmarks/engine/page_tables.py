@@ -6,7 +6,7 @@ The results are those of `benchmarks.engine`, `benchmarks.engine.quality`, `benc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks import server_tables
@@ -46,27 +46,6 @@ def goals_tables(result: dict[str, Any]) -> str:
     )
 
 
-def times_tables(rows: Sequence[Row]) -> str:
-    """A table of times for each model and precision. For real sentences it has the share of equal outputs."""
-    header = ("sentences at once", "beam", "Transduce, ms", "CTranslate2, ms", "times as fast")
-
-    def table_of(group: Sequence[Row]) -> str:
-        has_equal = any(row["equal_ids"] is not None for row in group)
-        return table(
-            (*header, "same output") if has_equal else header,
-            (
-                (
-                    _size(row), row["beam_size"], f"{row['ours_ms']:.1f}", f"{row['peer_ms']:.1f}",
-                    f"{row['ratio']:.2f}",
-                    *([f"{row['equal_ids']:.1%}"] if has_equal else []),
-                )
-                for row in group
-            ),
-        )  # fmt: skip
-
-    return _by_model(rows, table_of)
-
-
 def arrivals_table(rows: Sequence[Row]) -> str:
     """The highest arrival rates, one line per beam size."""
     header = ("model", "beam", "Transduce, sentences/s", "CTranslate2, sentences/s", "times as many")
@@ -80,21 +59,6 @@ def arrivals_table(rows: Sequence[Row]) -> str:
             for row in rows
         ),
     )  # fmt: skip
-
-
-def where_tables(rows: Sequence[Row]) -> str:
-    """A table for each model and precision: time, lower bound (floor) as a share of it, Python's share, idle share."""
-    header = ("sentences at once", "beam", "ms", "floor / time", "Python of a step", "idle")
-
-    def line(row: Row) -> tuple[object, ...]:
-        floor_ms = row["floor"]["seconds"] * 1e3 / row["num_groups"]
-        where = row["where"]
-        return (
-            _size(row), row["beam_size"], f"{row['alone_ms']:.1f}", f"{floor_ms / row['alone_ms']:.0%}",
-            f"{where['step_python_share']:.1%}", f"{where['idle_share']:.0%}",
-        )  # fmt: skip
-
-    return _by_model(rows, lambda group: table(header, map(line, group)))
 
 
 def quality_tables(result: dict[str, Any]) -> str:
@@ -140,19 +104,6 @@ def target_table(result: dict[str, Any], target: str) -> str:
 
     lines = [line(case, times) for case, times in fastest.items()]
     return f"{table(header, lines)}\n\n{server_tables.measured_on(result)}"
-
-
-def _size(row: Row) -> str:
-    return (
-        f"{row['num_sentences']} (corpus)" if row["case"].startswith("corpus") else str(row["num_sentences"])
-    )
-
-
-def _by_model(rows: Sequence[Row], table_of: Callable[[Sequence[Row]], str]) -> str:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(f"{row['model']}, {row['precision']}", []).append(row)
-    return _by_name((name, table_of(group)) for name, group in groups.items())
 
 
 def _by_name(tables: Iterable[tuple[str, str]]) -> str:

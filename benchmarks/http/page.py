@@ -32,10 +32,8 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
     "shared-speed": lambda parts: report.speed_table(parts, "together"),
     "shared-footprint": lambda parts: report.footprint_table(parts, "together"),
     "shared-goodput": lambda parts: report.goodput_table(parts, "together"),
-    "cost": report.cost_table,
     "overhead": report.overhead_table,
     "scaling": report.scaling_tables,
-    "settings": report.settings_table,
 }
 
 
