@@ -1,4 +1,4 @@
-"""The exceptions that Transduce raises on purpose. None of them depends on HTTP; app.api maps them to status codes.
+"""The exceptions that several packages use. None of them depends on HTTP; app.api maps them to status codes.
 
 ServiceError
   RequestError            the caller can fix the request

@@ -46,7 +46,7 @@ CONFIG = "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
-# The beam size and the length penalty of Argos Translate, and the length penalty of other models.
+# The beam size of all models, which is that of Argos Translate, and the length penalties of its packages and of others.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
 
@@ -121,8 +121,8 @@ class Files:
 
     def _config_problems(self) -> list[str]:
         found = [f"the vocabulary has no {piece}" for piece in (EOS, UNK) if piece not in self.vocabulary]
-        if self.start not in self.vocabulary:
-            found.append(f"the vocabulary has no {self.start}, which is decoder_start_token of {CONFIG}")
+        if self.start not in self.vocabulary and self.start != EOS:
+            found.append(f"the vocabulary has no {self.start}, the start token of translations")
         if self.config.get("add_source_bos"):
             found.append(f"add_source_bos of {CONFIG} is true; only false can be imported")
         epsilon = self.config.get("layer_norm_epsilon")
@@ -142,7 +142,11 @@ class Files:
         if f"{stack}/position_encodings/encodings" not in self.variables:
             found.append(f"{BINARY} has no {stack}/position_encodings/encodings")
         extra = (f"{stack}/layernorm_embedding", f"{stack}/layer_0/self_attention/relative")
-        found += [f"{BINARY} has {name}" for name in self.variables if name.startswith(extra)]
+        found += [
+            f"{BINARY} has {name}, which this network does not have"
+            for name in self.variables
+            if name.startswith(extra)
+        ]
         return found
 
     def _multiplies_by_sqrt(self, stack: str) -> bool:

@@ -26,7 +26,7 @@ VOCAB_SIZE = FIRST + 10
 
 
 def examples(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Sources of 1-4 symbols and their targets. The first symbol selects copy or reverse. No source occurs twice."""
+    """Sources and their targets. A source is COPY or REVERSE and 1-4 symbols. No source occurs twice."""
     random_numbers = random.Random(seed)
     made: dict[tuple[int, ...], list[int]] = {}
     while len(made) < count:

@@ -116,7 +116,7 @@ def latency_timeline(one: Result) -> str:
 
 
 def count_timeline(one: Result) -> str:
-    """Requests sent, answered and failed by due time."""
+    """Requests sent, answered and failed per second, by due time."""
     moments = one["timeline"]
     step = one["duration_s"] / len(moments) if moments else 1.0
     names = (("sent", "num_sent", "c7"), ("answered", "num_ok", "c2"), ("failed", "num_failed", "c3"))
@@ -133,7 +133,7 @@ def count_timeline(one: Result) -> str:
     return draw(Chart(seconds_axis(), Axis("requests/s by when they were due"), series))
 
 
-def _middle_s(one: Result, moment: Result) -> float:
+def _middle_s(one: Result, moment: dict[str, Any]) -> float:
     """The middle of a timeline bin; all bins have equal length."""
     return float(moment["from_s"]) + float(one["duration_s"]) / len(one["timeline"]) / 2
 

@@ -53,8 +53,8 @@ SEARCH_FIELDS = frozenset({
     "num_alternatives",
     "alignment",
 })  # fmt: skip
-# The server draws a seed below this number for a request without a seed. A double then represents the sum of seed and
-# sample number exactly.
+# The server draws a seed below this number for a request without a seed. So the seeds of all samples, which are
+# consecutive, are exact for a client that reads JSON numbers as doubles.
 NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
 _NO_RULES = XmlRules()
 
@@ -123,7 +123,7 @@ class NativeParser:
     def score(self, body: object, requester: Requester) -> ScoreRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
         fields = validate(ScoreBody, body, self._context)
-        options = self._with_defaults({**_set_options(fields), "beam_size": 1})
+        options = self._with_defaults({**_options_in_body(fields), "beam_size": 1})
         _check_attention(fields, options)
         source, target = served_pair(fields.source, fields.target, self._pairs)
         return ScoreRequest(
@@ -145,7 +145,7 @@ class NativeParser:
         """The decoding options of a body."""
         if SEARCH_FIELDS.isdisjoint(fields.model_fields_set):
             return self._model_options
-        return self._with_defaults(_set_options(fields))
+        return self._with_defaults(_options_in_body(fields))
 
     def _with_defaults(self, options: dict[str, Any]) -> DecodingOptions:
         """The defaults, overridden by these options.
@@ -182,7 +182,7 @@ def _decoding_options(
     return merged
 
 
-def _set_options(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
+def _options_in_body(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
     """The options that the body sets, by the names of the fields of `DecodingOptions`."""
     options = {name: getattr(fields, name) for name in fields.model_fields_set & SEARCH_FIELDS}
     penalty = options.pop("length_penalty", None)

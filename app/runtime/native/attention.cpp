@@ -14,7 +14,7 @@ namespace {
 constexpr int COLUMNS_AT_ONCE = 4;
 // Sums that the registers hold, beside the numbers that are multiplied.
 constexpr int SUMS_AT_ONCE = NUM_VECTORS / 2;
-// Distance in bytes between the columns in use and those being prefetched. docs/native-kernels.md has the measurements.
+// Distance in bytes between the columns in use and those being prefetched. benchmarks/NOTES.md has the measurements.
 constexpr size_t PREFETCH_BYTES = 4096;
 constexpr size_t LINE = 64;
 

@@ -102,8 +102,9 @@ struct TopKList {
 ClassMaxima::ClassMaxima() : bound(LOWEST) { std::fill(largest, largest + PANEL, LOWEST); }
 
 // A log-softmax subtracts twice. With m the largest magnitude and log(V) < 32, the results have magnitudes up to 2 m
-// and 2 m + log(V). Each is rounded by at most 2^-24 of itself. Two equal results may differ by one last place before
-// rounding. All of these together are less than 2^-22 of 2 m + 32, and the factor leaves a margin of 4.
+// and 2 m + log(V). The first result of each logit is rounded by at most 2^-24 of 2 m. Second results that are equal
+// differ by at most one last place before rounding, 2^-23 of 2 m + 32. Together this is less than 2^-22 of 2 m + 32. The
+// returned slack is four times as large.
 float rounding_slack(float max_magnitude) { return (2 * max_magnitude + 32) * 0x1p-20f; }
 
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,
@@ -160,7 +161,7 @@ void select_top_k(const LogitSpan* spans, float* logits, int64_t vocab_size, int
         Floats scale = exp16_below_0(sub16(finite(load16(spans[i].maxima)), top));
         sums = fma16(load16(spans[i].sums), scale, sums);
     }
-    // If all logits are negative infinity, the sums are 0 and the scale is infinite: the result is NaN.
+    // If all logits are negative infinity, the sums are 0 and the factor is infinite: the product is NaN.
     sums = mul16(sums, exp16_below_0(sub16(top, all16(largest))));
     float log_sum = std::log(sum16(sums));
     const Floats subtracted = all16(largest), logs = all16(log_sum);
