@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from html.entities import html5
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from app.text.segmentation import Span
@@ -51,12 +52,16 @@ class Block(NamedTuple):
         return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
     def end(self, index: int) -> int:
-        """Return the offset in the document after the spelling of text[index], before the tags that follow."""
-        while (
-            index > 0 and not self.raws[index]
-        ):  # of several characters of a reference, the first has its spelling
-            index -= 1
-        return self.offsets[index] + len(self.raws[index])
+        """Return the offset in the document after text[index], before the tags that follow it."""
+        return self.tag_offset(bisect_left(self.tags, index + 1, key=lambda tag: tag.position), index + 1)
+
+    def tag_offset(self, first: int, position: int) -> int:
+        """Return the offset in the document of tags[first], a tag at this position, or of the position without tags.
+
+        Tags at one position are directly before its character, in order.
+        """
+        here = takewhile(lambda tag: tag.position == position, islice(self.tags, first, None))
+        return self.offsets[position] - sum(len(tag.markup) for tag in here)
 
     def raw(self, start: int, end: int) -> str:
         """Return the document's spelling of text[start:end], without tags."""

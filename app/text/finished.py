@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate
 from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
@@ -184,17 +184,10 @@ def span_in_document(block: Block, segment: SourceSegment) -> Offsets:
     """Return the segment's start and end in the document, with the tags that it contains."""
     start, end = block.offsets[segment.span.start], block.end(segment.span.end - 1)
     if segment.tags:
-        last = segment.tags[-1]
-        start = min(start, _tag_offset(block, segment.tags[0]))
-        end = max(end, _tag_offset(block, last) + len(block.tags[last].markup))
+        first, last = segment.tags[0], segment.tags[-1]
+        start = min(start, block.tag_offset(first, block.tags[first].position))
+        end = max(end, block.tag_offset(last, block.tags[last].position) + len(block.tags[last].markup))
     return start, end
-
-
-def _tag_offset(block: Block, index: int) -> int:
-    """Return the offset of a tag in the document. Tags at one position are before its character, in order."""
-    position = block.tags[index].position
-    here = takewhile(lambda tag: tag.position == position, islice(block.tags, index, None))
-    return block.offsets[position] - sum(len(tag.markup) for tag in here)
 
 
 def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:

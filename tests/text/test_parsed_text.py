@@ -149,6 +149,13 @@ def test_spans_count_markup() -> None:
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go &amp; see", "it"]
 
 
+def test_a_replaced_terms_span_is_that_of_the_term() -> None:
+    text = "The water"
+    parsed = parse_text(text, PLAIN._replace(glossary=Glossary([Term("water", "Brausewasser")], "en")))
+    (segment,) = parsed.segments(lambda _source: True)
+    assert parsed.span(segment) == (0, 9)
+
+
 def test_a_segments_span_has_its_tags_and_a_words_span_has_none() -> None:
     text = "<p><b>It is</b> late.</p>"
     parsed = parse_text(text, HTML)
