@@ -99,7 +99,7 @@ def points_of(pair: Pair, tokenizer: Tokenizer, *, has_tag: bool = False) -> lis
 
 @torch.no_grad()
 def attention(model: Transformer, source: Sequence[int], target: Sequence[int], bos_id: int) -> Floats:
-    """Attention weights with the whole target as input: (layers, heads, len(target), len(source))."""
+    """Attention weights with the start token and the target as input: (layers, heads, len(target) + 1, len(source))."""
     ids = torch.tensor([[bos_id, *target]])
     weights: Floats = model.cross_attention_weights(torch.tensor([list(source)]), ids)[:, 0].numpy()
     return weights

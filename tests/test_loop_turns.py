@@ -17,7 +17,7 @@ NUM_TASKS = 8
 
 
 def iterations_of(works: list[Callable[[], Awaitable[object]]]) -> list[int]:
-    """Run all works at once. Return the iteration of the event loop in which each ended, in that order."""
+    """Run all works at once. Return the iterations of the event loop in which they ended, in the order of ending."""
 
     async def run() -> list[int]:
         loop, iteration, ends = asyncio.get_running_loop(), 0, list[int]()

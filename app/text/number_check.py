@@ -66,8 +66,8 @@ _NONE = ChangedNumbers((), ())
 class _Number:
     """A number in a text.
 
-    readings: possible values, each in its simplest form.
-    parts: the digits between the marks of a date, a time or a version. All digits of another number are one part.
+    readings: the digits as written and, of a quantity, the possible values in their simplest form.
+    parts: the digits between the marks of a date, time, version, ratio or range. Any other number is one part.
     """
 
     written: str
@@ -106,7 +106,10 @@ def has_number(text: str, language: str) -> bool:
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. only: return just these numbers."""
+    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`.
+
+    only: numbers without letters, such as `4`; return just the words that contain one of them.
+    """
     return [
         Span(*match.span())
         for match in _NUMBER_WORD.finditer(text)
@@ -173,7 +176,7 @@ def _readings(digits: str, language: str) -> Iterator[str]:
 
 
 def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
-    """Return the numbers of each side that share no reading with a number of the other side."""
+    """Return the numbers of each side without a partner on the other. Partners share a reading."""
     unmatched = list(targets)
     missing = []
     for number in sources:

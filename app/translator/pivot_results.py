@@ -85,7 +85,7 @@ class PivotTextPlan(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """The attention of one model for one segment.
+    """The attention of one model for one segment, or of two models joined by `after`.
 
     source: the offsets of each source subword in the segment's source.
     target: the offsets of each target subword, and of the end of each part, in the repaired translation.
@@ -178,7 +178,7 @@ class PivotDetokeniser:
         is_aligned = _is_aligned(first, 0) and _is_aligned(last, rank)
         translation = self._last.segment(last, rank, returns_tokens=returns_tokens or is_aligned)
         repaired = repair(last.segment, translation)
-        if not first.segment.numbers:  # with numbers in both halves, `ParsedText.finish` restores them
+        if not first.segment.numbers:  # else `ParsedText.finish` restores its placeholders
             repaired = with_numbers_restored(last.segment, repaired)
         attention = None
         if is_aligned:

@@ -12,7 +12,7 @@ from app.text.segmentation import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
-# Decimal digits of an attention weight. More make responses longer; fewer make the weights less exact.
+# Decimal digits of `weights`; `attention` is not rounded. More make responses longer; fewer make weights less exact.
 NUM_DIGITS = 4
 
 

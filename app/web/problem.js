@@ -17,8 +17,8 @@ export class Problem {
   }
 
   /**
-   * Show a message. again(): the retry, called after retryAfterS seconds. Each further failure doubles the delay, up to
-   * MAX_WAIT_S. If retryAfterS is null, there is no retry.
+   * Show a message. again(): the retry, called after retryAfterS seconds, or only by the button if that is more than
+   * MAX_WAIT_S. Each further failure doubles the delay, up to MAX_WAIT_S. If retryAfterS is null, there is no retry.
    */
   show(message, retryAfterS = null, again = () => {}) {
     this.hide();

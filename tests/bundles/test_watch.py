@@ -75,7 +75,7 @@ def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
     assert names(watch) == ["a"]
 
 
-def test_a_folder_that_is_removed_during_a_poll_ends_no_watch(
+def test_a_folder_that_is_removed_during_a_poll_does_not_end_the_watch(
     watch: BundleWatch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")

@@ -32,7 +32,7 @@ class WorkerState:
 
 @dataclass(frozen=True)
 class ModelState:
-    """One served model. requests_per_s, sentences_per_s: as in `Frame`."""
+    """One served model. requests_per_s: requests that it worked for. sentences_per_s: its sentences."""
 
     name: str
     version: str

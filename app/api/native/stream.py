@@ -1,8 +1,8 @@
 """POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
 The server sends the status with the first piece of the translation. An error before that is an ordinary error response.
-If the text is split into segments, but no piece is ready within `keep_alive_s`, the stream begins without a piece, so
-that no proxy times out.
+Once the server has split the text into segments, the stream begins without a piece if none is ready within
+`keep_alive_s`, so that no proxy times out.
 """
 
 from __future__ import annotations
