@@ -76,7 +76,7 @@ class Report:
         return f"{aligned(rows)}\n\n{aligned(domains)}"
 
     def _domain_row(self, domain: str | None) -> tuple[str, str, str, str, str]:
-        """Domain, pairs read, share dropped, pairs written, and the reason that dropped most of them.
+        """Domain, pairs read, share dropped, pairs written, and the reason for which most pairs were dropped.
 
         domain: None for all domains together.
         """
@@ -101,7 +101,9 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
-            cell.rjust(width) if cell[:1].isdigit() or is_head_of_numbers(rows, column) else cell.ljust(width)
+            cell.rjust(width)
+            if cell[:1].isdigit() or is_column_of_numbers(rows, column)
+            else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -109,6 +111,6 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def is_head_of_numbers(rows: Sequence[tuple[str, ...]], column: int) -> bool:
-    """Whether the cells below the head of a column are numbers."""
+def is_column_of_numbers(rows: Sequence[tuple[str, ...]], column: int) -> bool:
+    """Whether all cells below the head of a column begin with a digit."""
     return len(rows) > 1 and all(row[column][:1].isdigit() for row in rows[1:])

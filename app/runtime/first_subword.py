@@ -11,7 +11,9 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
     """Whether each row is in its first step, (num_rows,)."""
     is_first: NDArray[np.bool_] = step.positions == 0
-    if limits.prefill_id is None:  # otherwise each sentence has its own start token
+    if (
+        limits.prefill_id is None
+    ):  # free rows have position 0 too, but another id; with a prefill_id, start tokens vary
         is_first &= step.ids == limits.bos_id
     return is_first
 
@@ -25,7 +27,7 @@ def num_to_rank(step: StepInput, limits: Limits) -> int:
 def without_first_end(
     log_probabilities: Floats, ids: Int64s, step: StepInput, limits: Limits
 ) -> tuple[Floats, Int64s]:
-    """The candidates of a step without the end token in first steps: (num_rows, num_candidates) each.
+    """The best candidates of each row, without the end token in its first step: (num_rows, num_candidates) each.
 
     log_probabilities, ids: (num_rows, at least num_to_rank), in the graph's order. If the vocabulary has too few other
     subwords, the end token is last, with negative infinity.

@@ -40,7 +40,7 @@ def test_requests_that_waited_for_a_load_are_counted_separately() -> None:
     assert outcome.latencies_ms(is_warm=False) == [pytest.approx(1000.0)]
 
 
-def test_the_table_has_a_row_for_each_figure() -> None:
+def test_the_table_shows_percentiles_or_none() -> None:
     times = {"p50_ms": 10.0, "p99_ms": 20.0}
     resident: dict[str, object] = {"num_answers": 5, "num_errors": 0, "warm": times, "peak_mb": 300.0}
     budget = {

@@ -100,7 +100,9 @@ def write_marian(
         marian.final_logits_bias.normal_(std=0.5)
         start, table = config.decoder_start_token_id, marian.get_decoder().embed_tokens.weight
         table[start] = 0.1 * torch.randn(config.d_model)
-        if not has_target_vocabulary:  # three tables with the same values if the output has its own
+        if (
+            not has_target_vocabulary
+        ):  # without tied embeddings these are separate tables; all get the same values
             marian.model.shared.weight.copy_(table)
             marian.get_encoder().embed_tokens.weight.copy_(table)
     marian.save_pretrained(folder)
@@ -108,7 +110,10 @@ def write_marian(
 
 
 def train(marian: Any, folder: Path, *, num_steps: int, examples: Sequence[Pair] = ()) -> None:
-    """Train until translations end and differ. Write the weights. examples: default are those of the vocabulary."""
+    """Train for num_steps, enough that translations end and differ, and write the weights.
+
+    examples: by default the pairs that the vocabulary was trained on.
+    """
     tokenizer = tokenizer_of(folder)
     examples = examples or pairs()
     batch = tokenizer(
@@ -149,13 +154,13 @@ def write_npz(folder: Path, output: Path) -> None:
     names = {"vocab.json": "opus.spm32k-spm32k.vocab.yml"}
     if has_target_vocabulary:
         names = {"vocab.json": "opus.src.vocab.yml", "target_vocab.json": "opus.trg.vocab.yml"}
-    for theirs, ours in names.items():
-        pieces = json.loads((folder / theirs).read_text("utf-8"))
+    for hf_name, marian_name in names.items():
+        pieces = json.loads((folder / hf_name).read_text("utf-8"))
         del pieces["<pad>"]  # the last piece; Marian has no padding
         lines = [
             f"{json.dumps(piece, ensure_ascii=False)}: {identity}\n" for piece, identity in pieces.items()
         ]
-        (output / ours).write_text("".join(lines), "utf-8")
+        (output / marian_name).write_text("".join(lines), "utf-8")
     for name in ("source.spm", "target.spm"):
         (output / name).write_bytes((folder / name).read_bytes())
     is_tied = config["tie_word_embeddings"]
@@ -178,7 +183,7 @@ def write_npz(folder: Path, output: Path) -> None:
     tables = {"model.shared.weight": "Wemb"}
     if has_target_vocabulary:
         tables = {f"model.{stack}.embed_tokens.weight": f"{stack}_Wemb" for stack in ("encoder", "decoder")}
-    arrays |= {theirs: state[ours][:-1].numpy() for ours, theirs in tables.items()}
+    arrays |= {marian_name: state[hf_name][:-1].numpy() for hf_name, marian_name in tables.items()}
     if not is_tied:
         arrays["decoder_ff_logit_out_W"] = state["lm_head.weight"][:-1].T.contiguous().numpy()
     for name, tensor in state.items():
