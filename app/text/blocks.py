@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from html.entities import html5
-from itertools import islice, takewhile
 from typing import NamedTuple
 
 from app.text.segmentation import Span
@@ -53,15 +52,17 @@ class Block(NamedTuple):
 
     def end(self, index: int) -> int:
         """Return the offset in the document after text[index], before the tags that follow it."""
-        return self.tag_offset(bisect_left(self.tags, index + 1, key=lambda tag: tag.position), index + 1)
+        first = bisect_left(self.tags, index + 1, key=lambda tag: tag.position)
+        return self._offset(first, index + 1)
 
-    def tag_offset(self, first: int, position: int) -> int:
-        """Return the offset in the document of tags[first], a tag at this position, or of the position without tags.
+    def tag_offset(self, index: int) -> int:
+        """Return the offset in the document of tags[index]."""
+        return self._offset(index, self.tags[index].position)
 
-        Tags at one position are directly before its character, in order.
-        """
-        here = takewhile(lambda tag: tag.position == position, islice(self.tags, first, None))
-        return self.offsets[position] - sum(len(tag.markup) for tag in here)
+    def _offset(self, first: int, position: int) -> int:
+        """Return the offset before tags[first] and the tags after it at this position, which precede its character."""
+        last = bisect_right(self.tags, position, first, key=lambda tag: tag.position)
+        return self.offsets[position] - sum(len(tag.markup) for tag in self.tags[first:last])
 
     def raw(self, start: int, end: int) -> str:
         """Return the document's spelling of text[start:end], without tags."""

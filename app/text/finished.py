@@ -185,8 +185,8 @@ def span_in_document(block: Block, segment: SourceSegment) -> Offsets:
     start, end = block.offsets[segment.span.start], block.end(segment.span.end - 1)
     if segment.tags:
         first, last = segment.tags[0], segment.tags[-1]
-        start = min(start, block.tag_offset(first, block.tags[first].position))
-        end = max(end, block.tag_offset(last, block.tags[last].position) + len(block.tags[last].markup))
+        start = min(start, block.tag_offset(first))
+        end = max(end, block.tag_offset(last) + len(block.tags[last].markup))
     return start, end
 
 

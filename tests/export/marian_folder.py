@@ -100,9 +100,8 @@ def write_marian(
         marian.final_logits_bias.normal_(std=0.5)
         start, table = config.decoder_start_token_id, marian.get_decoder().embed_tokens.weight
         table[start] = 0.1 * torch.randn(config.d_model)
-        if (
-            not has_target_vocabulary
-        ):  # without tied embeddings these are separate tables; all get the same values
+        # Without tied embeddings these are separate tables. All get the same values.
+        if not has_target_vocabulary:
             marian.model.shared.weight.copy_(table)
             marian.get_encoder().embed_tokens.weight.copy_(table)
     marian.save_pretrained(folder)
