@@ -17,9 +17,6 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
-// Rough cost of packing a shortlist.
-constexpr int64_t PACK_NS = 50000;
-
 int64_t scalar_input(const KernelCall& call, int index) {
     Tensor value = call.input(index);
     value.expect_shape({1});
@@ -181,18 +178,11 @@ private:
         return whole;
     }
 
-    // Packs those shortlists of these rows that are not packed yet.
-    void pack_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
-        std::vector<int32_t> slots;
+    void check_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
         for (int32_t row : rows) {
-            if (tensors.has_shortlist(row)) slots.push_back(tensors.slots[row]);
+            if (tensors.has_shortlist(row))
+                candidates_.check_list((*tensors.shortlists)[tensors.slots[row]], tensors.top_k.k);
         }
-        slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
-        const Shortlists& lists = *tensors.shortlists;
-        int64_t num_new =
-            std::count_if(slots.begin(), slots.end(), [&](int32_t slot) { return !lists[slot].is_packed; });
-        parallel_for(int(slots.size()), num_new * PACK_NS,
-                     [&](int index, Direction) { candidates_.pack(lists[slots[index]], tensors.top_k.k); });
     }
 
     static std::vector<int32_t> by_slot(const CallTensors& tensors, const std::vector<int32_t>& rows) {
@@ -239,7 +229,7 @@ private:
 
     void run_all(const CallTensors& tensors, StepBudget& budget) const {
         std::vector<int32_t> active = active_rows(tensors);
-        if (tensors.shortlists) pack_shortlists(tensors, active);
+        if (tensors.shortlists) check_shortlists(tensors, active);
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer<First>& layer : layers_) cost += block_nanoseconds(layer);
@@ -371,7 +361,7 @@ OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain) {
 
 }  // namespace transduce
 
-// Writes the nanoseconds spent since the process began, (NUM_STACKS, NUM_BLOCK_KINDS), summed over all threads.
+// Writes block_nanoseconds_spent since the process began: (NUM_STACKS, NUM_BLOCK_KINDS).
 extern "C" __attribute__((visibility("default"))) void transduce_block_times(int64_t* to) {
     for (const auto& stack : transduce::block_nanoseconds_spent) {
         for (const auto& nanoseconds : stack) *to++ = nanoseconds;

@@ -150,7 +150,7 @@ void Linear::pack(const LinearSource& source) {
     auto weights = static_cast<const Weight*>(source.weights);
     size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
     auto to = packed_.as<Weight>();
-    // The quantized number, without its zero point, minus the stored input.
+    // What is added to a stored input, q - STORED_INPUT_OFFSET, to get q minus its zero point.
     const int32_t offset = STORED_INPUT_OFFSET - (range_ == ActivationRange::symmetric ? 128 : 0);
     auto put = [&](int input, int column) {
         for (int i = 0; i < part; ++i, ++to) {
@@ -178,7 +178,9 @@ Linear::Linear(const LinearSource& source)
     packed_ = Buffer(num_panels() * panel_bytes());
     size_t padded = size_t(num_panels()) * PANEL;
     columns_ = Buffer(3 * padded * 4);
-    divide_columns(padded);
+    scales_ = columns_.as<float>();
+    bias_ = scales_ + padded;
+    initial_sums_ = reinterpret_cast<int32_t*>(bias_ + padded);
     if (source.bias) std::copy(source.bias, source.bias + outputs_, bias_);
     if (!is_int8_) {
         pack<float>(source);
@@ -187,59 +189,6 @@ Linear::Linear(const LinearSource& source)
     pack<int8_t>(source);
     float levels = range_ == ActivationRange::symmetric ? MAX_SYMMETRIC : MAX_NON_NEGATIVE;
     for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
-}
-
-void Linear::divide_columns(size_t padded) {
-    scales_ = columns_.as<float>();
-    bias_ = scales_ + padded;
-    initial_sums_ = reinterpret_cast<int32_t*>(bias_ + padded);
-}
-
-void Linear::select_columns(const Linear& whole, const void* table, const int32_t* columns, int count) {
-    inputs_ = whole.inputs_;
-    outputs_ = count;
-    group_ = whole.group_;
-    is_int8_ = whole.is_int8_;
-    range_ = whole.range_;
-    next_ = whole.next_;
-    if (num_panels() > max_panels_) {
-        int panels = num_panels() + num_panels() / 2;
-        packed_ = Buffer(panels * panel_bytes());
-        columns_ = Buffer(3 * size_t(panels) * PANEL * 4);
-        max_panels_ = panels;
-    }
-    divide_columns(size_t(max_panels_) * PANEL);
-    for (int i = 0; i < count; ++i) {
-        scales_[i] = whole.scales_[columns[i]];
-        bias_[i] = whole.bias_[columns[i]];
-        initial_sums_[i] = whole.initial_sums_[columns[i]];
-    }
-    if (is_int8_) pack_columns(static_cast<const int8_t*>(table), columns);
-    else pack_columns(static_cast<const float*>(table), columns);
-}
-
-// Writes the order of `pack`, a part of 16 columns at a time. Columns past the last one repeat it: their products are
-// not stored.
-template <class Weight>
-void Linear::pack_columns(const Weight* table, const int32_t* columns) {
-    using Kind = std::conditional_t<sizeof(Weight) == 1, Int8, Float>;
-    constexpr int part = Kind::PART;
-    for (int first = 0; first < num_panels() * PANEL; first += LANES) {
-        const Weight* from[LANES];
-        for (int lane = 0; lane < LANES; ++lane) {
-            from[lane] = table + size_t(columns[std::min(first + lane, outputs_ - 1)]) * inputs_;
-        }
-        auto panel = reinterpret_cast<Weight*>(packed_.as<char>() + first / PANEL * panel_bytes());
-        for (int begin = 0; begin < inputs_; begin += group_ * Kind::DEPTH) {
-            int end = std::min(begin + group_ * Kind::DEPTH, inputs_);
-            Weight* to = panel + begin * PANEL + first % PANEL * (end - begin);
-            for (int input = begin; input < end; input += part) {
-                for (int lane = 0; lane < LANES; ++lane, to += part) {
-                    std::memcpy(to, from[lane] + input, part * sizeof(Weight));
-                }
-            }
-        }
-    }
 }
 
 void Linear::set_next(const Linear& next) {

@@ -14,14 +14,16 @@
 
 namespace transduce {
 
-// Columns of W in a panel, the unit of packed memory: four vector registers.
+// Columns of W in a panel, the unit of packed memory.
 constexpr int PANEL = 64;
-// Rows and vectors of columns that vector instructions multiply at once. Beside their 6 x 4 sums (AVX-512) the
-// registers hold four weights and one input; beside 6 x 1 sums (AVX2 and Arm), one weight and one input.
+// Rows of a tile, vectors of 16 columns in a panel, and how many of these vectors a tile has at once. Beside the 6 x 4
+// sums (AVX-512) the registers hold four weights and one input; beside 6 x 1 sums (AVX2 and Arm), one weight and one
+// input.
 constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
-// Bytes of packed weights of a step, which multiplies four 8-bit inputs or one float.
+// Bytes of a panel's packed weights for one step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
-// Rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. A chunk keeps BLOCK_ROWS * PANEL sums on the stack.
+// Most rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. Without tile registers, a chunk keeps BLOCK_ROWS *
+// PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
 // Inputs of one pass with tile registers: a group of tiles of rows is multiplied with these before the next inputs. If
 // larger, the group's rows are evicted from the L1 cache.
@@ -45,8 +47,9 @@ struct InputRun {
     int begin, count, first = 0, last = VECTORS;
 };
 
-// The memory that a tile prefetches: `lines` cache lines in each step, `stride` bytes from step to step. It begins at
-// `from`, and continues at `next` from step `turn` on. lines 0: nothing.
+// The memory that a tile prefetches: `lines` cache lines in each step, but at most VECTORS_AT_ONCE, `stride` bytes from
+// step to step. It begins at `from`. If lines is VECTORS, it continues at `next` from step `turn` on; -1: never. lines
+// 0: nothing.
 struct TilePrefetch {
     const char* from = nullptr;
     int lines = 0;
@@ -56,7 +59,7 @@ struct TilePrefetch {
 };
 
 // The graph's constants of a Linear. weights: row-major (inputs, outputs), or (outputs, inputs) if is_transposed.
-// scales, bias: (outputs,) or nullptr.
+// scales: (outputs,), read only if is_int8. bias: (outputs,) or nullptr.
 struct LinearSource {
     const void* weights;
     bool is_int8;
@@ -84,16 +87,19 @@ struct Epilogue {
     }
 };
 
+// What the products with one column need beside its weights: the scale (of int8 weights), the bias, and what is added
+// to the sums (Linear::initial_sums).
+struct ColumnTerms {
+    float scale, bias;
+    int32_t initial_sum;
+};
+
 // W and b of x W + b.
 class Linear {
 public:
     Linear() = default;
     // Packs the weights. source.inputs must be a multiple of 16. Throws std::bad_alloc.
     explicit Linear(const LinearSource& source);
-    // Replaces the weights by some columns of `whole`, in the order of `columns` (count,), count >= 1. table: the
-    // weights that `whole` was packed from, row-major (outputs, inputs). Products with these columns have the same
-    // bits. The memory is kept for later calls. Throws std::bad_alloc.
-    void select_columns(const Linear& whole, const void* table, const int32_t* columns, int count);
 
     int inputs() const { return inputs_; }
     int outputs() const { return outputs_; }
@@ -105,9 +111,9 @@ public:
     bool uses_matrix_tiles(int64_t n) const {
         return HAS_TILE_PRODUCTS && group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles();
     }
-    // The most and the fewest rows that one thread takes through a whole block by itself. More rows would be evicted
-    // from the thread's cache. With fewer rows the threads share each product, so that each thread reads only a part
-    // of the weights (docs/native-kernels.md).
+    // The most and the fewest rows that one thread takes through a whole block by itself (`num_row_blocks`). More rows
+    // would be evicted from the thread's cache. With fewer rows the threads share each product, so that each thread
+    // reads only a part of the weights (docs/native-kernels.md).
     int64_t max_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
     int64_t min_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 12 : is_int8_ ? 16 : 32; }
     // Returns the rough cost of n rows on one thread.
@@ -121,19 +127,19 @@ public:
     int vectors_of_run(int tiles) const { return is_int8_ || tiles == 1 ? VECTORS : VECTORS_AT_ONCE; }
 
     // Writes the sums of rows [begin, begin + count), count <= TILE_ROWS, over `run`, by vector instructions. to:
-    // (count, PANEL). The sums are int32 or float, as the weights are. A run that does not begin at input 0 adds to the
-    // sums in `to`.
+    // (count, PANEL), int32 for int8 weights, else float. For int8 weights `run` must be the whole panel. A run that
+    // does not begin at input 0 adds to the sums in `to`.
     void sums(const Activations& x, int64_t begin, int count, int panel, const InputRun& run,
               const TilePrefetch& prefetch, void* to) const;
 
-    // Multiplies the rows from `begin` on with a panel by tile registers. sums: TileGroup::MAX_SUMS, in use until
-    // writer.store_rest() is called.
+    // Multiplies the rows from `begin` on with a panel by tile registers. next: the panel that is prefetched meanwhile,
+    // or nullptr. sums: TileGroup::MAX_SUMS, in use until writer.store_rest() is called.
     template <class Writer>
     void multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                         int32_t* sums, Writer& writer) const;
 
-    // Returns what is added to the sums of 16 columns: the quantized input, without its zero point, minus the stored
-    // input, times the sum of a column's weights.
+    // Returns what is added to the sums of 16 columns: (STORED_INPUT_OFFSET - zero point) times the sum of a column's
+    // weights, because an input q is stored as q - STORED_INPUT_OFFSET. 0 for float weights.
     Integers initial_sums(int panel, int vector) const {
         return load16(initial_sums_ + panel * PANEL + vector * LANES);
     }
@@ -143,6 +149,11 @@ public:
         int column = panel * PANEL + vector * LANES;
         Floats bias = load16(bias_ + column);
         return {is_int8_, is_int8_ ? load16(scales_ + column) : bias, bias};
+    }
+
+    // Returns what the epilogue and the sums of one column need.
+    ColumnTerms terms(int column) const {
+        return {is_int8_ ? scales_[column] : 1, bias_[column], initial_sums_[column]};
     }
 
     // Returns what tile `tile` of `tiles` prefetches during a run of a panel: a part of the next run or of panel
@@ -158,10 +169,6 @@ public:
 private:
     template <class Weight>
     void pack(const LinearSource& source);
-    template <class Weight>
-    void pack_columns(const Weight* table, const int32_t* columns);
-    // Divides columns_ into scales_, bias_ and initial_sums_, each `padded` numbers.
-    void divide_columns(size_t padded);
 
     int inputs_ = 0, outputs_ = 0;
     // Steps of a panel whose weights are stored together, vector by vector.
@@ -175,8 +182,6 @@ private:
     float* scales_ = nullptr;
     float* bias_ = nullptr;
     int32_t* initial_sums_ = nullptr;
-    // Panels that select_columns has memory for.
-    int max_panels_ = 0;
 };
 
 }  // namespace transduce

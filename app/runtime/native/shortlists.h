@@ -1,23 +1,24 @@
-// The shortlist of each slot: the subwords that the rows of the slot choose among. A runner owns them.
+// The shortlist of each slot: the subwords that the rows of the slot choose among. A runner owns its slots' lists.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "linear.h"
+#include "listed_columns.h"
 
 namespace transduce {
 
-// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid once is_packed.
+// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid if is_checked:
+// then the ids are in range.
 struct Shortlist {
     std::vector<int32_t> ids;
-    Linear columns;
-    bool is_packed = false;
+    ListedColumns columns;
+    bool is_checked = false;
 };
 
-// Set between the calls of a decoder, read during them. A list's columns are packed in the first call that needs them
-// (CandidatesBlock::pack), and their memory is kept for the slot's later lists.
+// Set between the calls of a decoder, read during them. The first call that needs a list checks it
+// (CandidatesBlock::check_list).
 class Shortlists {
 public:
     explicit Shortlists(int64_t num_slots) : lists_(num_slots) {}
@@ -25,7 +26,7 @@ public:
     // ids: (count,), ascending; count 0 stands for the whole vocabulary. Throws std::bad_alloc.
     void set(int64_t slot, const int32_t* ids, int64_t count);
     bool has(int64_t slot) const { return lists_[slot] && !lists_[slot]->ids.empty(); }
-    // Requires `has`.
+    // Requires has(slot).
     Shortlist& operator[](int64_t slot) const { return *lists_[slot]; }
 
 private:

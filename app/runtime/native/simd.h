@@ -29,7 +29,8 @@ namespace transduce {
 // Returns the bits of |x| as integers. They have the order of the magnitudes, with NaN above all numbers.
 inline Integers magnitude_bits(Floats values) { return and16(bits16(values), all16(0x7fffffff)); }
 
-// e^x within 2 units in the last place; 0 below -87.3. Reduction of Cody and Waite, polynomial of Cephes (expf).
+// e^x within 2 units in the last place; 0 below -87.3, and about the largest float above 88.7. NaN gives NaN. Reduction
+// of Cody and Waite, polynomial of Cephes (expf).
 inline Floats exp16(Floats x) {
     const Floats lowest = all16(-87.33654f), highest = all16(88.72283f);
     Lanes is_zero = is_below16(x, lowest);

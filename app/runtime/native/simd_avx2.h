@@ -136,7 +136,8 @@ constexpr float LOWEST_EXPONENT = -250;
 inline Floats fraction16(Floats values) {
     auto fraction = [](__m256 x) {
         __m256 floor = _mm256_floor_ps(x), nearest = _mm256_sub_ps(x, floor);
-        // All bits are set, which is -1, where the difference has been rounded up. Adding them gives the float below.
+        // In lanes whose difference has been rounded up, is_above has all bits set, which is -1. Adding -1 to the
+        // difference's bits gives the float below.
         __m256 is_above = _mm256_cmp_ps(x, _mm256_add_ps(nearest, floor), _CMP_LT_OQ);
         return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(nearest), _mm256_castps_si256(is_above)));
     };
@@ -188,7 +189,7 @@ inline bool is_any_not_below16(Floats a, Floats b) {
     Lanes lanes = compare16<_CMP_NLT_UQ>(a, b);
     return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(lanes.low, lanes.high))) != 0;
 }
-// Returns a bit for each of the first lanes in which a >= b.
+// Returns a mask: bit i is set if lane i is one of `lanes` and a >= b in it.
 inline unsigned bits_at_least16(FirstLanes lanes, Floats a, Floats b) {
     return mask_of(compare16<_CMP_GE_OQ>(a, b)) & ((1u << lanes.count) - 1);
 }
@@ -225,7 +226,7 @@ inline int32_t largest16(Integers values) {
     return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, _MM_SHUFFLE(2, 3, 0, 1))));
 }
 
-// Stores the sums of four vectors.
+// Stores four numbers: the sum of the lanes of each vector.
 [[gnu::always_inline]]
 inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     auto sums = [](__m256 a, __m256 b, __m256 c, __m256 d) {
@@ -235,6 +236,17 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     };
     __m256 half = _mm256_add_ps(sums(a.low, b.low, c.low, d.low), sums(a.high, b.high, c.high, d.high));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+[[gnu::always_inline]]
+inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Integers d) {
+    auto sums = [](__m256i a, __m256i b, __m256i c, __m256i d) {
+        __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    };
+    __m256i half = _mm256_add_epi32(sums(a.low, b.low, c.low, d.low), sums(a.high, b.high, c.high, d.high));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), four);
 }
 
 #if defined(__AVXVNNI__) || defined(EMULATES_AVXVNNI)
@@ -255,7 +267,7 @@ inline void store16(Quantized* to, Integers values) {
 }
 // Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
 inline QuantizedWeights load_weights16(const int8_t* from) { return load16(reinterpret_cast<const int32_t*>(from)); }
-// Reads INT8_DEPTH inputs of a row.
+// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);
@@ -279,6 +291,11 @@ inline __m256i add_products8(__m256i sums, __m256i inputs, __m256i weights) {
 }
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return {add_products8(sums.low, inputs, weights.low), add_products8(sums.high, inputs, weights.high)};
+}
+// As in simd_avx512.h.
+inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
+    Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
+    return {add_products8(sums.low, x.low, w.low), add_products8(sums.high, x.high, w.high)};
 }
 
 #else
@@ -305,7 +322,7 @@ inline QuantizedWeights load_weights16(const int8_t* from) {
     auto at = reinterpret_cast<const __m128i*>(from);
     return {_mm256_cvtepi8_epi16(_mm_loadu_si128(at)), _mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1))};
 }
-// Reads INT8_DEPTH inputs of a row.
+// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t two;
     std::memcpy(&two, from, 4);
@@ -318,6 +335,12 @@ inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedW
     // Otherwise the compiler first adds the products of several calls, for which there are no registers.
     asm("" : "+x"(low), "+x"(high));
     return {low, high};
+}
+// As in simd_avx512.h.
+inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
+    Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
+    return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(x.low, w.low)),
+            _mm256_add_epi32(sums.high, _mm256_madd_epi16(x.high, w.high))};
 }
 
 #endif

@@ -86,7 +86,7 @@ inline Lanes is_above16(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _C
 inline Lanes is_below16(Integers a, Integers b) { return _mm512_cmplt_epi32_mask(a, b); }
 // Whether a >= b in any lane, or a lane of either is NaN.
 inline bool is_any_not_below16(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ) != 0; }
-// Returns a bit for each of the first lanes in which a >= b.
+// Returns a mask: bit i is set if lane i is one of `lanes` and a >= b in it.
 inline unsigned bits_at_least16(FirstLanes lanes, Floats a, Floats b) {
     return _mm512_mask_cmp_ps_mask(lanes, a, b, _CMP_GE_OQ);
 }
@@ -104,7 +104,7 @@ inline float largest16(Floats values) { return _mm512_reduce_max_ps(values); }
 inline float least16(Floats values) { return _mm512_reduce_min_ps(values); }
 inline int32_t largest16(Integers values) { return _mm512_reduce_max_epi32(values); }
 
-// Stores the sums of four vectors.
+// Stores four numbers: the sum of the lanes of each vector.
 [[gnu::always_inline]]
 inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
@@ -112,6 +112,15 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     __m512 abcd = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
     __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+[[gnu::always_inline]]
+inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Integers d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    __m512i abcd = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(abcd), _mm512_extracti32x8_epi32(abcd, 1));
+    __m128i sums = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), sums);
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
@@ -128,7 +137,7 @@ inline void store16(Quantized* to, Integers values) {
 }
 // Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
 inline QuantizedWeights load_weights16(const int8_t* from) { return _mm512_loadu_si512(from); }
-// Reads INT8_DEPTH inputs of a row.
+// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);
@@ -137,6 +146,11 @@ inline QuantizedInputs spread16(const Quantized* from) {
 // Adds the products, exactly.
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return _mm512_dpbusd_epi32(sums, inputs, weights);
+}
+// Adds the products of 16 INT8_DEPTH inputs with as many weights of one column: to each lane, those of INT8_DEPTH
+// inputs.
+inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
+    return add_products16(sums, _mm512_loadu_si512(inputs), load_weights16(weights));
 }
 
 // Does nothing. Without a barrier, the compiled code already reads the inputs of one row at a time.

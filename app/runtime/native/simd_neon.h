@@ -175,7 +175,8 @@ constexpr float LOWEST_EXPONENT = -250;
 inline Floats fraction16(Floats values) {
     auto fraction = [](float32x4_t x) {
         float32x4_t floor = vrndmq_f32(x), nearest = vsubq_f32(x, floor);
-        // All bits are set, which is -1, where the difference has been rounded up. Adding them gives the float below.
+        // In lanes whose difference has been rounded up, is_above has all bits set, which is -1. Adding -1 to the
+        // difference's bits gives the float below.
         uint32x4_t is_above = vcltq_f32(x, vaddq_f32(nearest, floor));
         return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(nearest), is_above));
     };
@@ -270,6 +271,11 @@ inline void store_sums16(float* to, Floats a, Floats b, Floats c, Floats d) {
     Floats four = each(sums, a, b, c, d);
     vst1q_f32(to, vaddq_f32(vaddq_f32(four.a, four.c), vaddq_f32(four.b, four.d)));
 }
+[[gnu::always_inline]]
+inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Integers d) {
+    auto sums = [](Integers v) { return vaddq_s32(vaddq_s32(v.a, v.b), vaddq_s32(v.c, v.d)); };
+    vst1q_s32(to, vpaddq_s32(vpaddq_s32(sums(a), sums(b)), vpaddq_s32(sums(c), sums(d))));
+}
 
 // Products of int8: an instruction multiplies four inputs of a row with the weights of four columns. An input is an
 // unsigned number of 8 bits, but the instruction takes int8, so STORED_INPUT_OFFSET is subtracted before an input is
@@ -298,6 +304,11 @@ inline QuantizedInputs spread16(const Quantized* from) {
 // Adds the products, exactly.
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return each([=](auto sums, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums, weights);
+}
+// As in simd_avx512.h.
+inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
+    return each([](auto sums, auto inputs, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums,
+                load_weights16(inputs), load_weights16(weights));
 }
 
 // Keeps the compiler from reading the inputs of several rows at once, for which there are no registers.

@@ -95,8 +95,8 @@ struct SourceColumns {
     const int32_t* lengths;
 };
 
-// Receives the mean attention weights of the aligned heads, (rows, capacity), 0 past a row's source. values is null if
-// they are not requested.
+// Receives the mean attention weights of the aligned heads, (rows, capacity), 0 past a row's source. values is nullptr
+// if no weights are requested.
 struct AlignmentOutput {
     float* values = nullptr;
     // (n,) the row of `values` that each row writes to; nullptr: the row of the same index.
@@ -136,8 +136,8 @@ enum class Activation { relu, gelu, silu };
 // The feed-forward block (section 3.3).
 class FeedForwardBlock {
 public:
-    // Reads the constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; attributes activation and
-    // epsilon.
+    // Reads the constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; and the attributes activation and
+    // epsilon. Throws InvalidArgument.
     FeedForwardBlock(const NodeInfo& info, int index);
     int64_t d() const { return inner_.inputs(); }
     std::vector<Linear*> linears() { return {&inner_, &outer_}; }
@@ -157,7 +157,7 @@ private:
 class EmbeddingBlock {
 public:
     // Reads the constants from `index` on: table (V, d), scales, position_table (P, d). They stay in the graph's
-    // memory.
+    // memory. Throws InvalidArgument.
     EmbeddingBlock(const NodeInfo& info, int index);
     int64_t d() const { return table_.shape[1]; }
     int64_t vocab_size() const { return table_.shape[0]; }
@@ -170,7 +170,8 @@ private:
     Tensor table_, scales_, position_table_;
 };
 
-// Receives a step's candidates: log_probabilities and ids (rows, k), and distributions (rows, V) or nullptr.
+// Receives a step's candidates: log_probabilities and ids (rows, k), and distributions (n, V) or nullptr. distributions
+// has the rows in the order of x, which CandidatesBlock's to_rows does not change.
 struct TopK {
     int64_t k;
     float* log_probabilities;
@@ -186,22 +187,22 @@ struct TopK {
     int64_t excluded_id(int64_t row) const { return positions && positions[row] == first_position ? end_id : NO_ID; }
 };
 
-// The output columns that rows choose among. ids: (columns.outputs(),) the subwords of the columns, ascending; nullptr:
-// all subwords.
+// The output columns that rows choose among: those of a list, or all.
 struct OutputColumns {
-    const Linear& columns;
-    const int32_t* ids = nullptr;
+    int64_t vocab_size;
+    const Shortlist* list = nullptr;
 
-    int64_t count() const { return columns.outputs(); }
-    int64_t id(int64_t index) const { return ids ? ids[index] : index; }
-    // Returns the index of a subword; NO_ID if there is none.
+    int64_t count() const { return list ? int64_t(list->ids.size()) : vocab_size; }
+    int64_t id(int64_t index) const { return list ? list->ids[index] : index; }
+    // Returns the index of a subword's column; NO_ID if the subword has no column.
     int64_t index_of(int64_t id) const;
 };
 
 // Projection of rows to the vocabulary, and the k most probable tokens.
 class CandidatesBlock {
 public:
-    // Reads the constants from `index` on: table (V, d) and scales; and, if there is one, constant `bias_index`: (V,).
+    // Reads the constants from `index` on: table (V, d) and scales; and, if there is one, the bias `bias_index`: (V,).
+    // Throws InvalidArgument.
     CandidatesBlock(const NodeInfo& info, int index, int bias_index);
     int64_t d() const { return linear_.inputs(); }
     std::vector<Linear*> linears() { return {&linear_}; }
@@ -212,15 +213,15 @@ public:
 
     // x: (n, d). to_rows: (n,) the row of `to` that each row writes to; nullptr: the row of the same index.
     void run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
-        run_among({linear_}, x, n, to_rows, to);
+        run_among({vocab_size()}, x, n, to_rows, to);
     }
 
-    // Packs the columns of a shortlist. Throws InvalidArgument for ids out of range or fewer than k ids, and
+    // Checks a shortlist and sets its columns. Throws InvalidArgument for ids out of range or fewer than k ids, and
     // std::bad_alloc.
-    void pack(Shortlist& list, int64_t k) const;
+    void check_list(Shortlist& list, int64_t k) const;
     // As `run`, but each row chooses among the shortlist of its slot, and its probabilities are normalised over that
-    // list. slots: (n,). The lists must be packed. Rows of one slot must be neighbours, and rows without a list must
-    // come first: only these have distributions.
+    // list. slots: (n,). to_rows must not be nullptr. The lists must be checked. Rows of one list must be neighbours,
+    // and rows without a list must come first: only these have distributions.
     void run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n, const int32_t* to_rows,
                      const TopK& to) const;
 
@@ -231,7 +232,7 @@ private:
                      Scratch& scratch) const;
 
     Linear linear_;
-    // The weights that linear_ was packed from, (V, d). They stay in the graph's memory.
+    // The weights that linear_ was packed from, (V, d), in the graph's memory. The columns of shortlists are read here.
     const void* table_;
     // Bounds of the magnitudes of the table's entries and of the bias.
     float largest_weight_, largest_bias_ = 0;

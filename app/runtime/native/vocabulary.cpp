@@ -108,8 +108,8 @@ private:
 // among.count()); with a span buffer, only the groups of 16 logits are written that may have one of the row's best.
 // span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans and no distributions are
 // requested, else nullptr. slacks: (rows,), rounding_slack of each row. spans: (rows, spans), the results of each span.
-// class_maxima: (rows,), the largest logits of classes of ids so far. top_k: the results of all rows; this block begins
-// with row `first`.
+// class_maxima: (rows,), the largest logits of classes of ids so far, read only with a span buffer. top_k: the results
+// of all rows; this block begins with row `first`.
 struct LogitScan {
     float *logits, *span_buffer, *slacks;
     LogitSpan* spans;
@@ -127,9 +127,9 @@ struct LogitScan {
 };
 
 int64_t OutputColumns::index_of(int64_t id) const {
-    if (!ids) return id;
-    const int32_t *end = ids + count(), *found = std::lower_bound(ids, end, id);
-    return found < end && *found == id ? found - ids : NO_ID;
+    if (!list) return id;
+    auto found = std::lower_bound(list->ids.begin(), list->ids.end(), id);
+    return found != list->ids.end() && *found == id ? found - list->ids.begin() : NO_ID;
 }
 
 EmbeddingBlock::EmbeddingBlock(const NodeInfo& info, int index)
@@ -180,13 +180,13 @@ void CandidatesBlock::check(int64_t num_candidates) const {
                           static_cast<long long>(max_candidates));
 }
 
-void CandidatesBlock::pack(Shortlist& list, int64_t k) const {
+void CandidatesBlock::check_list(Shortlist& list, int64_t k) const {
     if (int64_t(list.ids.size()) < k)
         throw InvalidArgument("a shortlist has %d ids, fewer than num_candidates, %d", int(list.ids.size()), int(k));
-    if (list.is_packed) return;
+    if (list.is_checked) return;
     expect_in_range("shortlist", list.ids.data(), int64_t(list.ids.size()), 0, vocab_size());
-    list.columns.select_columns(linear_, table_, list.ids.data(), int(list.ids.size()));
-    list.is_packed = true;
+    list.columns.select(linear_, table_, list.ids.data(), int64_t(list.ids.size()));
+    list.is_checked = true;
 }
 
 void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n,
@@ -201,11 +201,10 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
     }
     auto run_slot = [&](int64_t index) {
         int64_t first = starts[index], end = index + 1 < int64_t(starts.size()) ? starts[index + 1] : n;
-        const Shortlist& list = lists[slots[first]];
         TopK own = to;
         own.distributions = nullptr;
         if (own.positions) own.positions += first;
-        run_among({list.columns, list.ids.data()}, x + first * d(), end - first, to_rows + first, own);
+        run_among({vocab_size(), &lists[slots[first]]}, x + first * d(), end - first, to_rows + first, own);
     };
     // The threads share the columns of a single slot. Of several slots, each thread computes whole ones.
     if (starts.size() == 1) return run_slot(0);
@@ -220,16 +219,15 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
 
 void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int64_t n, const int32_t* to_rows,
                                 const TopK& to) const {
-    const Linear& linear = among.columns;
     int64_t num_ids = among.count(), k = to.k;
     bool wants_distributions = to.distributions != nullptr;
-    for_each_row_block(linear, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
+    for_each_row_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
         // If one thread computes all spans, each span's logits overwrite those of the span before, so they stay in the
         // thread's cache.
         bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
         size_t num_logits = wants_distributions ? 0 : count * num_ids,
                span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
-        Scratch scratch(LinearInput::bytes(linear, count) + Scratch::padded_bytes<float>(num_logits) +
+        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(num_logits) +
                         Scratch::padded_bytes<float>(span_buffer) +
                         Scratch::padded_bytes<LogitSpan>(count * num_spans(num_ids)) +
                         Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
@@ -247,32 +245,31 @@ void CandidatesBlock::run_among(const OutputColumns& among, const float* x, int6
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
             select_top_k(scan.spans + row * num_spans(num_ids), logits + row * num_ids, num_ids, k, wants_distributions,
                          scan.excluded(row), to.log_probabilities + at * k, to.ids + at * k);
-            for (int64_t i = at * k; among.ids && i < (at + 1) * k; ++i) to.ids[i] = among.id(to.ids[i]);
+            for (int64_t i = at * k; among.list && i < (at + 1) * k; ++i) to.ids[i] = among.id(to.ids[i]);
         });
     });
 }
 
 void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, int64_t n, const LogitScan& scan,
                                   Scratch& scratch) const {
-    const Linear& linear = among.columns;
     int64_t num_ids = among.count(), stride = scan.span_buffer ? SPAN_STRIDE : num_ids;
-    LinearInput prepared(linear, x, n, scratch);
+    LinearInput prepared(linear_, x, n, scratch);
     prepared.prepare_all();
     std::fill(scan.class_maxima, scan.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
         scan.slacks[row] =
             rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d() + largest_bias_);
     }
-    auto store = [=](int column, FirstLanes lanes) {
-        float* at = scan.span_buffer ? scan.span_buffer + column % SPAN_IDS : scan.logits + column;
-        return [=](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
+    // The logits of ids from `column` on, `stride` floats from row to row.
+    auto logits_from = [=](int64_t column) {
+        return scan.span_buffer ? scan.span_buffer + column % SPAN_IDS : scan.logits + column;
     };
-    auto scan_chunk = [&](const FinishedChunk& done) {
-        int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, num_ids - column);
-        for (int64_t row = done.begin; row < done.end; ++row) {
+    auto scan_rows = [&](int64_t begin, int64_t end, int64_t column) {
+        int64_t count = std::min(SPAN_IDS, num_ids - column);
+        for (int64_t row = begin; row < end; ++row) {
             float* hits_out = scan.logits + row * num_ids + column;
             ClassMaxima span_maxima;
-            const float* logits = scan.span_buffer ? scan.span_buffer + row * stride : hits_out;
+            const float* logits = logits_from(column) + row * stride;
             scan.spans[row * num_spans(num_ids) + column / SPAN_IDS] =
                 scan_span(logits, count, scan.num_ranked(row), scan.slacks[row],
                           scan.span_buffer ? scan.class_maxima[row] : span_maxima,
@@ -280,7 +277,22 @@ void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, in
         }
     };
     int64_t scan_ns = n * num_ids / LANES * SCAN_COST / 8;
-    multiply(linear, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
+    if (among.list) {
+        const ListedColumns& columns = among.list->columns;
+        int64_t nanoseconds = linear_.nanoseconds(n) * num_ids / vocab_size() + scan_ns;
+        auto run_span = [&](int span, Direction) {
+            int64_t column = span * SPAN_IDS, count = std::min(SPAN_IDS, num_ids - column);
+            columns.multiply(prepared.activations(), n, column, count, logits_from(column), stride);
+            scan_rows(0, n, column);
+        };
+        return parallel_for(int(num_spans(num_ids)), nanoseconds, run_span, linear_.next());
+    }
+    auto store = [=](int column, FirstLanes lanes) {
+        return
+            [=, at = logits_from(column)](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
+    };
+    auto scan_chunk = [&](const FinishedChunk& done) { scan_rows(done.begin, done.end, int64_t(done.first) * PANEL); };
+    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {

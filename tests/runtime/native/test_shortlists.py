@@ -40,8 +40,8 @@ def table(seed: int) -> ShortlistTable:
     return ShortlistTable(always, np.concatenate(lists).astype(np.uint32), offsets)
 
 
-def load(folder: Path, precision: Precision, num_threads: int = 1) -> NativeRunner:
-    model = random_model(seed=3, max_length=MAX_LENGTH)
+def load(folder: Path, precision: Precision, num_threads: int = 1, d_model: int = 64) -> NativeRunner:
+    model = random_model(seed=3, max_length=MAX_LENGTH, d_model=d_model)
     variant = write_variant(folder, weights_of(model), precision)
     write_shortlists(folder / SHORTLIST, [table(1), table(2)])
     limits = limits_of(make_manifest(model.config, bundle_request(), {precision: variant}, folder), NUM_ROWS)
@@ -106,6 +106,26 @@ def test_candidates_are_the_best_of_the_list_and_normalised_over_it(
             assert np.array_equal(output.distributions[row], whole.distributions[row])
 
 
+# 96 inputs are one vector of 64, and 32 more.
+@pytest.mark.parametrize("d_model", [64, 96])
+def test_in_int8_a_list_of_all_subwords_gives_the_bits_of_the_whole_vocabulary(
+    d_model: int, tmp_path: Path
+) -> None:
+    runner, texts = load(tmp_path, "int8", d_model=d_model), sources(3)
+    runner.encode(texts, range(3))
+    # Rows 3 to 8 belong to the sentence of row 0, so that one list has several rows.
+    rows = np.arange(3, 9, dtype=np.int32)
+    runner.copy_rows(np.zeros(6, np.int32), rows, np.zeros(6, np.int32))
+    output = runner.decode(first_step(9))
+    expected = output.ids.copy(), output.log_probabilities.copy()
+    runner.restrict(range(3), texts, [0] * 3)
+    assert runner._shortlists is not None
+    runner._shortlists._lists.set(runner._slots[:3], [np.arange(VOCAB_SIZE, dtype=np.int32)] * 3)
+    found = runner.decode(first_step(9))
+    assert np.array_equal(found.ids, expected[0])
+    assert np.array_equal(found.log_probabilities, expected[1])
+
+
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_row_has_the_same_candidates_alone_and_with_others(
     num_threads: int, precision: Precision, tmp_path: Path
@@ -157,6 +177,45 @@ def test_all_rows_of_a_beam_have_their_sources_list(precision: Precision, tmp_pa
     expected = runner.decode(first_step(2)).ids.copy()
     runner.copy_rows(np.array([0, 1], np.int32), np.array([2, 3], np.int32), np.zeros(2, np.int32))
     assert np.array_equal(runner.decode(first_step(4)).ids, expected[[0, 1, 0, 1]])
+
+
+def test_a_list_without_memory_fails_its_call_and_leaves_no_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, texts = load(tmp_path, "int8"), sources(3)
+    runner.encode(texts, range(3))
+    expected = runner.decode(first_step(3)).log_probabilities.copy()
+    lists = runner._shortlists
+    assert lists is not None
+    set_lists = lists._lists._set
+
+    def set_and_fail(*arguments: object) -> int:
+        set_lists(*arguments)  # undefined lists: here those of the call
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lists._lists, "_set", set_and_fail)
+        with pytest.raises(EngineFailure, match="no memory for shortlists"):
+            runner.restrict(range(3), texts, [0, 1, 0])
+        with pytest.raises(EngineFailure, match="no memory for shortlists"):
+            runner.encode(texts, range(3))
+    runner.encode(texts, range(3))
+    assert np.array_equal(runner.decode(first_step(3)).log_probabilities, expected)
+
+
+def test_a_copy_without_memory_fails_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = load(tmp_path, "int8")
+    runner.encode(sources(1), [0])
+
+    def fail(*_arguments: object) -> None:
+        raise MemoryError("no memory for a copy of rows")
+
+    monkeypatch.setattr("app.runtime.native.copy_rows", fail)
+    first, second, length, none = (np.array([value], np.int32) for value in (0, 1, 2, 0))
+    with pytest.raises(EngineFailure, match="no memory for a copy"):
+        runner.copy_rows(first, second, length)
+    with pytest.raises(EngineFailure, match="no memory for a copy"):
+        runner.reorder(first, second, length, none)
 
 
 @pytest.mark.parametrize(
