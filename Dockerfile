@@ -1,6 +1,6 @@
 # Two images from one recipe:
 #   docker build --target cpu -t transduce:cpu .
-#   docker build --target gpu -t transduce:gpu .    (needs a driver for CUDA 13 and the NVIDIA container toolkit)
+#   docker build --target gpu -t transduce:gpu .    (runs with a driver for CUDA 13 and the NVIDIA container toolkit)
 # Neither holds a compiler, PyTorch, model/ or export/, and the server's environment has no pip. Name the base by digest to
 # build the same image twice:
 #   docker build --build-arg BASE=python:3.12-slim@sha256:...
@@ -22,8 +22,9 @@ COPY app app
 COPY transduce transduce
 RUN ["python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
 
-# The layer of dependencies comes first: it is slow to build and seldom changes. Then the project is installed. The
-# last step checks that the environment holds none of the packages that serving does not need.
+# The layer of dependencies comes first: it is slow to build and seldom changes. Then the project is installed, and the
+# arrays of its language detector are unpacked. The last step fails if the environment holds a package that serving does
+# not need.
 FROM builder AS venv-cpu
 COPY requirements/cpu.txt requirements/
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/cpu.txt"]

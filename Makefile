@@ -150,8 +150,8 @@ build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-
 	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@touch $@
 
-# dev.txt holds every extra except gpu and ray. It is resolved first, and the other lock files take their versions from
-# it. Lock files that include torch have no hashes, so that a machine may bring its own build of that version.
+# dev.txt holds every extra except gpu and ray. It is resolved before the extras' own lock files, which take their
+# versions from it. Lock files that include torch have no hashes, so that a machine may bring its own build of that version.
 COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions

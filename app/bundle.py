@@ -244,7 +244,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
-    """The golden sentences. Raises BundleError if there are none, or one is invalid or of an unknown pair."""
+    """The golden sentences. Raises BundleError if none can be read, or one is invalid or of an unknown pair."""
     sentences, problems = [], []
     try:
         lines = _read_text(path / GOLDEN).decode("utf-8").splitlines()

@@ -46,7 +46,7 @@ class Dimensions(ManifestPart):
 def decoder_problems(
     dimensions: Dimensions, precisions: Set[Precision], *, has_target_starts: bool
 ) -> Iterator[str]:
-    """What a manifest with this decoder cannot have."""
+    """Yield the problems of a manifest: what it has and its decoder rules out."""
     if dimensions.decoder != "ssru":
         return
     if "fp16" in precisions:

@@ -34,15 +34,16 @@ class EagerModels:
             lambda: self._loader.load_all(self._settings), on_unused=release_models
         )
         served: list[ServedModel] = []
-        for number, model in enumerate(loaded.models):
-            try:
-                served.append(await self._serve(model, loaded.detector, num_models=len(loaded.models)))
-            except BaseException:
-                release_models(LoadedModels(loaded.models[number + 1 :]))
-                await asyncio.shield(self.retire(served))
-                raise
-        if loaded.detector is not None and loaded.detector.has_begun:
-            await asyncio.wrap_future(loaded.detector.loaded())
+        try:
+            for model in loaded.models:
+                fresh = await self._serve(model, loaded.detector, num_models=len(loaded.models))
+                served.append(fresh)
+            await _wait_for(loaded.detector)
+        except BaseException:
+            # A failed `_serve` has ended its own model.
+            release_models(LoadedModels(loaded.models[len(served) + 1 :]))
+            await asyncio.shield(self.retire(served))
+            raise
         self._detector.keep(loaded.detector, (model.manifest for model in loaded.models))
         return Models(served, loaded.detector, pivots=self._settings.pivot)
 
@@ -64,9 +65,12 @@ class EagerModels:
                 loaded.manifest if each is model else each.translator.manifest for each in old
             )
         fresh = await self._serve(loaded, detector, num_models=len(old))
+        try:
+            await _wait_for(detector)
+        except BaseException:
+            await asyncio.shield(self.retire([fresh]))
+            raise
         served = [fresh if each is model else each for each in old]
-        if detector is not None and detector.has_begun:
-            await asyncio.wrap_future(detector.loaded())
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
@@ -94,3 +98,9 @@ class EagerModels:
         cache_bytes = self._settings.sentence_cache_bytes // num_models
         translator = await self._starter.start(model, detector, cache_bytes=cache_bytes)
         return ServedModel(translator, model.precision, model.path, model.kernels, model.provider)
+
+
+async def _wait_for(detector: LazyDetector | None) -> None:
+    """Wait until the detector is loaded, if it has begun to load. Raises the error of loading it."""
+    if detector is not None and detector.has_begun:
+        await asyncio.wrap_future(detector.loaded())

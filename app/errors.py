@@ -5,7 +5,7 @@ ServiceError
     MalformedRequest        neither JSON nor a form, not UTF-8, or a lone surrogate
     InvalidRequest          names the field and what is wrong with it; never repeats the text
     UnsupportedLanguages    lists the supported pairs
-    PayloadTooLarge         too many bytes, items, characters, sentences or tokens
+    PayloadTooLarge         too many bytes, items, characters, sentences or tokens, or too costly a file
     UnsupportedMedia        content type or encoding
     SourceTooLong           a text to score, or a single character, that is longer than the model takes
     UnknownModel            only an administrator's request
@@ -59,7 +59,7 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedLanguages(RequestError):
-    """No bundle translates from `source`, as requested or detected, to `target`."""
+    """No bundle translates, or scores translations, from `source`, as requested or detected, to `target`."""
 
     def __init__(self, message: str, *, source: str = "", target: str = "", field: str = "target") -> None:
         super().__init__(message, field=field)
@@ -68,7 +68,7 @@ class UnsupportedLanguages(RequestError):
 
 
 class PayloadTooLarge(RequestError):
-    """Too many bytes, items, characters, sentences or tokens."""
+    """Too many bytes, items, characters, sentences or tokens, or a file that takes too much memory or CPU time."""
 
 
 class UnsupportedMedia(RequestError):

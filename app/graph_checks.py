@@ -216,7 +216,7 @@ def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[st
     native = _first_node(graph, operator)
     actual: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
-        # Each layer has two, for self-attention and cross-attention; one in a decoder of SSRUs.
+        # A layer has two attentions, to itself and to the source. With an SSRU it has only the second.
         num_attentions = graph.count("GroupQueryAttention", "RowAttention")
         actual["dimensions.num_decoder_layers"] = num_attentions // attentions
     else:

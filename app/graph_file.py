@@ -153,7 +153,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             length = 8 if wire_type == _FIXED_64 else 4
         else:
             raise GraphFileError(f"field {field_number} has the unknown wire type {wire_type}")
-        if position + length > len(data):
+        if not 0 <= length <= len(data) - position:
             raise GraphFileError(f"the data ends before the end of field {field_number}")
         yield field_number, data[position : position + length]
         position += length

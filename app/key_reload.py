@@ -20,7 +20,7 @@ logger = logging.getLogger("app.main")
 class KeyReload:
     """Replaces the keys of a server. Every method is called on the event loop.
 
-    outcomes: the number of reloads that are `done`, and of those that have `failed`.
+    outcomes: how many reloads are `done`, and how many have `failed`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class KeyReload:
         self._seen: Signature = ()  # of the file that was read last
 
     def reload(self) -> None:
-        """Read the file again. Logs the result."""
+        """Read the file again, and log the result. Does nothing without a file."""
         if self._path is not None:
             self._spawn(self._reload(self._path))
 
@@ -62,7 +62,7 @@ class KeyReload:
         task.add_done_callback(self._tasks.discard)
 
     async def _reload(self, path: Path) -> None:
-        async with self._reading:  # the last one to read the file replaces the keys last
+        async with self._reading:  # so that older keys never replace newer ones
             self._seen = await asyncio.to_thread(signature_of, [path])
             try:
                 keys = await asyncio.to_thread(self._read)

@@ -1,4 +1,4 @@
-"""Reads the file of API keys: TOML with a table for each name, whose fields are the keys and their limits."""
+"""Reads the file of API keys: TOML with a table for each name. A table has the keys of the name and their limits."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
     found = [keys for name, table in tables.items() if (keys := _entry(name, table, problems)) is not None]
     if not tables:
         problems.append("the file holds no key, so the server would be open to everyone")
-    problems += repeated_keys(found)
+    problems += problems_of(found)
     if problems:
         raise SettingsError([f"{VARIABLE}: {problem}" for problem in problems])
     return found
 
 
-def repeated_keys(found: list[NamedKeys]) -> list[str]:
-    """A problem for each name with several entries, for each key of two names, and for too many keys."""
+def problems_of(found: list[NamedKeys]) -> list[str]:
+    """A message for each name with several entries, for each key of two names, and for too many keys."""
     names = Counter(keys.name for keys in found)
     problems = [f"the name {name} has two entries" for name, times in names.items() if times > 1]
     owners: dict[str, str] = {}
@@ -118,7 +118,7 @@ def repeated_keys(found: list[NamedKeys]) -> list[str]:
 
 
 def _entry(name: str, table: Any, problems: list[str]) -> NamedKeys | None:
-    """The keys of one table; None after adding its problems."""
+    """The keys of one table; None if it has problems, which are appended to `problems`."""
     if not _NAME.fullmatch(name):
         problems.append("a name is not of 1 to 64 letters, digits, - and _, or begins with - or _")
         return None
@@ -135,7 +135,7 @@ def _entry(name: str, table: Any, problems: list[str]) -> NamedKeys | None:
 
 
 def _line(finding: Any) -> str:
-    """One of Pydantic's errors, without the value."""
+    """One of Pydantic's errors as a line, without the value, which may be a key."""
     message = str(finding["msg"]).removeprefix("Value error, ")
     if not finding["loc"]:
         return message

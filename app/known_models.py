@@ -17,15 +17,17 @@ from app.workers.model_spec import ModelSpec
 
 # Constants of the estimate, from measurements of PSS with the bundled model. If larger, fewer models fit in the budget
 # than memory allows. If smaller, the server takes more memory than its budget.
-# Memory of one copy of the weights, as a multiple of the files' size. A CPU computes with fp16 weights in 32 bits.
+# Memory of one copy of the weights on a CPU and on a GPU, as a multiple of the files' size. A CPU computes with fp16
+# weights in 32 bits.
 WEIGHTS_FACTOR: dict[Precision, float] = {"int8": 1.6, "fp32": 1.6, "fp16": 3.2}
 GPU_WEIGHTS_FACTOR = 1.6
-# Bytes of a worker without weights and caches: of a thread, and of a process.
+# Bytes of a worker without weights and caches, if it is a thread and if it is a process.
 THREAD_BYTES, PROCESS_BYTES = 4_000_000, 26_000_000
 # Bytes of a model's tokenizers.
 TEXT_BYTES = 6_000_000
 # The share of the key-value caches that is written to when all rows have sentences of ordinary length.
 CACHE_SHARE = 1 / 8
+# Bytes of a number in these caches; in fp16 on a GPU it has 2.
 CACHE_ITEM_BYTES = 4
 
 
@@ -47,7 +49,8 @@ class KnownModel:
 def read_models(settings: Settings) -> list[KnownModel]:
     """Read the manifests of all bundles that the settings name, without loading a model.
 
-    Raises BundleError, and SettingsError, also for a model that is larger than the memory budget.
+    Raises BundleError. Raises SettingsError if there is no bundle or no GPU although one is required, and for a model
+    that is larger than the memory budget.
     """
     paths = find_bundles(settings)
     device = find_device(settings)
@@ -57,7 +60,7 @@ def read_models(settings: Settings) -> list[KnownModel]:
 
 
 def read_model(path: Path, settings: Settings, device: Device | None = None) -> KnownModel:
-    """Read one manifest. device: None to choose it by the settings. Raises as `read_models`."""
+    """Read one manifest. device: None to choose it by the settings. Raises BundleError and SettingsError."""
     manifest = read_manifest(path)
     spec = model_spec(path, manifest, device or find_device(settings), settings)
     num_bytes = estimated_bytes(manifest, spec)

@@ -27,8 +27,8 @@ class LanguagePair(ManifestPart):
 
     source_prefix: a subword added to the source, for a model with several targets or sources. It comes first, or, with
         the manifest's tag_follows_source, last.
-    target_start: the subword that starts the target after special_ids.bos, and is no part of it. Either all pairs of a
-        model have one or none.
+    target_start: the subword that starts the target after special_ids.bos, and is no part of it. Either every pair of
+        a model has one, or none has.
     """
 
     source: LanguageTag
@@ -46,9 +46,9 @@ class LanguagePair(ManifestPart):
 
 
 def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
-    """All pairs of two languages, without Pydantic's checks, which take long for many pairs.
+    """Both directions between any two languages, without Pydantic's checks, which take long for many pairs.
 
-    languages: the subword of each language tag. Pydantic has checked both already.
+    languages: the subword of each language tag. Pydantic has checked tags and subwords already.
     """
     fields = set(LanguagePair.model_fields)
     return tuple(

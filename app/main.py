@@ -188,7 +188,7 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Start loading the model; at shutdown stop the engine and the file workers."""
+        """Start loading the models; at shutdown stop the engines and the file workers."""
         loading = asyncio.create_task(self._become_ready())
         lag = LoopLag(self.metrics.loop_lag_seconds.observe)
         lag.start()

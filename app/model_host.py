@@ -18,7 +18,7 @@ from app.bundle_watch import BundleWatch
 from app.eager_models import EagerModels
 from app.engine.engine import Engine
 from app.engine.stats import Health, WorkerHealth
-from app.errors import ModelRefused, ServiceError, UnknownModel
+from app.errors import ModelRefused, NotReady, ServiceError, UnknownModel
 from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
 from app.observability.metrics import Build, ModelInfo
@@ -108,7 +108,7 @@ class ModelHost:
         return self._models
 
     async def open(self) -> None:
-        """Load, check and warm up the first models. Raises BundleError, SettingsError, ServiceError."""
+        """Load, check and warm up the first models. Raises as `ModelSource`."""
         watch = BundleWatch(lambda: find_bundles(self._settings)) if self._settings.watch else None
         self._models = await self._source.load_all(None)
         if watch is not None:
@@ -144,7 +144,7 @@ class ModelHost:
         return {model.path: model.translator.manifest for model in self.models if model.path is not None}
 
     async def _reload_changed(self, name: str) -> None:
-        """Replace a model by its bundle's new version, which is loaded only if the old one is in memory."""
+        """Replace a model by its bundle's new version, which is loaded only if the old version is in memory."""
         await self.reload_model(name, is_forced=False)
 
     async def close(self) -> None:
@@ -183,7 +183,8 @@ class ModelHost:
         async def build() -> Models:
             return await self._source.load_one(self.models, self._named(name), is_forced=is_forced)
 
-        self._spawn(self._replace(build, {"model": name}, replaced))
+        task = self._spawn(self._replace(build, {"model": name}, replaced))
+        task.add_done_callback(lambda _task: _refuse_unreplaced(replaced))
         try:
             await asyncio.shield(replaced)
         except Exception as error:
@@ -211,10 +212,11 @@ class ModelHost:
             raise UnknownModel("there is no model of this name")
         return model
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _replace(
         self, build: BuildModels, fields: dict[str, str], replaced: asyncio.Future[None]
@@ -248,14 +250,14 @@ class ModelHost:
     def _on_engine_death(self, engine: Engine) -> None:
         """Report the death of an engine that serves requests, and any death during the first load.
 
-        Later, the death of an engine that is still loading fails its load.
+        After the first load, the death of an engine that does not serve yet fails its load.
         """
         running = [] if self._models is None else [self._source.running(model) for model in self._models]
         if self._models is None or any(each is not None and each.engine is engine for each in running):
             self._on_death()
 
     def report(self, event: str, started: float) -> None:
-        """Add the models to the metrics and the log. started: when loading began, of time.monotonic."""
+        """Show the models in the metrics and the log. started: when loading began, by time.monotonic."""
         self._metrics.describe(
             Build(
                 installed_version(),
@@ -282,6 +284,12 @@ def installed_version() -> str:
         return version("transduce")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _refuse_unreplaced(replaced: asyncio.Future[None]) -> None:
+    """Set NotReady if the task that replaces the models has ended without a result, because `close` cancelled it."""
+    if not replaced.done():
+        replaced.set_exception(NotReady("the server is shutting down"))
 
 
 def _refusal(error: Exception) -> ServiceError:

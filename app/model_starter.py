@@ -59,7 +59,7 @@ class ModelStarter:
         self._engines: dict[Engine, range] = {}  # each with the numbers of its workers in the metrics
         self._submitters: dict[Engine, CachingSubmitter] = {}  # of the models that have started
         self._ended = SubmitterStats()  # summed counts of the models that have ended
-        self._num_workers = 0  # of all engines so far; also the number of the next worker
+        self._num_workers = 0  # of all engines so far; this is also the next worker's number
         self._restart_budget = RestartBudget(settings.max_worker_restarts, settings.worker_restart_window_s)
 
     async def start(

@@ -73,9 +73,7 @@ class PooledModels:
             served.append(self._serve(model, detector, num_models=len(known)))
             if model in chosen or (before is not None and before.translator.is_loaded):
                 to_load.append(served[-1])
-        await self._load_beside(to_load)
-        if detector.has_begun:
-            await asyncio.wrap_future(detector.loaded())
+        await self._load_beside(to_load, detector)
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
@@ -89,11 +87,8 @@ class PooledModels:
             known.manifest if each is model else each.translator.manifest for each in old
         )
         fresh = self._serve(known, detector, num_models=len(old))
-        if is_forced or model.translator.is_loaded:
-            await self._load_beside([fresh])
+        await self._load_beside([fresh] if is_forced or model.translator.is_loaded else [], detector)
         served = [fresh if each is model else each for each in old]
-        if detector.has_begun:
-            await asyncio.wrap_future(detector.loaded())
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load(self, model: ServedModel) -> None:
@@ -116,11 +111,16 @@ class PooledModels:
         """Cancel all loads."""
         await self._pool.close()
 
-    async def _load_beside(self, models: Sequence[ServedModel]) -> None:
-        """Load new models while the old ones serve, even beyond the budget. If one fails, unload all new ones."""
+    async def _load_beside(self, models: Sequence[ServedModel], detector: LazyDetector) -> None:
+        """Load new models while the old ones serve, even beyond the budget, and wait for the detector.
+
+        If that fails, all new models are unloaded.
+        """
         try:
             for model in models:
                 await self._pool.load(_pooled(model), may_exceed=True)
+            if detector.has_begun:
+                await asyncio.wrap_future(detector.loaded())
         except BaseException:
             await asyncio.shield(self.retire(models))
             raise
@@ -151,7 +151,7 @@ class PooledModels:
     async def _load(
         self, known: KnownModel, detector: LazyDetector, *, cache_bytes: int, is_checked: bool
     ) -> Translator:
-        """Load, check and warm up one model. Raises BundleError, SettingsError, ServiceError.
+        """Load, check and warm up one model. Raises as `ModelSource`.
 
         is_checked: whether its golden sentences were checked at an earlier load.
         """

@@ -7,17 +7,21 @@ from pathlib import Path
 from app.api.http.auth import NamedKeys, unnamed_key
 from app.api.http.tls import Tls
 from app.errors import SettingsError
-from app.keys_file import SECRET_RULE, VARIABLE, is_secret, read_keys_file, repeated_keys
+from app.keys_file import SECRET_RULE, VARIABLE, is_secret, problems_of, read_keys_file
 from app.settings import PREFIX, Settings
 
 
 def read_api_keys(settings: Settings) -> list[NamedKeys]:
-    """All API keys, of the variable and the file. Raises SettingsError for a bad file, and for a key in both."""
-    keys = [unnamed_key(digest) for digest in sorted(settings.api_keys)]
+    """All API keys, of the variable and the file.
+
+    Raises SettingsError for a bad file, for a key in both, and for more than MAX_KEYS keys.
+    """
+    keys, names = [unnamed_key(digest) for digest in sorted(settings.api_keys)], f"{PREFIX}API_KEYS"
     if settings.api_keys_file is not None:
         keys += read_keys_file(settings.api_keys_file)
-        if problems := repeated_keys(keys):
-            raise SettingsError([f"{PREFIX}API_KEYS and {VARIABLE}: {problem}" for problem in problems])
+        names += f" and {VARIABLE}"
+    if problems := problems_of(keys):
+        raise SettingsError([f"{names}: {problem}" for problem in problems])
     return keys
 
 

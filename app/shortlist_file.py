@@ -1,8 +1,8 @@
 """The file of shortlists in a bundle: which target subwords a source subword may become. Imports only numpy.
 
-The file has little-endian numbers: the 8 bytes of MAGIC, the vocabulary size and the number of tables as uint32, then
-each table: num_always and num_ids as uint32, `always` and `ids` as uint16 (uint32 if the vocabulary has more than
-65,536 subwords), `offsets` as uint32 (vocab_size + 1,). A table belongs to one direction of a model.
+The file has the 8 bytes of MAGIC, then little-endian numbers. The vocabulary size and the number of tables are uint32.
+Each table follows: num_always and num_ids as uint32, `always` and `ids` as uint16 (uint32 if the vocabulary has more
+than 65,536 subwords), `offsets` as uint32 (vocab_size + 1,). A table belongs to one direction of a model.
 """
 
 from __future__ import annotations

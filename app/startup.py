@@ -87,25 +87,27 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
 
     fork_server: as in `load_model`. Only the first bundle uses it.
     """
-    paths = find_bundles(settings)
-    manifests = [read_manifest(path) for path in paths]
-    check_names(paths, manifests)
-    pairs = [pair for manifest in manifests for pair in manifest.language_pairs]
-    detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
-    detector.loaded()  # starts loading in a thread, in parallel with the models
     loaded: list[LoadedModel] = []
     try:
+        paths = find_bundles(settings)
+        manifests = [read_manifest(path) for path in paths]
+        check_names(paths, manifests)
+        pairs = [pair for manifest in manifests for pair in manifest.language_pairs]
+        detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
+        detector.loaded()  # starts loading in a thread, in parallel with the models
         for path in paths:
-            loaded.append(load_model(path, settings, fork_server))
-            fork_server = None
+            unused, fork_server = fork_server, None
+            loaded.append(load_model(path, settings, unused))
     except BaseException:
         release_models(LoadedModels(loaded))
+        if fork_server is not None:
+            fork_server.close()
         raise
     return LoadedModels(loaded, detector)
 
 
 def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
-    """Raise BundleError if two bundles have the same name: requests choose a model by it."""
+    """Raise BundleError if two bundles' models have the same name, because requests choose a model by its name."""
     seen: dict[str, Path] = {}
     for path, manifest in zip(paths, manifests, strict=True):
         if manifest.name in seen:
@@ -243,13 +245,11 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> list[str]:
     """A message for each subword of the language pairs that is not in the vocabulary."""
-    prefixes = {pair.source_prefix for pair in manifest.language_pairs}
-    starts = {pair.target_start for pair in manifest.language_pairs}
     return [
         f"a {field} of the manifest's language pairs is {piece!r}, which {name}.spm does not have"
         for field, pieces, name, tokenizer in (
-            ("source_prefix", prefixes, "source", source),
-            ("target_start", starts, "target", target),
+            ("source_prefix", {pair.source_prefix for pair in manifest.language_pairs}, "source", source),
+            ("target_start", {pair.target_start for pair in manifest.language_pairs}, "target", target),
         )
         for piece in sorted(piece for piece in pieces if piece is not None)
         if not tokenizer.has_piece(piece)

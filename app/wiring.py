@@ -1,4 +1,4 @@
-"""Derives each component's configuration from the settings."""
+"""Makes each component's configuration from the settings, and opens the stores that they name."""
 
 from __future__ import annotations
 

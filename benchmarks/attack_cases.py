@@ -37,7 +37,7 @@ BAD_HEADS = (
 
 @dataclass(frozen=True)
 class Attack:
-    """run: attacks a server, and returns what happens in words."""
+    """limit: the setting or the rule that holds. run: attacks a server, and returns what happens in words."""
 
     name: str
     limit: str
@@ -47,7 +47,8 @@ class Attack:
 def post(port: int, body: object, *, address: str = ATTACKER, headers: Mapping[str, str] = JSON) -> int:
     """Send a translation request on a new connection. Returns the status. Raises OSError and HTTPException.
 
-    body: JSON; the source language and the target are added to an object. address: of the caller.
+    body: bytes as they are, or a value that is sent as JSON; an object gets a source and a target language. address:
+    of the caller.
     """
     connection = http.client.HTTPConnection(HOST, port, timeout=60, source_address=(address, 0))
     if isinstance(body, dict):
@@ -67,7 +68,10 @@ def _connect(server: Process) -> socket.socket:
 
 
 def _status_after(server: Process, *parts: bytes) -> tuple[str, int]:
-    """Send parts until the server closes the connection or all are sent. Returns the status and the bytes sent."""
+    """Send parts until the server closes the connection or all are sent.
+
+    Returns the status, `closed` if there is no response, and the number of bytes sent.
+    """
     num_sent = 0
     with _connect(server) as connection:
         with suppress(OSError):
@@ -245,7 +249,7 @@ def slow_file(server: Process) -> str:
             time.sleep(0.5)
     started_at = time.perf_counter()
     status = send(server, "txt", b"The house is green.")
-    return f"both are ended; a good file gets {status} after {time.perf_counter() - started_at:.1f} s"
+    return f"a good file then gets {status} after {time.perf_counter() - started_at:.1f} s"
 
 
 def file_bomb(server: Process) -> str:

@@ -34,7 +34,7 @@ class AnswerLog:
         )
 
     def pairs(self) -> dict[str, list[tuple[ComparisonKey, ComparisonKey]]]:
-        """By group: (reference, answer) of each sentence that has a reference."""
+        """By group: (reference, answer) for each answer whose sentence has a reference."""
         return {
             name: [(self._alone[key], answer) for key, answer in answers if key in self._alone]
             for name, answers in self._others.items()

@@ -1,7 +1,8 @@
 """Measure the latency of cached sentences and of a stream's first word, over HTTP with one client.
 
-Starts the server with its default settings and sends it the first sentences of `sentences.tsv`, each of them twice.
-Then starts a server without the sentence cache and streams the sentences. Writes JSON. Linux only.
+Starts the server with its default settings and sends it the first sentences of `sentences.tsv`: NUM_WARM_UP of them
+once, the others twice. Then starts a server without the sentence cache and streams the sentences. Writes JSON. Linux
+only.
 
     python -m benchmarks.cache --output benchmarks/results/cache.json
 """
@@ -47,10 +48,7 @@ def summary(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 async def measure_cached(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """Send every sentence once, and then every sentence again. The second answers come from the cache.
-
-    The first NUM_WARM_UP requests only warm the server up.
-    """
+    """Send the first NUM_WARM_UP sentences as a warm-up, then all others twice. The second answers are cached."""
     async with Connection(port) as connection:
         for request in requests[:NUM_WARM_UP]:
             await connection.post(request)

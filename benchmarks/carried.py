@@ -182,9 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(f"| {name} | {' | '.join(str(value) for value in asdict(count).values())} |" for name, count in rows),
     ])  # fmt: skip
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(
-        json.dumps(result, indent=1) + "\n", "utf-8"
-    )  # as ASCII escapes, because some characters have no width
+    # json.dumps writes ASCII escapes, because some characters have no width.
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     args.output.with_suffix(".md").write_text(
         f"# Characters outside the training text\n\n{model.manifest.name} {model.manifest.version} in "
         f"{model.precision}, commit {result['commit']}.\n\n```\n{result['command']}\n```\n\n{table}\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Invisible characters are written as escapes.
+# Invisible characters are written as escapes, except those inside an emoji.
 SENTENCES: dict[str, tuple[str, ...]] = {
     "emoji": (
         "I am so happy today 😀",

@@ -157,7 +157,10 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
 
 
 def returned_untranslated(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
-    """Count the texts that Transduce would return untranslated, and those of them with a wrong detected language."""
+    """Count the texts that Transduce would return untranslated if the target were the detected language.
+
+    num_wrong: those of them whose detected language is wrong.
+    """
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
     kept = [
@@ -177,7 +180,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, write JSON; returns the exit code."""
+    """Measure, print a line for each detector and set of languages, write JSON; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

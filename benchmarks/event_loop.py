@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import multiprocessing
-import resource
 import sys
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.cache import summary
-from benchmarks.fairness import Body, items_of
+from benchmarks.fairness import Body, client_cpu_s, items_of
 from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, Process, serve_command
 from benchmarks.serving import read_sentences
@@ -41,7 +40,7 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """Clients that repeat one request. expected_status: some responses must have it."""
+    """Clients that repeat one request. expected_status: the result says whether some response has it."""
 
     name: str
     num_clients: int
@@ -52,7 +51,10 @@ class Case:
 
 
 def cached_texts(**more: object) -> bytes:
-    """A request of nearly the maximum length. It is the same each time, so its sentences are cached."""
+    """A request of nearly the maximum length. It is the same each time, so its sentences are cached.
+
+    more: further fields of its body.
+    """
     sentences, length = [], 0
     for sentence in read_sentences() * 3:
         if length + len(sentence) > MAX_CHARACTERS:
@@ -162,9 +164,9 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
     probing = multiprocessing.get_context("spawn").Process(target=run_probe, args=(port, probe_end))
     probing.start()
     time.sleep(0.5)
-    cpu_before_s, began_at = _client_cpu_s(), time.perf_counter()
+    cpu_before_s, began_at = client_cpu_s(), time.perf_counter()
     statuses = asyncio.run(load(port, case, seconds))
-    share = (_client_cpu_s() - cpu_before_s) / (time.perf_counter() - began_at)
+    share = (client_cpu_s() - cpu_before_s) / (time.perf_counter() - began_at)
     pipe.send("end")
     found: list[float] = pipe.recv()
     probing.join()
@@ -175,12 +177,6 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
         "has_expected_status": case.expected_status in statuses,
         "testers_share_of_a_core": round(share, 3),
     }
-
-
-def _client_cpu_s() -> float:
-    """CPU time of this process, which runs the clients."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def table(found: Sequence[dict[str, object]]) -> str:

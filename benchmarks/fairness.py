@@ -26,11 +26,10 @@ from pathlib import Path
 
 from benchmarks.cache import summary
 from benchmarks.machine import describe_run
-from benchmarks.server_process import NO_CACHE, Process, serve_command
+from benchmarks.server_process import HOST, NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "fairness.json"
-HOST = "127.0.0.1"
 OTHER_ADDRESS = "127.0.0.2"
 LINES_A_SECOND = 5.0
 LOUD, QUIET = "loud", "quiet"
@@ -55,7 +54,7 @@ class Case:
 
 
 @dataclass
-class Turn:
+class Results:
     """Results of all runs alone, or of all runs beside the load.
 
     statuses: the quiet caller's. served_ms: its latencies of responses with status 200. loud: the loud caller's
@@ -95,7 +94,7 @@ def _full(sentences: Iterator[str]) -> Body:
 
 
 def items_of(sentences: Sequence[str]) -> list[str]:
-    """Join sentences to texts of at most MAX_ITEM_CHARACTERS."""
+    """Join sentences to texts of at most MAX_ITEM_CHARACTERS, without the space at their end."""
     texts = [""]
     for sentence in sentences:
         if len(texts[-1]) + len(sentence) > MAX_ITEM_CHARACTERS:
@@ -152,7 +151,9 @@ class Client:
         return int(answer.split(b" ")[1]), float(retry or 0)
 
 
-async def send_lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
+async def send_lines(
+    port: int, case: Case, sentences: Sequence[str], results: Results, *, seconds: float
+) -> None:
     """Send each of the quiet caller's lines when it is due, without waiting for earlier answers."""
     idle: list[Client] = []
     draw = random.Random(11)
@@ -163,9 +164,9 @@ async def send_lines(port: int, case: Case, sentences: Sequence[str], turn: Turn
             client = Client(port, QUIET, has_keys=case.has_keys)
             await client.open()
         status, _ = await client.post(_body(sentence))
-        turn.statuses[status] += 1
+        results.statuses[status] += 1
         if status == 200:
-            turn.served_ms.append((time.perf_counter() - due_at) * 1e3)
+            results.served_ms.append((time.perf_counter() - due_at) * 1e3)
         idle.append(client)
 
     for _ in range(4):
@@ -186,7 +187,7 @@ async def send_lines(port: int, case: Case, sentences: Sequence[str], turn: Turn
 
 
 async def send_lines_beside_load(
-    port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float
+    port: int, case: Case, sentences: Sequence[str], results: Results, *, seconds: float
 ) -> None:
     """Measure the quiet caller beside the load, which starts a second earlier."""
     upcoming = shuffled_forever(sentences)
@@ -197,14 +198,14 @@ async def send_lines_beside_load(
         try:
             while True:
                 status, retry_after_s = await client.post(case.bodies(upcoming))
-                turn.loud[status] += 1
+                results.loud[status] += 1
                 await asyncio.sleep(min(retry_after_s, 1.0))
         finally:
             client.close()
 
     loads = [asyncio.ensure_future(load()) for _ in range(case.num_clients)]
     await asyncio.sleep(1.0)
-    await send_lines(port, case, sentences, turn, seconds=seconds)
+    await send_lines(port, case, sentences, results, seconds=seconds)
     for task in loads:
         task.cancel()
     await asyncio.gather(*loads, return_exceptions=True)
@@ -215,15 +216,15 @@ def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[s
     settings = dict(NO_CACHE)
     if case.has_keys:
         settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
-    alone, together = Turn(), Turn()
+    alone, together = Results(), Results()
     with Process(serve_command(sys.executable, None, settings)) as server:
-        asyncio.run(send_lines(server.port, case, sentences, Turn(), seconds=1.0))  # warm-up
-        cpu_before_s, began_at = _client_cpu_s(), time.perf_counter()
+        asyncio.run(send_lines(server.port, case, sentences, Results(), seconds=1.0))  # warm-up
+        cpu_before_s, began_at = client_cpu_s(), time.perf_counter()
         for _ in range(num_turns):
             asyncio.run(send_lines(server.port, case, sentences, alone, seconds=seconds))
             asyncio.run(send_lines_beside_load(server.port, case, sentences, together, seconds=seconds))
             time.sleep(PAUSE_S)
-        client_s, wall_s = _client_cpu_s() - cpu_before_s, time.perf_counter() - began_at
+        client_s, wall_s = client_cpu_s() - cpu_before_s, time.perf_counter() - began_at
     idle, seen = summary(alone.served_ms), summary(together.served_ms) if together.served_ms else None
     return {
         "case": case.name,
@@ -237,7 +238,7 @@ def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[s
     }
 
 
-def _client_cpu_s() -> float:
+def client_cpu_s() -> float:
     """CPU time of this process, which runs the clients."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

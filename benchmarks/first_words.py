@@ -72,7 +72,7 @@ def tallies(answers: Iterable[ScoredAnswer]) -> dict[str, Tally]:
 
 
 def served_model(http: httpx.Client) -> tuple[dict[str, Any], set[str]]:
-    """The server's only model, as JSON, and its directions, such as `en-de`."""
+    """The server's only model, as JSON, and its directions, such as `en-de`. Raises ValueError for several models."""
     (model,) = http.get("/v1/models").raise_for_status().json()["models"]
     return model, {f"{pair['source']}-{pair['target']}" for pair in model["language_pairs"]}
 

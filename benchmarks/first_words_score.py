@@ -78,7 +78,7 @@ class Entry:
 
     @cached_property
     def sentences(self) -> tuple[tuple[str, ...], ...]:
-        """For a paragraph: the acceptable sentences by position. Raises ValueError if the patterns differ in number."""
+        """For a paragraph: the acceptable sentences by position. Raises ValueError if patterns differ in length."""
         by_pattern = [
             [expand(sentence) for sentence in split_sentences(pattern, self.target)]
             for pattern in self.patterns

@@ -46,7 +46,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def memory_of(pid: int | str) -> dict[str, float]:
-    """rss, pss and anonymous memory of a process and its children, in 10^6 bytes."""
+    """rss, pss and anonymous memory of a process and its descendants, in 10^6 bytes."""
     children = [
         found for path in Path(f"/proc/{pid}/task").glob("*/children") for found in path.read_text().split()
     ]
@@ -115,8 +115,11 @@ def measure_memory(served: ServeOptions, seconds: float) -> dict[str, Any]:
         return {"memory": found, "num_answers": num_answers, "first_detection_s": first_s}
 
 
-def measure_steps() -> list[dict[str, Any]]:
-    """The time of each loading step in milliseconds, and the resident memory that it adds in 10^6 bytes."""
+def measure_steps(python: str) -> list[dict[str, Any]]:
+    """The time of each loading step in milliseconds, and the resident memory that it adds in 10^6 bytes.
+
+    python: the server's interpreter.
+    """
     script = ["import gc, time", "gc.disable()", "from benchmarks.footprint import MARK, memory_of"]
     script += ["last, size = time.perf_counter(), memory_of('self')['rss']"]
     for name, code in STEPS:
@@ -124,7 +127,7 @@ def measure_steps() -> list[dict[str, Any]]:
         script += [f"print(MARK, {name!r}, 1000 * (now - last), new - size, sep='|')"]
         script += ["last, size = time.perf_counter(), memory_of('self')['rss']"]
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(script)], cwd=ROOT, check=True, capture_output=True, text=True
+        [python, "-c", "\n".join(script)], cwd=ROOT, check=True, capture_output=True, text=True
     )
     rows = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith(f"{MARK}|")]
     return [{"step": name, "ms": float(ms), "rss_mb": float(size)} for name, ms, size in rows]
@@ -155,7 +158,7 @@ def main() -> int:
         "starts_on_all_cores": starts_on_all_cores,
         "medians_on_all_cores": medians(starts_on_all_cores),
         **measure_memory(all_cores, args.seconds),
-        "steps": measure_steps(),
+        "steps": measure_steps(args.python),
     }
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(

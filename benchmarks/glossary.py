@@ -7,10 +7,10 @@ glossary requires only words of the reference. The methods alternate over HTTP, 
 - `server`: the server's glossary. It translates as `none`, and then as `placeholders` if a term is missing.
 - `placeholders`: a placeholder replaces every term (`{term0}`).
 - `n_best`: a beam of 16 returns 16 hypotheses. The best one with all terms is taken, or else the best one.
-- `inserted`: forced decoding. It tries a missing term at each position between two words of the translation. The words
-  before the position and the term become the `target_prefix`, and the search continues from there. The candidate with
-  the most terms is kept. Of several, the one with the best score is kept. Then the next missing term is inserted. This
-  is not a grid beam search, which the engine does not have.
+- `inserted`: forced decoding. It tries a missing term before each word of the translation. The words before that place
+  and the term become the `target_prefix`, and the search continues from there. The candidate with the most terms is
+  kept. Of several, the one with the best score is kept. Then the next missing term is inserted. This is not a grid beam
+  search, which the engine does not have.
 
 A term counts as kept if a word begins with it, ignoring case, and has at most three more letters. chrF is computed for
 whole sentences, and again after these words are removed from translation and reference.
@@ -190,7 +190,10 @@ def translate(
 def measure(
     samples: Sequence[Sample], translations: Sequence[str], times_s: Sequence[float], plain: Sequence[str]
 ) -> dict[str, float]:
-    """One method's figures. plain: the translations without a glossary."""
+    """One method's figures. plain: the translations without a glossary.
+
+    median_ms_where_missing: of the sentences whose plain translation lacks a term. Raises StatisticsError if none does.
+    """
     hard_s = [
         took_s
         for sample, text, took_s in zip(samples, plain, times_s, strict=True)

@@ -42,7 +42,10 @@ RESULT = ROOT / "benchmarks" / "results" / "imports.json"
 
 
 def write_nllb(portable: PortableModel, folder: Path) -> None:
-    """Write the model as NLLB, with other pieces and other positions, which do not matter here."""
+    """Write the model in NLLB's format. Some pieces are replaced, and NLLB computes its own positions.
+
+    Neither changes the cost of an import.
+    """
     folder.mkdir()
     config, state = portable.model.config, portable.model.state_dict()
     weights = {"model.shared.weight": state["embedding.weight"]}

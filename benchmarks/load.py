@@ -1,6 +1,6 @@
 """Load generators over plain keep-alive connections: a closed loop, and Poisson arrivals.
 
-The client writes prepared bytes and reads responses. It parses the responses after the clock has stopped. So the
+The client writes prepared bytes and reads responses. While the clock runs, it parses only a response's length. So the
 client's core does not limit the measured rate.
 """
 
@@ -33,7 +33,8 @@ class LoadError(Exception):
 class Request:
     """A request to translate one text or several.
 
-    number: the request's number. body: the JSON. content: the complete HTTP request.
+    number: the caller's number, by which it finds the request of an answer. body: the JSON. content: the complete HTTP
+    request.
     """
 
     number: int
@@ -71,7 +72,7 @@ class TimedAnswer:
 
     @property
     def comparison_key(self) -> tuple[str, int, tuple[float, ...]]:
-        """Text, number of target subwords, and scores of the segments. Equal ids give equal keys."""
+        """Text, number of target subwords, and scores of the segments. Equal ids give equal keys. For one text only."""
         answer: Any = json.loads(self.body)
         (translation,) = answer["translations"]
         scores = tuple(float(segment["score"]) for segment in translation["segments"])
@@ -216,7 +217,7 @@ async def httpx_loop(
 
 
 def rate_of(ended_at: Sequence[float], *, num_warm_up: int) -> float:
-    """Responses/s, without the first num_warm_up responses. Raises ValueError if none is left."""
+    """Responses/s after the first num_warm_up responses. Raises ValueError if num_warm_up is 0 or none is left."""
     if not 0 < num_warm_up < len(ended_at):
         raise ValueError(f"{len(ended_at)} answers are too few for a rate")
     return (len(ended_at) - num_warm_up) / (ended_at[-1] - ended_at[num_warm_up - 1])

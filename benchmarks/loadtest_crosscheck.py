@@ -56,10 +56,11 @@ NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
 # wrk2 calibrates its sampling for 10 s plus 5 ms per connection. It counts only later requests.
 WRK2_CALIBRATION_S = 11
 NUM_TEXTS = 30
+# Lengths of the shortest and the longest text.
 CHARACTERS = (16, 160)
 UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 WRK2_LINE = re.compile(r"^\s*(\d+\.\d+)%\s+([\d.]+)(us|ms|s|m)\s*$", re.MULTILINE)
-COST_OPEN = (1, 16, 200)
+COST_OPEN = (1, 16, 200)  # concurrent requests of the part `cost`
 
 
 @dataclass(frozen=True)

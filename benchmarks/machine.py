@@ -82,7 +82,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def cpu_name() -> str:
-    """The processor's name as the operating system reports it, and its vector instructions: `AMD EPYC (AVX2)`."""
+    """The processor's name from the operating system, and its widest two vector instructions: `AMD EPYC (AVX2)`."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

@@ -30,7 +30,7 @@ from app.settings import Settings
 from benchmarks.cache import summary
 from benchmarks.load import TIMEOUT_MS, Connection, LoadError, Request, TimedAnswer, request_of
 from benchmarks.machine import ROOT, measured
-from benchmarks.server_process import NO_CACHE, Process, serve_command
+from benchmarks.server_process import NO_CACHE, ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "many_models.json"
@@ -133,7 +133,7 @@ class MemoryPeak:
         self._thread.join()
 
     def now(self) -> int:
-        """The memory now. In PSS, a page that n processes share counts 1/n in each."""
+        """The memory now, in bytes. In PSS, a page that n processes share counts 1/n in each."""
         total = 0
         for process in (self._process, *self._process.children(recursive=True)):
             with contextlib.suppress(psutil.Error, FileNotFoundError):  # it has ended meanwhile
@@ -145,23 +145,18 @@ class MemoryPeak:
             self.num_bytes = max(self.num_bytes, self.now())
 
 
-def metric(server: Process, name: str) -> float:
-    """The value of a sample of /metrics; 0 if it is missing."""
-    lines = server.get("/metrics").decode().splitlines()
-    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
-
-
 def measure_budget(folder: Path, names: Sequence[str], num_loaded: int, load: Load) -> dict[str, object]:
-    """Serve all copies with a budget for `num_loaded` of them."""
+    """Serve all copies with a budget for `num_loaded` of them, and SHARE_OF_A_MODEL of another one."""
     settings = Settings(**SETTINGS)  # type: ignore[arg-type]  # pydantic converts the texts
     model_bytes = read_model(folder / names[0], settings).num_bytes
     budget = int(model_bytes * (num_loaded + SHARE_OF_A_MODEL))
     options = {**SETTINGS, "bundles": str(folder), "model_memory": str(budget)}
-    with Process(serve_command(sys.executable, None, options)) as server, MemoryPeak(server.pid) as peak:
+    served = ServeOptions(sys.executable, None, settings=options)
+    with ServerProcess(served) as server, MemoryPeak(server.pid) as peak:
         outcome = asyncio.run(send(server.port, names, load))
-        num_loads = metric(server, 'transduce_model_loads_total{outcome="done"}')
-        load_s = metric(server, "transduce_model_load_duration_seconds_sum")
-        num_unloads = metric(server, "transduce_model_unloads_total")
+        num_loads = server.metric('transduce_model_loads_total{outcome="done"}')
+        load_s = server.metric("transduce_model_load_duration_seconds_sum")
+        num_unloads = server.metric("transduce_model_unloads_total")
     cold = outcome.latencies_ms(is_warm=False)
     return {
         "num_answers": len(outcome.answers),
@@ -181,7 +176,8 @@ def measure_budget(folder: Path, names: Sequence[str], num_loaded: int, load: Lo
 def measure_resident(folder: Path, names: Sequence[str], load: Load) -> dict[str, object]:
     """Serve only these copies, all in memory."""
     listed = ",".join(str(folder / name) for name in names)
-    with Process(serve_command(sys.executable, None, {**SETTINGS, "bundles": listed})) as server:
+    served = ServeOptions(sys.executable, None, settings={**SETTINGS, "bundles": listed})
+    with ServerProcess(served) as server:
         with MemoryPeak(server.pid) as peak:
             outcome = asyncio.run(send(server.port, names, load))
         return {

@@ -49,7 +49,7 @@ async def send(port: int, request: Request) -> tuple[int, float, float]:
 async def flood(
     port: int, requests: Sequence[Request], *, rate: float, seconds: float, timeout_ms: int
 ) -> dict[str, Any]:
-    """Send requests at Poisson times without waiting for answers.
+    """Send requests at Poisson times without waiting for answers. Returns counts, rates and latencies of the answers.
 
     timeout_ms: the deadline of a request. The client's clock measures it, so the time in the socket's queue counts.
     """

@@ -39,7 +39,10 @@ class Load:
 def measure_load(
     server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
 ) -> tuple[Load, list[TimedAnswer]]:
-    """Send every request once, after a warm-up of one response per client. Returns the figures and all answers."""
+    """Send every request once, after a warm-up of one response per client. Stops after limit_s seconds.
+
+    Returns the figures, and all answers, those of the warm-up included.
+    """
     before = _counters(server)
     answers = asyncio.run(
         closed_loop(

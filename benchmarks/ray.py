@@ -64,7 +64,10 @@ def alone_ms(port: int, requests: Sequence[Request]) -> float:
 def alternate(
     measure: Callable[[int], float], server: int, ray: int, *, num_rounds: int
 ) -> dict[str, object]:
-    """Measure the server and Ray in turn, the server first and last. server, ray: ports."""
+    """Measure the server and Ray in turn, the server first and last. server, ray: ports.
+
+    ratio, difference: Ray's value against the mean of the server's values before and after it, medians.
+    """
     own, others = [measure(server)], []
     for _ in range(num_rounds):
         others.append(measure(ray))
@@ -79,7 +82,7 @@ def alternate(
 
 
 def idle_cores(pids: Sequence[int], seconds: float = 10.0) -> float:
-    """The cores that processes use while no request is in progress."""
+    """The CPU time of processes over `seconds` seconds without requests, as a number of cores."""
     before = sum(map(cpu_time_s, pids))
     time.sleep(seconds)
     return round((sum(map(cpu_time_s, pids)) - before) / seconds, 4)

@@ -27,14 +27,16 @@ from benchmarks.server_process import free_port
 HANG_TIMEOUT_S = 240.0
 CONFIG = ROOT / "deploy" / "ray" / "serve.yaml"
 OBJECT_STORE_BYTES = 100_000_000  # Ray's least is 75 MiB
-# On a busy machine, processes with Ray's niceness of 15 get little time, and the start of Ray's proxy takes longer than
-# Ray's 5 s. Ray reports queues every 10 s by default. Ray's usage statistics would leave this machine.
 ENVIRONMENT = {
+    # On a busy machine, processes with Ray's niceness of 15 get little time.
     "RAY_worker_niceness": "0",
+    # On a busy machine, the start of Ray's proxy takes longer than Ray's 5 s.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "PYTHONPATH": str(ROOT),
+    # A replica reports its queue every 10 s by default, and tests of autoscaling would wait for it.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
+    # Usage statistics would leave this machine.
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 NAME = "transduce"

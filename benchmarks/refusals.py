@@ -1,8 +1,9 @@
 """Count texts that the server refuses because of their language, by text length.
 
-English and German are served, so a refusal of such a text is wrong. French and the languages of
-`tests/text/languages.tsv` are not served, so a refusal is correct. The texts are the sentences of the corpora, and the
-first one, two and four words of each.
+English and German are served, so a refusal of such a text is wrong. French and the other languages of
+`tests/text/languages.tsv` are not served, so a refusal is correct. The texts in English, German and French are the
+sentences of the corpora, and the first one, two and four words of each. Those in the other languages are the sentences
+of `languages.tsv`.
 
     python -m benchmarks.refusals --data FOLDER --output benchmarks/results/refusals.json
 
@@ -30,7 +31,7 @@ BUCKETS = (5, 10, 20, 40, 80, 10_000)
 
 
 def refusals(detector: LanguageDetector, texts: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Counts by number of letters: texts, refused texts, and texts that are refused as another language."""
+    """Counts by number of letters: texts, refused texts, and those that are refused as a wrong language."""
     groups: dict[str, Counter[str]] = {str(bucket): Counter() for bucket in BUCKETS}
     for language, text in texts:
         num_letters = sum(map(str.isalpha, text))

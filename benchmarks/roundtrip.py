@@ -53,8 +53,8 @@ class Loss:
     """The number of elements that translations have more or less often than their sources; 0 is the aim.
 
     untouched: `code` and similar elements. placeholders: placeholders of text and markup, without tags. numbers:
-    numbers that the number check reports. line_breaks: texts and XML with other line breaks; in HTML a line break is a
-    space. malformed: XML translations that are not well formed. texts: texts with any loss.
+    numbers that the number check reports. line_breaks: plain texts and XML texts whose line breaks differ; in HTML, a
+    line break is a space. malformed: XML translations that are not well formed. texts: texts with any loss.
     """
 
     tags: int = 0

@@ -114,7 +114,7 @@ class Comparison:
 
 
 class Decoding:
-    """An engine on its event loop, and the largest number of rows that it ran at once."""
+    """An engine on the event loop, the largest number of its rows in a step, and the number of cancelled requests."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner

@@ -1,8 +1,8 @@
 """Measure the engine's Python time per step, with a runner that computes nothing.
 
 All rows stay occupied. A beam's parents change at random at every step, as in a difficult sentence. Prints microseconds
-per step and per row: the median of the fastest run. Options that read full distributions are measured separately. In a
-shared step their time delays all sentences of the step.
+per step and per row: the median of the fastest run. Options of guided searches are measured separately, because in a
+shared step their time delays all sentences of the step. Two of the three read full distributions.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -136,7 +136,7 @@ class Case(NamedTuple):
 
 
 def _runs(case: Case, num_steps: int, num_runs: int) -> list[float]:
-    """Microseconds per step, by run. Steps with full distributions are slow and alike: a tenth of them suffices."""
+    """Microseconds per step, by run. Steps of guided searches are slow and alike: a tenth of them suffices."""
     num_steps = num_steps if case.option == PLAIN else max(num_steps // 10, 10)
     return [
         measure(num_rows=case.num_rows, beam_size=case.beam_size, num_steps=num_steps, option=case.option)

@@ -91,7 +91,7 @@ class Process:
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
         try:
-            # A child process inherits the cores of the thread that starts it, and starts one thread per core.
+            # The server inherits the cores of the thread that starts it. It starts one thread per core.
             os.sched_setaffinity(0, self._cores or ALL_CORES)
             self._process = subprocess.Popen(
                 self._command.arguments(self.port),
@@ -142,7 +142,7 @@ class Process:
         return self._process.wait(timeout_s)
 
     def cpu_time_s(self) -> float:
-        """CPU time of the process, user and system."""
+        """CPU seconds of the process without its children, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -202,7 +202,7 @@ class ServerProcess(Process):
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
     def peak_memory_mb(self) -> float:
-        """The peak physical memory of the process (VmHWM), in 10^6 bytes."""
+        """The peak physical memory of the process without its children (VmHWM), in 10^6 bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024 / 1e6

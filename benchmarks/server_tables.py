@@ -268,6 +268,7 @@ def deaths_table(result: dict[str, Any]) -> str:
         table(("", "answers", "failed", "other text", "p50, ms", "p99, ms"), rows),
         "",
         f"A random worker of two got SIGKILL {found['num_kills']} times in {found['seconds_each']:.0f} s, at "
-        f"{found['offered_per_s'] / found['capacity_per_s']:.0%} of the capacity. Requests within two seconds after a "
-        f"death took {near['p50_ms']:.0f} ms (p50) and {near['p99_ms']:.0f} ms (p99). " + measured_on(result),
+        f"{found['offered_per_s'] / found['capacity_per_s']:.0%} of the capacity. Requests in progress at a death, or "
+        f"due within two seconds after it, took {near['p50_ms']:.0f} ms (p50) and {near['p99_ms']:.0f} ms (p99). "
+        + measured_on(result),
     ])  # fmt: skip

@@ -1,9 +1,10 @@
 """Measure a served bundle: start time, first request, 1 client and 32 clients, batch consistency, memory.
 
 Starts the server with its default settings, but without the sentence cache and coalescing. Sends it the 500 sentences
-of `sentences.tsv` over the loopback. Writes JSON and a Markdown table. The server has one core and the client has
-another. Compared cases alternate within one run. Linux only. The exit code is 1 if a later int8 answer, alone or in a
-batch, differs from the first answer to the sentence alone.
+of `sentences.tsv` over the loopback. Writes JSON and Markdown tables. The measured starts may use all cores. After that
+the server has one core and the client has another. Compared cases alternate within one run. Linux only. The exit code
+is 1 if a later int8 answer, alone or in a batch, differs in its text or its number of subwords from the first answer to
+the sentence alone.
 
     python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """

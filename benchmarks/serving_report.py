@@ -13,7 +13,7 @@ def render(result: dict[str, Any]) -> str:
     machine, model = result["machine"], result["model"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     cores = (
-        "The server had one core and the client had another."
+        "After the measured starts, the server had one core and the client had another."
         if result["pinned"]
         else "The server and the client shared the only core, so the rates are not comparable."
     )
@@ -102,7 +102,8 @@ def _phases(result: dict[str, Any]) -> str:
             rows.append((name, *(f"{each['phases_ms'][phase]:.2f}" for phase in PHASES)))
     return (
         "## Time by phase\n\nMedian milliseconds by phase (`Server-Timing`), for 1 client and 32 clients. `other` is "
-        "HTTP on both sides.\n\n" + _table(("", *PHASES), rows)
+        "the rest: HTTP on both sides and, with 32 clients, waiting for the core.\n\n"
+        + _table(("", *PHASES), rows)
     )
 
 

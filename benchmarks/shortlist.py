@@ -42,7 +42,7 @@ NUM_TIMED = 32
 
 
 class Model:
-    """One variant with its shortlists in an engine, on one thread."""
+    """The int8 variant with its shortlists in an engine, on one thread. steps: the statistics of all steps."""
 
     def __init__(self, bundle: Bundle) -> None:
         config = RunnerConfig(
@@ -80,7 +80,7 @@ class Model:
 async def times(
     model: Model, sources: Sequence[Encoded], table: int, num_rounds: int
 ) -> list[dict[str, Any]]:
-    """Median milliseconds a sentence, by beam size and sentences at once."""
+    """Median milliseconds a sentence, by beam size and sentences at once. table: the number of the shortlist."""
     found = []
     for beam_size in (1, 4):
         for count in GROUPS:
@@ -107,7 +107,10 @@ async def times(
 async def scores(
     model: Model, tokenizer: Tokenizer, sources: Sequence[Encoded], references: list[str], table: int
 ) -> dict[str, Any]:
-    """BLEU and chrF of beam 4, and the shares of sentences with equal subwords and of those decoded again."""
+    """BLEU and chrF of beam 4, the shares of sentences with equal subwords and of those decoded again.
+
+    mean_size: the mean number of subwords that the shortlist allows a sentence. table: the number of the shortlist.
+    """
     found: dict[str, Any] = {"num_sentences": len(sources)}
     ids = {}
     for name, shortlist in (("whole", None), ("shortlist", table)):

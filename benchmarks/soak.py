@@ -8,7 +8,7 @@ each worker, by kind:
 - kernels: scratch memory of the native kernels, and their weights unless other processes share them
 - copied: pages that a worker shared after the fork and has written since
 - allocator: other memory of the C allocator
-- files: written pages of mapped files
+- files: pages of mapped files that no other process has in memory, written or not
 
 Linux only.
 

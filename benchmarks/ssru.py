@@ -1,4 +1,4 @@
-r"""Compare a decoder of SSRUs with a decoder of self-attention: the time of a decoder step and of whole sentences.
+"""Compare a decoder of SSRUs with a decoder of self-attention: the time of a decoder step and of whole sentences.
 
 Both models have the sizes of one preset and random weights. No sentence ends early, so both take the same steps. Each
 model runs in a process of its own with the native kernels, on one thread. They take turns.

@@ -35,7 +35,7 @@ from benchmarks.machine import describe_run
 # Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
 FUSED, STANDARD = "-fused", "-standard"
-# Suffixes of variants that run on the native kernels of a target.
+# Suffixes of variants that run on the native kernels for these vector instructions.
 TARGETS: dict[str, KernelChoice] = {"-avx512": "avx512", "-avx2": "avx2"}
 CALLS_A_TURN = 4
 
@@ -74,7 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def random_bundle(
     preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path, **changes: Any
 ) -> Bundle:
-    """A bundle with random weights, whose steps take as long as a trained one's. changes: fields of `ModelConfig`."""
+    """A bundle with random weights, whose steps take as long as a trained one's. Its folder has no manifest.
+
+    changes: fields of `ModelConfig`.
+    """
     import torch
 
     from app.bundle import Training

@@ -2,7 +2,7 @@
 
 Each text is translated repeatedly with greedy search. From the second time on its sentences are cached, so almost only
 the text layer runs. The figure is the request's time before and after the engine, minus the tokenizer's time for the
-same text, and minus the time of the same number of event loop hops. Figures are medians.
+same text, and minus the time of the same number of hops to the text thread and back. Figures are medians.
 
     python -m benchmarks.text_layer --bundle bundles/en-de --output benchmarks/results/text_layer.json
 """
@@ -108,7 +108,7 @@ class Bench:
         return median(times) * 1000
 
     async def measure(self, text: str, changes: dict[str, Any], num_repeats: int) -> dict[str, float | int]:
-        """Milliseconds of one text, and the number of event loop hops."""
+        """Median milliseconds of one text, and its number of hops. NUM_WARM untimed repeats come first."""
         times = []
         num_segments = num_hops = 0
         for index in range(num_repeats + NUM_WARM):
@@ -131,7 +131,7 @@ class Bench:
         }
 
     def _tokenizer_ms(self, text: str, num_repeats: int) -> float:
-        """Time to encode each sentence of a text without markup, and to decode as many subwords."""
+        """Median milliseconds to encode each sentence of a text without markup, and to decode its subwords."""
         sentences = [span.of(text) for span in sentence_spans(text, "en")]
         times = []
         for _ in range(num_repeats):

@@ -1,4 +1,4 @@
-"""Kill a random engine worker at regular times under load, and compare all answers with those of an undisturbed server.
+"""Kill a random engine worker at regular times under load, and compare all answers with those before the kills.
 
 One server first answers all requests in a closed loop, which gives its capacity and the expected answers. Then it gets
 half of the capacity at Poisson times, undisturbed. Then it gets the same load while a worker is killed with SIGKILL at

@@ -18,7 +18,7 @@ CHUNK_BYTES = 1024**2
 
 
 class ArchiveError(ValueError):
-    """The file is no archive, is damaged or too large, or has too many files or one outside its folder."""
+    """The file is no archive, is damaged, empty or too large, or has too many files or one outside its folder."""
 
 
 def is_archive(path: Path) -> bool:
@@ -96,7 +96,9 @@ def _gunzip(path: Path, target: Path, max_bytes: int) -> int:
 
 
 def _check(path: Path, files: list[tuple[str, int]], max_bytes: int, max_files: int) -> None:
-    """Raise ArchiveError for too many or too large files, or for a name that leads out of the folder."""
+    """Raise ArchiveError for no files, too many or too large ones, or a name that leads out of the folder."""
+    if not files:
+        raise ArchiveError(f"{path} has no files")
     if len(files) > max_files:
         raise ArchiveError(f"{path} has {len(files)} files, more than {max_files}")
     if (size := sum(size for _, size in files)) > max_bytes:

@@ -55,9 +55,9 @@ class Residuals:
 
 
 def embed(g: GraphBuilder, weights: Weights, table: Floats, *, ids: str, positions: str) -> str:
-    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids and positions (rows,) to (rows, d_model).
+    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids (...) to (..., d_model).
 
-    table: that of the source or of the target.
+    positions: broadcast to the shape of ids. table: that of the source or of the target.
     """
     position = g.op("Gather", g.floats(weights.positions), positions)
     return g.op("Add", g.table(table, ids, factor=weights.config.d_model**0.5), position)
@@ -70,7 +70,7 @@ def project(g: GraphBuilder, weights: Weights, x: str) -> str:
 
 
 def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
-    """The logits without a bias."""
+    """The logits without a bias. The table is scaled as in `embed`, so that both use one stored constant."""
     if g.precision == "int8":
         return g.product(x, weights.output_table.T)
     scale = weights.config.d_model**0.5

@@ -16,13 +16,14 @@ from export.bundle_writer import check_output, file_entries, replace_folder, syn
 def write_with_shortlist(
     bundle: Bundle, output: Path, tables: Mapping[int, ShortlistTable], min_log_probability: float
 ) -> None:
-    """Write a copy of a bundle with these tables, and replace `output` by it.
+    """Write a copy of a bundle with these tables, and replace `output` by it. Missing parents are made.
 
     tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_output`
     does, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
     check_output(output)
+    output.resolve().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
         copy = Path(folder) / output.name
         shutil.copytree(bundle.path, copy)

@@ -27,6 +27,7 @@ from app.bundle import (
     load_bundle,
     sha256_of,
 )
+from app.bundle import WEIGHTS as WEIGHTS_FOLDER
 from app.decoding.options import LengthPenalty
 from app.dimensions import Dimensions
 from app.graphs import GraphPair, GraphSpec, Precision, Variant
@@ -47,7 +48,6 @@ from model.transformer import Transformer, num_parameters
 
 # The paper's decoding options (section 6.1).
 DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6)
-WEIGHTS_FOLDER = "weights"
 # The graphs' weights, in each variant's folder.
 WEIGHT_FILE = "weights.bin"
 
@@ -133,8 +133,8 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
-    If the checkpoint has a target.spm, this file decodes targets. It has as many subwords as tokenizer.spm and the same
-    special ids.
+    If the checkpoint has a target.spm, this file decodes targets. It must have as many subwords as tokenizer.spm and
+    the same special ids.
 
     An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,

@@ -33,8 +33,8 @@ def is_gpu_decoder_possible(config: ModelConfig, precision: Precision) -> bool:
 def build_gpu_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """As `build_decoder`, with this project's attention kernel for GPUs.
 
-    The kernel also adds the biases of its inputs and appends to the cache, so a step of the base size has 87 nodes
-    instead of 122.
+    The kernel also adds the biases of its inputs and appends to the cache. So a step of the base size has 87 nodes
+    instead of 122, besides the 12 of the alignment.
     """
     return build_decoder(weights, precision, file, has_own_attention=True)
 

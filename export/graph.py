@@ -103,7 +103,7 @@ class GraphBuilder:
         return names[0]
 
     def fresh(self, name: str) -> str:
-        """A new tensor name, for one of several outputs."""
+        """A tensor name for one of several outputs of the next node. Each output needs another `name`."""
         return f"{name}_{self._num_named}"
 
     def only_if(

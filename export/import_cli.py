@@ -83,7 +83,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         help="the tag of the direction from the first target to the source, if the model has it: '>>en<<'",
     )
     add("--licence", required=True, metavar="SPDX", help="licence of the weights, such as CC-BY-4.0")
-    add("--name", help="the model's name (default: the folder's)")
+    add("--name", help="the model's name (default: the last part of MODEL, in lower case)")
     add(
         "--version",
         default="1",

@@ -1,4 +1,4 @@
-"""Compares the runner's log-probabilities with PyTorch's, on random batches of different lengths."""
+"""Compares the runner's log-probabilities with PyTorch's, on random or given pairs of different lengths."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def distributions_of(
 def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> list[Floats]:
     """The runner's log-probabilities of each pair, one cached step at a time: (len(target) + 1, vocab_size) each.
 
-    Rows are added at their first steps and stay until the longest pair ends. After its target's end a row repeats its
+    Rows are added at their first steps and stay until the last pair ends. After its target's end a row repeats its
     last position, which does not change other rows.
     """
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))

@@ -1,7 +1,7 @@
 """Makes the shortlists of a bundle: the likely target subwords of each source subword.
 
 They are learned from sentence pairs, or an imported model has them. The probabilities of learned ones are those of IBM
-Model 1 over subwords (`model.lexicon`). They need no model and no GPU, only pairs of the kind that the model was
+Model 1 over subwords (`model.lexicon`). Learning needs no model and no GPU, only pairs of the kind that the model was
 trained on.
 """
 

@@ -54,7 +54,7 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=NUM_FREQUENT,
         metavar="N",
-        help="target subwords of every shortlist (default: %(default)s)",
+        help="frequent target subwords that every shortlist has (default: %(default)s)",
     )
     add(
         "--max-pairs",
@@ -74,16 +74,18 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_shortlist(args: argparse.Namespace) -> int:
-    """Learn the shortlists of a bundle from sentence pairs and write them into it."""
+    """Learn the shortlists of a bundle from sentence pairs, write the bundle with them, and return 0."""
     from app.bundle import load_bundle
     from app.shortlist_file import ShortlistTable
     from app.text.tokenizer import Tokenizer
     from export.bundle_shortlist import write_with_shortlist
+    from export.bundle_writer import check_output
     from export.shortlist import ShortlistSizes, encode_pairs, learn_table
     from model.cli import weighted
     from model.corpus import CorpusError, sample_pairs
 
-    bundle = load_bundle(args.bundle)
+    bundle, output = load_bundle(args.bundle), args.output or args.bundle
+    check_output(output)
     directions = _directions(args, bundle.manifest)
     pairs = sample_pairs(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
     paths = bundle.file("source.spm"), bundle.file("target.spm")
@@ -95,7 +97,6 @@ def run_shortlist(args: argparse.Namespace) -> int:
             raise CorpusError("no pair has a usable length on both sides")
         sizes = ShortlistSizes(args.best, args.frequent)
         tables.append(learn_table(sentences, source=paths[0], target=paths[1], sizes=sizes))
-    output = args.output or args.bundle
     write_with_shortlist(bundle, output, dict(zip(directions, tables, strict=True)), args.min_log_probability)
     for index, table in zip(directions, tables, strict=True):
         pair, mean = bundle.manifest.language_pairs[index], len(table.ids) / table.vocab_size

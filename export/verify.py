@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from app.bundle import Bundle, Golden, Score, load_bundle
+from app.bundle import WEIGHTS, Bundle, Golden, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
-from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
+from export.bundle_writer import dimensions_of, file_entries, write_variant
 from export.golden import (
     NUM_ROWS,
     GoldenSource,
@@ -82,7 +82,7 @@ def verify(path: Path, options: VerifyOptions) -> Report:
     """
     torch.set_num_threads(options.num_threads)
     bundle = load_bundle(path)
-    model = load_model(options.checkpoint or path / WEIGHTS_FOLDER)
+    model = load_model(options.checkpoint or path / WEIGHTS)
     if dimensions_of(model.config) != bundle.manifest.dimensions:
         raise CheckpointError("the checkpoint and the bundle have different dimensions")
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +99,8 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
     """The bundle whose fp32 graphs are compared with `model`.
 
     With --checkpoint this is `bundle`, if it has an fp32 variant. Otherwise fp32 graphs with the weights of `model` are
-    built in `folder`: the bundle's own weights are rounded to fp16, and its fp32 graphs are not.
+    built in `folder`. Without --checkpoint, these weights are rounded to fp16, so the bundle's fp32 graphs would
+    differ.
     """
     if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
         return bundle
@@ -146,7 +147,10 @@ class _Verification:
             tag_follows_source=bundle.manifest.tag_follows_source,
         )
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
-        self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
+        # A bundle of a small max_source_length may have golden sentences of its own.
+        self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest) or [
+            self._golden_source(line) for line in bundle.golden
+        ]
         self._runners = {
             (name, kernels): self._load(bundle, name, kernels)
             for name, variant in bundle.manifest.variants.items()
@@ -244,13 +248,7 @@ class _Verification:
         Native kernels may choose another subword where two log-probabilities are nearly equal.
         """
         lines = [line for line in self._bundle.golden if precision in line.ids]
-        cases = [
-            (
-                GoldenSource(line.source, line.pair, self._ids_of(line), self._start_id_of(line)),
-                line.beam_size,
-            )
-            for line in lines
-        ]
+        cases = [(self._golden_source(line), line.beam_size) for line in lines]
         found = translate_golden(runner, self._bundle.manifest, cases)
         different = sum(ids != line.ids[precision] for ids, line in zip(found, lines, strict=True))
         detail = (
@@ -259,6 +257,9 @@ class _Verification:
         limit = 0 if kernels == "standard" else int(MAX_NATIVE_DIFFERENT * len(lines))
         name = _name(f"{precision} golden ids", kernels)
         return Check(name, bool(lines) and different <= limit, detail, different, limit)
+
+    def _golden_source(self, line: Golden) -> GoldenSource:
+        return GoldenSource(line.source, line.pair, self._ids_of(line), self._start_id_of(line))
 
     def _ids_of(self, line: Golden) -> tuple[int, ...]:
         """The ids of a golden sentence; see `source_ids`."""

@@ -1,6 +1,6 @@
 """The attention weights of every layer and head for one pair of sentences, computed by equation (1) step by step.
 
-The fused kernel of `MultiHeadAttention.forward` does not keep its weights; `attend_explicitly` does.
+The fused kernel of `MultiHeadAttention.forward` does not keep its weights. `attend_explicitly` returns them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from app.text.tokenizer import Tokenizer
+from app.text.tokenizer import SPACE, Tokenizer
 from model.config import BOS_ID
 from model.evaluate import translate
 from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, causal_mask
 
 Floats = NDArray[np.float32]
-# The symbols for a space before a subword, and for the start and the end of a sentence.
-SPACE, START, END = "\u2581", "<s>", "</s>"
+# The symbols for the start and the end of a sentence.
+START, END = "<s>", "</s>"
 # A word begins at a space, at a special token, and at a subword without a letter or a digit.
 _OPENING = re.compile(f"^{SPACE}|^{START}$|^{END}$|^[\\W_]+$")
 

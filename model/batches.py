@@ -96,7 +96,7 @@ class Batches:
         chosen = np.repeat(np.arange(len(wanted)), copies)
         generator.shuffle(chosen)
         sources, targets = self._lengths
-        # Pairs of equal source length are neighbours, so hardly any source is padded, and attention needs no mask.
+        # Pairs of equal source length are neighbours, so hardly any source is padded, and most batches need no mask.
         order = chosen[np.lexsort((targets[chosen], sources[chosen]))]
         batches = self._cut(order)
         generator.shuffle(batches)

@@ -129,7 +129,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def preset(name: str, vocab_size: int, **changes: Any) -> ModelConfig:
     """Return the preset `name` for a vocabulary, with fields changed by keyword.
 
-    Raises ConfigError for a name that is not in PRESETS or a field that does not exist.
+    Raises ConfigError for a name that is not in PRESETS, a field that does not exist or an impossible value.
     """
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}: one of {', '.join(PRESETS)} is needed")

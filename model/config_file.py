@@ -16,8 +16,8 @@ class ConfigFile(argparse.Action):
     """`--config FILE.yaml`: read the other options of the command from a file.
 
     Keys are the options' names, with dashes or underscores. A list repeats an option. A mapping gives one NAME=VALUE
-    for each entry. `true` turns a switch on. An option after --config replaces the file's value. If the option may be
-    repeated, it adds to the file's values.
+    for each entry. `true` turns a switch on. An option after --config replaces the file's value, and the file replaces
+    an option before it. If the option may be repeated, its values are added instead.
     """
 
     def __call__(

@@ -80,7 +80,10 @@ def read_tsv(path: Path) -> Iterator[Pair]:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
-    """The pairs of two files, line by line. Raises CorpusError if one file is longer."""
+    """The pairs of two files, line by line. Raises CorpusError if one file is longer.
+
+    The domain is the name of `source` up to its first dot.
+    """
     domain = source.name.split(".")[0]
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if one is None or other is None:
@@ -127,7 +130,8 @@ class Corpus:
     """Encoded pairs, end tokens included.
 
     ids: every subword, sources and targets in turn. starts: (2 * pairs + 1,) the index at which each begins.
-    domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason.
+    domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason. A pair counts once for
+    each direction.
     """
 
     ids: Int32s

@@ -15,12 +15,12 @@ import numpy as np
 from model.corpus import Corpus
 
 # Increase it when the encoding changes, so that a corpus of older code is encoded again.
-FORMAT = 1
+FORMAT = 2
 ARRAYS = ("ids", "starts", "domains")
 
 
 def file_facts(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Name, size in bytes and modification time (ns) of each file, to detect a change. Raises FileNotFoundError."""
+    """Absolute path, size in bytes and modification time (ns) of each file, to detect a change. Raises OSError."""
     return [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 

@@ -49,7 +49,10 @@ class _Reader:
 
 
 def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
-    """All variables of a model.bin by name, aliases included. bfloat16 becomes fp32. Raises ValueError."""
+    """All variables of a model.bin by name, aliases included. bfloat16 becomes fp32.
+
+    Raises ValueError for another format or kind of model, and for a file that is damaged.
+    """
     reader = _Reader(file)
     version = reader.number("I")
     if version != FORMAT_VERSION:
@@ -65,7 +68,9 @@ def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
         shape = tuple(reader.number("I") for _ in range(reader.number("B")))
         type_number, num_bytes = reader.number("B"), reader.number("I")
         dtype = TYPES.get(type_number)
-        if dtype is None or math.prod(shape) * dtype.itemsize != num_bytes:
+        if dtype is None:
+            raise ValueError(f"{BINARY}: {name} has the unknown type {type_number}")
+        if math.prod(shape) * dtype.itemsize != num_bytes:
             raise ValueError(f"{BINARY}: the size of {name} does not match its shape")
         values = np.frombuffer(reader.bytes(num_bytes), dtype).reshape(shape)
         if type_number == BFLOAT16:

@@ -1,9 +1,10 @@
 """Reads a CTranslate2 model that was converted from OpenNMT's Transformer or from Marian, such as OPUS-MT.
 
-A folder holds model.bin, config.json, a shared vocabulary and the SentencePiece models. An Argos package holds
+A folder holds model.bin, a shared vocabulary, the SentencePiece models and mostly config.json. An Argos package holds
 metadata.json and sentencepiece.model, and in its folder `model` the other files. Weights of int8, int16 and half
-precision become fp32. OpenNMT's sources have no end token. Marian's sources end with it, and Marian's decoder starts
-with zeros in place of a start token's embedding (`start_from_zero_embedding`).
+precision become fp32. OpenNMT's sources have no end token, unless `add_source_eos` of config.json is true. Marian's
+sources end with it, and Marian's decoder starts with zeros in place of a start token's embedding
+(`start_from_zero_embedding`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ CONFIG = "config.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
+# Properties of encoder and decoder, with their values if model.bin has none.
+PROPERTIES = {"num_heads": 8, "activation": 0, "pre_norm": 1}
 # The beam size of all models, which is that of Argos Translate, and the length penalties of its packages and of others.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
@@ -117,7 +120,7 @@ class Files:
     def problems(self) -> list[str]:
         """The properties of the model that this network does not support."""
         found = [*self._config_problems(), *self._stack_problems("encoder"), *self._stack_problems("decoder")]
-        return found or self._table_problems()
+        return found or [*self._differences(), *self._table_problems()]
 
     def _config_problems(self) -> list[str]:
         found = [f"the vocabulary has no {piece}" for piece in (EOS, UNK) if piece not in self.vocabulary]
@@ -148,6 +151,18 @@ class Files:
             if name.startswith(extra)
         ]
         return found
+
+    def _differences(self) -> list[str]:
+        """The properties that encoder and decoder must share, but do not."""
+        values = [
+            (name, *(_property(self.variables, stack, name) for stack in ("encoder", "decoder")))
+            for name in PROPERTIES
+        ]
+        return [
+            f"decoder/{name} of {BINARY} is {decoder}, encoder/{name} is {encoder}; they must be equal"
+            for name, encoder, decoder in values
+            if encoder != decoder
+        ]
 
     def _multiplies_by_sqrt(self, stack: str) -> bool:
         """Whether embeddings are multiplied by sqrt(d_model).
@@ -193,7 +208,7 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     longest = min(num_positions, max_length or num_positions)
     config = _config(files.variables, len(order) + len(FIRST), longest)
     starts_with_zeros, ends_source = files.starts_with_zeros, files.ends_source
-    # Removes the variables, so what depends on them is read before.
+    # `_state` removes the variables, so what depends on them is read before.
     state = _state(files.variables, config, rows, vocabulary)
     if starts_with_zeros:
         state["embedding.weight"][[PAD_ID, BOS_ID]] = 0.0  # Marian's padding and start
@@ -257,19 +272,22 @@ def _num_layers(variables: Mapping[str, NDArray[Any]], stack: str) -> int:
     return found
 
 
+def _property(variables: Mapping[str, NDArray[Any]], stack: str, name: str) -> int:
+    return int(variables.get(f"{stack}/{name}", PROPERTIES[name]))
+
+
 def _config(variables: Mapping[str, NDArray[Any]], vocab_size: int, max_length: int) -> ModelConfig:
     d_ff, d_model = variables["encoder/layer_0/ffn/linear_0/weight"].shape
-    heads = variables.get("encoder/num_heads")
     return ModelConfig(
         vocab_size=vocab_size,
         d_model=d_model,
-        num_heads=8 if heads is None else int(heads),
+        num_heads=_property(variables, "encoder", "num_heads"),
         d_ff=d_ff,
         num_encoder_layers=_num_layers(variables, "encoder"),
         num_decoder_layers=_num_layers(variables, "decoder"),
         dropout=0.0,
-        norm="pre" if int(variables.get("encoder/pre_norm", np.int8(1))) else "post",
-        activation=ACTIVATIONS[int(variables.get("encoder/activation", np.int8(0)))],  # type: ignore[arg-type]
+        norm="pre" if _property(variables, "encoder", "pre_norm") else "post",
+        activation=ACTIVATIONS[_property(variables, "encoder", "activation")],  # type: ignore[arg-type]
         positions="learned",
         max_length=max_length,
         output_bias=True,

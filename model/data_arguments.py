@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +22,7 @@ DATA_HELP = (
 def domain_weight(text: str) -> tuple[str, float]:
     """Parse `NAME=WEIGHT` into a domain and its weight, finite and at least 0. Raises ArgumentTypeError."""
     domain, separator, number = text.partition("=")
-    try:
-        weight = float(number)
-    except ValueError:
-        weight = -1.0  # no number: refused like a negative weight
+    weight = _number(number)
     if not separator or not domain or not 0 <= weight < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a finite weight of at least 0")
     return domain, weight
@@ -36,6 +33,41 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def not_negative(text: str) -> int:
+    """Parse a whole number of at least 0. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def number_from(least: float) -> Callable[[str], float]:
+    """A parser of finite numbers of at least `least`, which raises ArgumentTypeError for other texts."""
+
+    def parse(text: str) -> float:
+        found = _number(text)
+        if not least <= found < math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from {least:g}")
+        return found
+
+    return parse
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1. Raises ArgumentTypeError."""
+    found = _number(text)
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return found
+
+
+def _number(text: str) -> float:
+    """The number, or NaN if the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:

@@ -11,8 +11,8 @@ class Dropout(nn.Module):
     """Dropout (section 5.4) at a rate rounded to 1/256. One 64-bit random number decides eight elements.
 
     PyTorch's kernel draws one number for each element, which on a CPU takes a ninth of a training step. Other devices
-    use PyTorch's kernel. Kept elements are scaled by the rounded rate, so the expectation is exact. A rate above
-    255/256 becomes 255/256, so that some elements are kept.
+    use PyTorch's kernel. Kept elements are divided by 1 minus the rounded rate, so the expectation is exact. A rate
+    above 255/256 becomes 255/256, so that some elements are kept.
     """
 
     def __init__(self, rate: float) -> None:

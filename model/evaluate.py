@@ -1,4 +1,4 @@
-"""Translates with the reference search, and scores translations: BLEU and chrF by sacreBLEU, with its signatures."""
+"""Translates in PyTorch without a cache, and scores translations: BLEU and chrF by sacreBLEU, with its signatures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
 def greedy_batch(
     model: Transformer, sources: Sequence[Sequence[int]], *, max_target_length: int
 ) -> list[list[int]]:
-    """The ids of greedy search, without start and end tokens, for many sentences at once and without a cache."""
+    """The ids of greedy search, without start and end tokens, for many sentences at once.
+
+    Unlike in `model.search`, a translation may be empty.
+    """
     device = model.embedding.weight.device
     source = pad(sources, device)
     mask = padding_mask(source)
@@ -62,7 +65,7 @@ def translate_greedily(
 ) -> list[str]:
     """Greedy translations in the order of the texts, decoded in batches of similar lengths.
 
-    tag: the subword before each source, if the model has one.
+    tag: the subword before each source, if the model has one. Raises as `translate`.
     """
     encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
     order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))

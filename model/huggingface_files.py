@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +25,7 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX_SUFFIX = ".index.json"  # of the file that lists the parts of weights in several files
 SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-# The name of an SSRU (`model.ssru`) in a decoder layer. Only Marian's own files have it, and no file of Hugging Face.
+# Our name of an SSRU (`model.ssru`) in a decoder layer. Hugging Face has no SSRUs. Only Marian's own files have them.
 SSRU = "ssru"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
@@ -105,8 +106,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
-        # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file.
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
+        # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file. Files of
+        # PyTorch before 1.6 are no zip archives and cannot be memory-mapped.
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))  # noqa: TID251
     except Exception as error:  # a damaged pickle can fail in any way
         raise ValueError(
             f"{path.name} holds no tensors that can be read safely: {type(error).__name__}"
@@ -154,7 +156,8 @@ class Tables:
     def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
         """The names that config.json implies.
 
-        A table that source and target share has the name SHARED, or the name of each side. `weights` decides which.
+        A table that source and target share has the name SHARED. If the output has its own table, the name of a side is
+        used instead where `weights` has it.
         """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)
@@ -189,7 +192,10 @@ def target_size(facts: Mapping[str, Any]) -> int:
 def weight_problems(
     facts: Mapping[str, Any], weights: Mapping[str, Tensor], *, is_pre_norm: bool, has_bias: bool
 ) -> list[str]:
-    """The weights that are missing or have another shape than config.json says. has_bias: whether logits have one."""
+    """The weights that are missing, have another shape than config.json says, or differ from a table that they repeat.
+
+    facts: config.json, without problems of its sizes. has_bias: whether the logits have a bias.
+    """
     d, d_ff = facts["d_model"], facts["encoder_ffn_dim"]
     tables = Tables.of(facts, weights)
     expected: dict[str, tuple[int, ...]] = {

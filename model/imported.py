@@ -124,7 +124,7 @@ def filled(order: list[str], length: int) -> list[str]:
 
 
 def reordered(proto: Any, order: list[str], *, language_tokens: Collection[str] = ()) -> bytes:
-    """A SentencePiece model with the pieces FIRST and `order`, which encodes texts as `proto` does.
+    """A SentencePiece model with the pieces FIRST and `order`. It encodes texts as `proto` does, but only with these.
 
     language_tokens: pieces that name languages, beside those of `is_tag`.
     """

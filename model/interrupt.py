@@ -15,8 +15,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns True once SIGINT or SIGTERM has arrived.
 
-    The same signal a second time has its usual effect: it ends the process at once. Call this from the main thread,
-    because Python runs signal handlers only there.
+    The same signal a second time has its usual effect: it ends the process at once. Raises ValueError outside the main
+    thread, because Python sets signal handlers only there.
     """
     received: list[int] = []
 

@@ -12,11 +12,11 @@ MAX_CHARACTERS = 150
 MIN_CONFIDENCE = 0.8
 # Fewest letters, in bytes of UTF-8, of a text that is checked. If smaller, short texts are dropped on a guess.
 MIN_LETTER_BYTES = 21
-# The detector's codes for languages whose code is different here.
+# The detector's codes for languages that it has under another code.
 _ALIASES = {"nb": "no", "fil": "tl"}
 # Groups of languages that the detector confuses. Within a group, none counts as another language.
 _ALIKE = (
-    frozenset({"no", "nb", "nn", "da", "sv"}),
+    frozenset({"no", "nn", "da", "sv"}),
     frozenset({"bs", "hr", "sr"}),
     frozenset({"id", "ms", "jv"}),
     frozenset({"gl", "pt", "es", "an"}),
@@ -27,7 +27,7 @@ _ALIKE = (
 
 
 class LanguageCheck:
-    """The detector. Loading takes about a second and 70 MB. A sentence takes 0.2 ms."""
+    """The detector. Loading takes about half a second and 80 MB. A sentence takes less than 0.1 ms."""
 
     def __init__(self) -> None:
         """Load py3langid's own model, which is naive Bayes over byte n-grams (Lui and Baldwin 2012)."""
@@ -41,7 +41,10 @@ class LanguageCheck:
         return _label_of(language) in self.languages
 
     def is_other(self, text: str, expected: str) -> bool:
-        """Whether the text is certainly in another language than `expected`. Never true for a short text."""
+        """Whether the text is in another language than `expected`, with a confidence of at least MIN_CONFIDENCE.
+
+        Never true for a short text, for a language that the detector does not know, or within a group of _ALIKE.
+        """
         if not self.knows(expected):
             return False
         beginning = text[:MAX_CHARACTERS]

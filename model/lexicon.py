@@ -55,7 +55,7 @@ class Words:
         for sentence in sentences:
             counts.update(word.lower() for word in sentence)
             for number, word in enumerate(sentence):
-                # The first word of a sentence always has a capital, so its form counts only if there is no other.
+                # The first word of a sentence always has a capital, so its form hardly counts beside another.
                 self._forms.setdefault(word.lower(), Counter())[word] += FORM_WEIGHT if number else 1
         self.names = ["", *(word for word, count in counts.items() if count >= MIN_COUNT)]
         self.counts = np.array([0, *(counts[word] for word in self.names[1:])])
@@ -113,7 +113,10 @@ class Table:
 
 
 def translation_table(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Table:
-    """EM of IBM Model 1: t(f | e) for sentences (e words, f words), each e side with the empty word 0."""
+    """EM of IBM Model 1: t(f | e). sentences: ids of the e side, without the empty word 0, and of the f side.
+
+    The empty word is added to each e side. Sentences with an empty side are skipped, and one must be left.
+    """
     e, f, position = _links(sentences)
     width = int(f.max()) + 1
     codes, index = np.unique(e * width + f, return_inverse=True)
@@ -172,7 +175,7 @@ def write_lexicon(path: Path, entries: Iterable[Entry]) -> int:
 
 
 def read_lexicon(path: Path) -> list[Entry]:
-    """The entries of a file. Raises CorpusError for a line in another format."""
+    """The entries of a file. Raises CorpusError for a missing or damaged file, and for a line in another format."""
     entries = []
     for number, line in enumerate(read_lines(path), 1):
         try:

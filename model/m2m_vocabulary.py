@@ -57,7 +57,10 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary | None, list[str]]:
-    """Return the vocabulary, or None and the problems. facts: config.json, or {} for one that is missing or damaged."""
+    """Return the vocabulary, or None and the problems. facts: config.json, or {} for one that is missing or damaged.
+
+    Without a vocab_size in `facts` there is no vocabulary. This problem of config.json is not among those returned.
+    """
     problems = [] if (folder / SENTENCEPIECE).is_file() else [f"{SENTENCEPIECE} is missing"]
     settings: dict[str, Any] = {}
     proto = None
@@ -82,11 +85,12 @@ def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary 
     problems = _problems(ids, languages, facts, file)
     if not is_nllb:
         problems += _made_up_problems(ids, settings, facts)
-    if problems or not facts:
+    size = facts.get("vocab_size")
+    if problems or not isinstance(size, int):
         return None, problems
     named = {tag: piece for piece, tag in languages.items()}
     is_legacy = is_nllb and bool(settings.get("legacy_behaviour"))
-    return Vocabulary(_filled(ids, facts["vocab_size"]), named, proto, is_legacy), []
+    return Vocabulary(_filled(ids, size), named, proto, is_legacy), []
 
 
 def _settings_problems(settings: Mapping[str, Any]) -> list[str]:

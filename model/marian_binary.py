@@ -159,8 +159,8 @@ def is_shortlist(path: Path) -> bool:
 def read_shortlist(path: Path, *, num_source: int, num_target: int) -> MarianShortlist:
     """A shortlist. num_source, num_target: subwords of the vocabularies. Raises BinaryError and OSError.
 
-    The file's checksum is not compared. Sizes, offsets and the range of the ids are checked, so a changed id within the
-    range is not noticed.
+    The file's checksum is not compared. Only sizes, offsets and the range of the ids are checked, so a changed id
+    within the range is not noticed.
     """
     with path.open("rb") as file:
         magic, _, num_first, _, num_offsets, num_ids = map(int, _take(file, 6, "<u8"))

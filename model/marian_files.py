@@ -48,8 +48,8 @@ PREPROCESS, POSTPROCESS, TOP = (
 POST_NORM = ("", "an", "")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
-# Beam size and length penalty of an .npz file without them (Marian itself has 12 and 0.0), and of a binary file without
-# them, which are those of Firefox.
+# Beam size and length penalty of an .npz file without them, where Marian itself has 12 and 0.0. Then those of a binary
+# file without them, which are Firefox's.
 SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
 # A vocabulary, and those of sources and of targets where both have one.
 YAML, SPM = "*vocab.yml", "*vocab*.spm"
@@ -76,7 +76,7 @@ class MarianFiles:
 
 
 def has_marian_files(folder: Path) -> bool:
-    """Whether the weights are in Marian's own format. Raises OSError."""
+    """Whether the folder has a file that can be weights in Marian's own format. Raises OSError."""
     return bool(_weight_files(folder))
 
 
@@ -115,7 +115,7 @@ def read_marian_files(folder: Path) -> MarianFiles:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files that hold weights. A shortlist and Hugging Face's pickle have the same ending as binary weights."""
+    """The .npz files and the .bin files, except shortlists and Hugging Face's pickle, which also end in .bin."""
     binary = [path for path in folder.glob("*.bin") if path.name != PICKLE and not is_shortlist(path)]
     return sorted([*folder.glob("*.npz"), *binary])
 
@@ -202,7 +202,7 @@ def _the_only(found: list[Path], pattern: str) -> Path:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    """All arrays. Raises ValueError. NumPy reads no pickled objects here."""
+    """All arrays. Raises ValueError, and OSError for a binary file. NumPy reads no pickled objects here."""
     if path.suffix == ".bin":
         try:
             return dict(read_arrays(path))

@@ -23,8 +23,8 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, matrices: Iterable[nn.Parameter], lr: float, precision: torch.dtype) -> None:
         """matrices: parameters with two dimensions.
-        lr: the learning rate. The root mean square of an update is 0.2 lr, which is usual for Adam ("Muon is Scalable
-        for LLM Training", Liu et al. 2025, section 2.2).
+        lr: the learning rate. The root mean square of an update is about 0.2 lr, which is usual for Adam ("Muon is
+        Scalable for LLM Training", Liu et al. 2025, section 2.2).
         precision: of the matrix products, torch.float32 or torch.bfloat16.
         """
         super().__init__(matrices, {"lr": lr})

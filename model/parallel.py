@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class ParallelError(ValueError):
-    """The options do not allow this number of processes."""
+    """The options do not allow this number of processes, or another process has failed."""
 
 
 class ProcessGroup:
@@ -53,12 +53,22 @@ class ProcessGroup:
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """Run the body in the first process, then in the others."""
-        if self.size > 1 and not self.is_first:
-            dist.barrier()
-        yield
-        if self.size > 1 and self.is_first:
-            dist.barrier()
+        """Run the body in the first process, then in the others.
+
+        Raises ParallelError in the others if the body fails in the first process.
+        """
+        device = torch.device("cuda" if self._is_on_gpu else "cpu")
+        if not self.is_first:
+            if self.any(False, device):
+                raise ParallelError("the first process of the run has failed")
+            yield
+            return
+        has_failed = True
+        try:
+            yield
+            has_failed = False
+        finally:
+            self.any(has_failed, device)
 
     def check(self, accumulate: int) -> None:
         """Raise ParallelError if the batches of an update do not divide evenly among the processes."""
@@ -68,7 +78,10 @@ class ProcessGroup:
             )
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace each gradient by its sum over the processes, in one transfer. All processes need equal parameters."""
+        """Replace each gradient by its sum over the processes, in one transfer.
+
+        A parameter must have a gradient in all processes or in none.
+        """
         if self.size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]

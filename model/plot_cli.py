@@ -119,10 +119,20 @@ def _numbers(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 0,2") from error
 
 
-def _named(text: str) -> tuple[str, Path]:
-    """The name and the path of `[NAME=]PATH`; a path's own last part is its name by default."""
-    name, separator, path = text.partition("=")
-    return (name, Path(path)) if separator else (Path(text).name, Path(text))
+def _by_name(texts: list[str]) -> dict[str, Path]:
+    """The path of each `[NAME=]PATH`, by its name. Without NAME, the path's last part is its name.
+
+    Raises ValueError for a name that occurs twice.
+    """
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if not separator:
+            name, path = Path(text).name, text
+        if name in found:
+            raise ValueError(f"two are called {name}: give one another name, as NAME={path}")
+        found[name] = Path(path)
+    return found
 
 
 def load_for_figures(checkpoint: Path, vocabulary: Path | None = None) -> tuple[Transformer, Tokenizer]:
@@ -174,7 +184,8 @@ def _positions(args: argparse.Namespace) -> Picture:
 def _curves(args: argparse.Namespace) -> Picture:
     from model.run_figures import curves_picture, read_curves
 
-    return curves_picture({name: read_curves(path) for name, path in map(_named, args.run)}, over=args.over)
+    runs = {name: read_curves(path) for name, path in _by_name(args.run).items()}
+    return curves_picture(runs, over=args.over)
 
 
 def _lengths(args: argparse.Namespace) -> Picture:
@@ -185,6 +196,6 @@ def _lengths(args: argparse.Namespace) -> Picture:
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     systems = {
         name: bleu_by_length(sources, list(read_lines(path)), references)
-        for name, path in map(_named, args.translations)
+        for name, path in _by_name(args.translations).items()
     }
     return lengths_picture(systems)

@@ -96,8 +96,8 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
 def run_prepare(args: argparse.Namespace) -> int:
     """Write shards and a report.
 
-    Raises CorpusError if the text cannot be read, no pair is left, or the output is not a new or empty folder. Raises
-    OSError if the output cannot be written.
+    Raises CorpusError if the text cannot be read, --domain names a domain that no pair has, no pair is left, or the
+    output is not a new or empty folder. Raises OSError if the output cannot be written.
     """
     from model.prepare import Preparation, excluded_hashes, prepare
     from model.prepare_report import Report

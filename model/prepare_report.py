@@ -97,7 +97,10 @@ class Report:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as lines with aligned columns. Cells that begin with a digit are right-aligned."""
+    """Return rows, of which the first is the head, as lines with aligned columns.
+
+    Cells that begin with a digit are right-aligned, and so is the head of a column that has only such cells.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

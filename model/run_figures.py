@@ -21,7 +21,7 @@ LENGTH_BOUNDS = (1, 6, 11, 16, 21, 31, 41, 61)
 
 
 class FigureError(ValueError):
-    """A file from which no figure can be drawn."""
+    """A file or sentences from which no figure can be drawn."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ MIN_SHARE = 0.5
 def script_of(language: str) -> str | None:
     """Return the script of a language code such as `de` or `pt-BR`; None for a language that _LANGUAGES does not have.
 
-    That table has no language with two scripts, and none with a script that _BLOCKS does not have.
+    That table has no language that is often written in two scripts, and none with a script that _BLOCKS does not have.
     """
     return _SCRIPT_OF.get(language.partition("-")[0].lower())
 

@@ -30,7 +30,10 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A hypothesis: subwords without start and end tokens, summed log-probability, penalised score."""
+    """A hypothesis: subwords without start and end tokens, summed log-probability, penalised score.
+
+    is_complete: whether it ended with the end token, whose log-probability then counts too.
+    """
 
     ids: tuple[int, ...]
     log_probability: float

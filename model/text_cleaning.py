@@ -25,7 +25,7 @@ MIN_LETTERS_TO_FOLD_DIGITS = 20
 
 
 def normalise(text: str) -> str:
-    """Return the text in Unicode NFC, with single spaces and without control or invisible characters.
+    """Return the text in Unicode NFC, with single spaces, and without control characters and those of _INVISIBLE.
 
     Each run of white space, no-break spaces included, becomes one space. White space at both ends is removed.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,12 @@ from model.data_arguments import (
     add_one_way_arguments,
     directions_of,
     files_of,
+    not_negative,
+    number_from,
     one_way_pairs,
     pairs_of,
+    positive,
+    share,
     with_lexicon,
 )
 
@@ -31,6 +36,12 @@ CHOICES = {
     "precision": ("auto", "bf16", "fp32"),
     "patience_on": ("loss", "bleu"),
 }
+# How the options of training are parsed: those that are named here, and all others by the types of their defaults.
+OPTION_TYPES: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("max_steps", "accumulate", "warmup_steps", "evaluate_every"), positive),
+    "label_smoothing": share,
+}
+KINDS: dict[type, Callable[[str], Any]] = {int: not_negative, float: number_from(0), str: str}
 MODEL_FIELDS = (
     "d_model",
     "num_heads",
@@ -87,7 +98,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=int,
+        type=not_negative,
         default=0,
         help="threads of this process; 0: all available processors (default: 0)",
     )
@@ -97,25 +108,25 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     loop.add_argument(
         "--batch-tokens",
-        type=int,
+        type=positive,
         default=4096,
         help="most subwords of a batch's longer side (default: 4096)",
     )
     loop.add_argument(
         "--strange-share",
-        type=float,
+        type=share,
         default=0.06,
         help="share of pairs with unknown characters, which the model learns to copy (default: 0.06)",
     )
     loop.add_argument(
         "--typed-share",
-        type=float,
+        type=share,
         default=0.0,
         help="share of pairs written as people type: no final mark, lower case, title case (default: 0)",
     )
     loop.add_argument(
         "--domain-temperature",
-        type=float,
+        type=number_from(1),
         default=1.0,
         metavar="T",
         help="at least 1; a domain with n pairs has a share in proportion to n^(1/T), times its --domain weight: the "
@@ -124,7 +135,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _option_arguments(loop)
     loop.add_argument(
         "--bleu-sentences",
-        type=int,
+        type=not_negative,
         default=0,
         help="number of dev sentences that each evaluation translates for BLEU; 0: none (default: 0)",
     )
@@ -161,7 +172,8 @@ def _option_arguments(group: Any) -> None:
         flag = "--" + field.name.replace("_", "-")
         choices = CHOICES.get(field.name)
         text = f"{HELP[field.name]} (default: {field.default})"
-        group.add_argument(flag, type=type(field.default), default=field.default, choices=choices, help=text)
+        kind = OPTION_TYPES.get(field.name) or KINDS[type(field.default)]
+        group.add_argument(flag, type=kind, default=field.default, choices=choices, help=text)
 
 
 def model_config(args: argparse.Namespace, vocab_size: int) -> ModelConfig:
@@ -198,8 +210,6 @@ def run_train(args: argparse.Namespace) -> int:
     from model.trainer import Trainer, set_num_threads
 
     check_required(args, ("data", "dev", "tokenizer", "run"))
-    if args.domain_temperature < 1:
-        raise ValueError(f"--domain-temperature is {args.domain_temperature:g}, but it must be at least 1")
     if args.cooldown_s > args.max_time_s:
         raise ValueError(
             f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
@@ -252,7 +262,8 @@ def _device(name: str) -> str:
 def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
     """A new model, or that of --start-from in its own sizes.
 
-    Raises CheckpointError if an argument names another size, the vocabulary differs, or weights have an output bias.
+    Raises ConfigError for impossible sizes of a new model. With --start-from, raises CheckpointError if an argument
+    other than --dropout contradicts the weights, the vocabulary has another size, or the weights have an output bias.
     """
     import dataclasses
 
@@ -345,7 +356,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
 
 
 def _domain_counts(batches: Batches) -> dict[str, int]:
-    """The number of training pairs of each domain."""
+    """The number of training pairs of each domain. A pair counts once for each direction."""
     import numpy as np
 
     counts = np.bincount(batches.corpus.domains, minlength=len(batches.corpus.domain_names))

@@ -36,7 +36,7 @@ class Trainer:
     """One run: model, optimiser, data position and log, in a folder.
 
     best: the lowest dev loss so far, or with patience_on "bleu" the highest dev BLEU, negated.
-    num_worse: evaluations since then.
+    num_worse: evaluations since the one that gave `best`.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Trainer:
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed label-smoothed loss of a batch, and the sum of -log p(label) without smoothing, in nats.
 
-        Masks and indices come from the batch before it is copied to the device, so a GPU never waits for the host.
+        Masks and indices come from the batch before it is copied to the device, so the host never waits for a GPU.
         """
         padding = source_padding(batch.source)
         real = (batch.labels != PAD_ID).flatten().nonzero()[:, 0]
@@ -277,9 +277,8 @@ class Trainer:
         for name, value in (("seed", self.batches.seed), ("max_tokens", self.batches.max_tokens)):
             if saved.state[name] != value:
                 raise CheckpointError(f"{name} is {value}, the run was made with {saved.state[name]}")
-        has = ModelConfig.from_json(
-            saved.config["model"]
-        ).to_json()  # with the defaults of fields that are newer than the run
+        # `from_json` adds the defaults of fields that are newer than the run.
+        has = ModelConfig.from_json(saved.config["model"]).to_json()
         if has != self.config["model"]:
             wrong = [
                 f"{name} is {value}, the run has {has[name]}"
@@ -292,7 +291,8 @@ class Trainer:
                 f"{self.run} was made with another --optimizer: resume it with the same one"
             )
         self._restore(saved)
-        drop_rows_after(self.run / "train.csv", self.step)
+        if self.group.is_first:
+            drop_rows_after(self.run / "train.csv", self.step)
         return True
 
     def _restore(self, saved: Saved) -> None:
@@ -318,7 +318,7 @@ def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
 
 
 def progress_line(row: Mapping[str, float], options: TrainingOptions) -> str:
-    """The line of an evaluation for a log without a terminal: step, losses, speed, and the most hours until the end."""
+    """The line of an evaluation for a log without a terminal: step, losses, speed, and hours left at the mean speed."""
     speed = row["target_tokens_per_s"]
     seconds = row["elapsed_s"] / row["step"] * (options.max_steps - row["step"])
     if options.max_time_s:

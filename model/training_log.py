@@ -23,12 +23,12 @@ class TrainingLog:
     """Appends to train.csv and to TensorBoard's events. `draw` makes curve.png from the whole CSV."""
 
     def __init__(self, run: Path, more_fields: Sequence[str] = ()) -> None:
-        """more_fields: columns after FIELDS. An existing file keeps its columns. TensorBoard gets all fields."""
+        """more_fields: columns after FIELDS. A file that has columns keeps them. TensorBoard gets all fields."""
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
         self.path = run / "train.csv"
-        is_new = not self.path.exists()
+        is_new = not has_content(self.path)
         fields = [*FIELDS, *more_fields] if is_new else fields_of(self.path)
         self._file = self.path.open("a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, fields, extrasaction="ignore")
@@ -54,15 +54,20 @@ class TrainingLog:
                 self._events.add_scalar(name, value, int(row["step"]))
 
 
+def has_content(path: Path) -> bool:
+    """Whether the file exists and is not empty. A run that is killed at its start may leave an empty one."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def fields_of(path: Path) -> list[str]:
-    """The columns of a train.csv."""
+    """The columns of a train.csv that is not empty."""
     with path.open(newline="", encoding="utf-8") as file:
-        return next(csv.reader(file), list(FIELDS))
+        return next(csv.reader(file))
 
 
 def drop_rows_after(path: Path, step: int) -> None:
     """Remove the rows after a step. A resumed run writes them again."""
-    if not path.exists():
+    if not has_content(path):
         return
     fields = fields_of(path)
     with path.open(newline="", encoding="utf-8") as file:
@@ -74,7 +79,7 @@ def drop_rows_after(path: Path, step: int) -> None:
 
 
 def draw(csv_path: Path, picture: Path) -> None:
-    """Draw training and dev loss, and dev BLEU if it was measured, over the steps."""
+    """Draw training and dev loss, and dev BLEU if it was measured, over the steps, into the file `picture`."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -21,7 +21,8 @@ TextPair = tuple[str, str]
 def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[TextPair]:
     """Words and numbers of the source that have just one counterpart: the same token, or the lexicon's translation.
 
-    lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out.
+    lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out, and those
+    that have a counterpart in common.
     """
     target_counts = Counter(TOKEN.findall(target))
     by_lower_case = {token.lower(): token for token in target_counts}
@@ -30,7 +31,8 @@ def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[
         translation = token if token in target_counts else by_lower_case.get(lexicon.get(token.lower(), ""))
         if count == 1 and translation is not None and target_counts[translation] == 1:
             found.append((token, translation))
-    return found
+    num_tokens = Counter(translation for _, translation in found)
+    return [(token, translation) for token, translation in found if num_tokens[translation] == 1]
 
 
 def with_placeholders(

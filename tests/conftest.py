@@ -1,6 +1,6 @@
 """Settings for all tests: one thread per library, no settings from the environment, GPU tests only with a GPU.
 
-Hypothesis makes the same inputs in every run, except in `make fuzz`: a change of the code is what makes a test fail.
+Hypothesis makes the same inputs in every run, except in `make fuzz`. So only a change of the code makes a test fail.
 
 Each test is marked with its kind (tests/kinds.py), and a run ends with the count of each kind.
 """

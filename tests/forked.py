@@ -1,7 +1,7 @@
 """Runs a module of ours as a process that a fork server has prepared.
 
-The fork server of `multiprocessing` has imported what the server imports, and what training imports if a test has
-imported PyTorch. So a process starts one to five seconds of computing time sooner than `python -m`.
+The fork server of `multiprocessing` has imported what the server imports, and also what training imports if PyTorch was
+imported when it started. So a process starts one to five seconds of computing time sooner than `python -m`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def start_fork(target: Callable[..., None], *arguments: object) -> ForkServerPro
 
 
 class ForkedProcess:
-    """`python -W error -m MODULE ARGUMENTS...` in a fork. It has the interface of `subprocess.Popen` in text mode.
+    """`python -W error -m MODULE ARGUMENTS...` in a fork, with what tests use of `subprocess.Popen` in text mode.
 
     A warning of an import that the fork server has made is no error.
     """

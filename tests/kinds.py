@@ -41,7 +41,7 @@ def _kind_of_file(path: Path) -> str:
 
 
 def target_params(targets: Sequence[str]) -> list[Any]:
-    """Parameters for targets of the native operators, the fastest first. All others have the marker `slower_target`.
+    """Parameters for targets of the native operators. All but the first, the fastest, have the marker `slower_target`.
 
     `make test-fast` leaves these out.
     """

@@ -1,4 +1,4 @@
-"""A process of `ForkedProcess` behaves as `python -m`."""
+"""A process of `ForkedProcess` behaves as `python -W error -m`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.exit(int(sys.argv[2]))
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the module `probe`."""
-    importlib.import_module("torch")  # now the fork server imports what training needs, too
+    importlib.import_module("torch")  # so a fork server that starts now imports what training needs, too
     (tmp_path / "tmp").mkdir()
     (tmp_path / "probe.py").write_text(PROBE, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)

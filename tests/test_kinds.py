@@ -1,4 +1,4 @@
-"""The kinds of tests: which kind a test has, what `-m` selects, and the count at the end of a run."""
+"""The kinds of tests: the kind of a test, what `-m` selects, the count at the end of a run, and when GPU tests run."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_kinds_select_tests(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="the NVIDIA driver is loaded")
 @pytest.mark.parametrize("exit_code", [0, 9])
-def test_nvidia_smi_without_a_driver_is_no_gpu(
+def test_without_a_loaded_driver_nvidia_smi_must_succeed(
     exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"

@@ -1,21 +1,29 @@
-"""A model whose engine cannot be made leaves no worker behind."""
+"""A load that fails leaves no worker and no engine behind."""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from app.api.service import Service
+from app.eager_models import EagerModels
 from app.errors import SettingsError
 from app.model_starter import ModelStarter
 from app.observability.metrics import Metrics
 from app.settings import Settings
+from app.startup import LoadedModels
 from app.stores.glossaries import GlossaryStore
+from app.text.detection import LanguageDetector, LazyDetector
+from app.text.tokenizer import Tokenizer
+from tests.api.echo import Behaviour, echo_model
 from tests.engine.fake_runner import FakeRunner
+from tests.model.sentences import write_tokenizer
 
 
 def test_the_workers_of_a_model_that_the_engine_refuses_are_closed() -> None:
@@ -37,3 +45,46 @@ def test_the_workers_of_a_model_that_the_engine_refuses_are_closed() -> None:
 
     asyncio.run(scenario())
     assert closed == [0, 1]
+
+
+def test_if_the_detector_cannot_be_loaded_the_new_engines_are_closed(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    is_broken = True
+
+    def load() -> LanguageDetector:
+        if is_broken:
+            raise OSError("no such file")
+        return LanguageDetector(("en", "de"))
+
+    def detector() -> LazyDetector:
+        lazy = LazyDetector(load)
+        lazy.loaded()
+        return lazy
+
+    def model(*_arguments: object) -> Any:
+        return replace(echo_model(tokenizer, Behaviour(), num_rows=16), path=tmp_path)
+
+    loader: Any = SimpleNamespace(
+        load_all=lambda _settings: LoadedModels([model()], detector()), load_one=model
+    )
+
+    async def scenario() -> None:
+        nonlocal is_broken
+        with ThreadPoolExecutor(1) as executor:
+            service = Service(Metrics(), GlossaryStore(None))
+            starter = ModelStarter(Settings(), service, executor=executor, on_death=lambda _engine: None)
+            source = EagerModels(Settings(), loader, starter)
+            with pytest.raises(OSError, match="no such file"):
+                await source.load_all(None)
+            assert not starter._engines
+            is_broken = False
+            old = await source.load_all(None)
+            assert len(starter._engines) == 1
+            is_broken = True
+            source._detector.current = detector()
+            with pytest.raises(OSError, match="no such file"):
+                await source.load_one(old, next(iter(old)), is_forced=True)
+            assert [*starter._engines] == [source.running(next(iter(old))).engine]
+            await starter.close()
+
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Settings are validated: unknown variables, values out of range and contradictions are reported."""
+"""Settings are read and validated: unknown variables, values out of range and contradictions are reported."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from app.bundle import load_bundle
 from app.bundle_folders import find_bundles
 from app.errors import SettingsError
+from app.keys_file import MAX_KEYS
 from app.runtime.device import Device
 from app.secret_settings import read_admin_token, read_api_keys
 from app.settings import PREFIX, Settings, load_settings
@@ -146,7 +147,7 @@ def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
     monkeypatch.setenv("TRANSDUCE_API_KEY", "key")
     assert load_settings({"api_keys": HASH}).api_keys == {HASH}
-    # Setting only the client's variable does not make the server require a key.
+    # The client's variable alone makes no server require a key, so the start is refused.
     (line,) = problems()
     assert "open to everyone" in line
 
@@ -171,6 +172,13 @@ def test_a_key_of_the_variable_and_the_file_is_rejected(tmp_path: Path) -> None:
     file.write_text(f'[sales]\nsha256 = "{HASH}"\n', "utf-8")
     with pytest.raises(SettingsError, match=rf"\[sales\] has a key of \[{HASH[:12]}\]"):
         read_api_keys(load_settings({"api_keys": HASH, "api_keys_file": file}))
+
+
+def test_the_variable_alone_has_at_most_the_keys_of_a_file() -> None:
+    hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(MAX_KEYS + 1)]
+    assert len(read_api_keys(load_settings({"api_keys": ",".join(hashes[:-1])}))) == MAX_KEYS
+    with pytest.raises(SettingsError, match=rf"^TRANSDUCE_API_KEYS: there are {MAX_KEYS + 1} keys"):
+        read_api_keys(load_settings({"api_keys": ",".join(hashes)}))
 
 
 def test_the_counts_have_one_store(tmp_path: Path) -> None:

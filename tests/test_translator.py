@@ -42,7 +42,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 class FutureEngine:
-    """Returns futures and records the submitted sentences."""
+    """Returns futures and records the submitted sentences.
+
+    sizes: sentences and tokens of each reservation and of each change of one. num_reservations: those in force.
+    """
 
     def __init__(self, limits: Any) -> None:
         self.limits = limits
@@ -224,7 +227,7 @@ def test_the_reservation_is_resized_after_tokenising(tokenizer: Tokenizer) -> No
     asyncio.run(run())
 
 
-def test_a_result_after_the_deadline_is_an_error(tokenizer: Tokenizer) -> None:
+def test_a_request_fails_if_one_sentence_has_no_result_at_the_deadline(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         for limit_s in (0.2, 2.0, 20.0):  # until the machine submits three sentences in time
             setup = FutureTranslator(tokenizer)
@@ -248,11 +251,10 @@ def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> 
     assert plain.max_target_length == 7 + EXTRA_TARGET_LENGTH
     longest = setup.engine.limits.max_target_length - 1
     assert setup.translator.options(request(), num_source_tokens=60).max_target_length == longest
-    submitted = request(
+    explicit = request(
         options=DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5), extra_target_length=None
     )
-    chosen = setup.translator.options(submitted, num_source_tokens=7)
-    assert chosen == submitted.options
+    assert setup.translator.options(explicit, num_source_tokens=7) == explicit.options
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_contradictory_options_are_refused_before_admission(tokenizer: Tokenizer
     assert setup.engine.sizes == []
 
 
-def pairs(**changes: Any) -> ScoreRequest:
+def score_request(**changes: Any) -> ScoreRequest:
     fields: dict[str, Any] = {
         "texts": ("Anna draws.",),
         "translations": ("Anna zeichnet.",),
@@ -384,7 +386,7 @@ def test_the_error_names_a_pair_that_cannot_be_scored(
 ) -> None:
     setup = FutureTranslator(tokenizer)
     with pytest.raises(error) as caught:
-        run_without_answers(setup.translator.score(pairs(**changes)))
+        run_without_answers(setup.translator.score(score_request(**changes)))
     assert caught.value.field == field
     assert setup.engine.submitted == []
     assert setup.engine.num_reservations == 0

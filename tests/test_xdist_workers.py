@@ -39,7 +39,7 @@ CONFTEST = """
 
     @pytest.fixture
     def met(request, noted):
-        # Wait until another such test runs as well.
+        # Wait until a second test with this fixture runs.
         (FOLDER / f"{request.node.name}.here").touch()
         until = time.monotonic() + 60
         while len(list(FOLDER.glob("*.here"))) < 2:
@@ -107,7 +107,7 @@ def test_slow_tests_run_first_and_alone_tests_run_alone(tmp_path: Path) -> None:
 
 
 def test_no_test_overtakes_an_alone_test(tmp_path: Path) -> None:
-    """Two tests run at once. An `alone` test waits until both end. A later test waits for the `alone` test."""
+    """Two tests may run at once. An `alone` test waits for a running test, and a later test for the `alone` one."""
     entered: list[str] = []
 
     def enter(name: str, *, is_alone: bool) -> None:

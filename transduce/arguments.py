@@ -1,4 +1,4 @@
-"""The decoding options as command-line arguments, named as in the HTTP API with dashes. The server validates them."""
+"""The decoding options as command-line arguments, named as in the HTTP API with dashes. The server checks ranges."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def length_penalty(text: str) -> float | dict[str, Any]:
     """Parse ALPHA or FORMULA:ALPHA.
 
     Raises:
-        argparse.ArgumentTypeError: the text is neither.
+        argparse.ArgumentTypeError: ALPHA is not a finite number. The server checks FORMULA.
     """
     formula, separator, alpha = text.rpartition(":")
     return {"formula": formula, "alpha": number(alpha)} if separator else number(alpha)
@@ -125,8 +125,32 @@ def number(text: str) -> float:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return found
+
+
+def above_zero(text: str) -> float:
+    """Parse a finite number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not such a number.
+    """
+    value = number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """Parse a finite number of at least 0.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not such a number.
+    """
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is negative")
+    return value
 
 
 def positive(text: str) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from model.corpus_cache import file_facts
 from model.data_arguments import DATA_HELP, files_of
 from transduce.api_key import find_api_key
-from transduce.arguments import number, positive
+from transduce.arguments import above_zero, not_negative, number, positive
 from transduce.client import Client, Model, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
@@ -90,7 +90,7 @@ def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--top-p",
         type=number,
         metavar="X",
-        help="with --sample: sample from the smallest set of subwords with this total probability",
+        help="with --sample: sample from the smallest set of subwords with at least this total probability",
     )
     add("--seed", type=int, default=1, help="with --sample: the seed (default: %(default)s)")
 
@@ -125,14 +125,14 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--timeout",
-        type=number,
+        type=above_zero,
         default=120.0,
         metavar="S",
         help="seconds to wait for one response (default: %(default)g)",
     )
     add(
         "--max-wait",
-        type=number,
+        type=not_negative,
         default=600.0,
         metavar="S",
         help="seconds to keep retrying while the server is overloaded or loading (default: %(default)g)",
@@ -140,12 +140,13 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_distill(args: argparse.Namespace) -> int:
-    """Translate the input sentences and write the pairs.
+    """Translate the input sentences and write the pairs. Returns 0.
 
     Raises:
-        CommandError: the arguments contradict one another, an input file does not exist, the server fails, the output
-            already exists, or it belongs to another run.
+        CommandError: the arguments contradict one another, an input file does not exist, the API key is invalid, as in
+            `served_model`, `Teacher.translations` and `check_output`, or the unfinished output belongs to another run.
         CorpusError: the input cannot be read. OSError: the key cannot be read, or the output cannot be written.
+        ValueError: the URL is invalid.
     """
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput, check_output

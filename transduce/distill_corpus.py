@@ -39,7 +39,7 @@ class PairForm:
 
 
 def one_line(text: str) -> str:
-    """Return the text with each run of white space replaced by a space."""
+    """Return the text with each run of white space replaced by a space, without white space at its ends."""
     return " ".join(text.split())
 
 
@@ -62,7 +62,8 @@ def read_sentences(
 def read_monolingual(path: Path) -> Iterator[Sentence]:
     """Yield the sentences of a file with one sentence per line, or domain and sentence.
 
-    The default domain is the file's name up to its first dot. Raises CorpusError with the line that has more columns.
+    The default domain is the file's name up to its first dot. Raises CorpusError if the file cannot be read, or for a
+    line with more columns.
     """
     from model.corpus import CorpusError, read_lines
 

@@ -1,7 +1,7 @@
 """The output of a long run, which the same command resumes after an interruption.
 
-`OUTPUT.part` has one line per translated sentence, an empty one if there is no translation; `OUTPUT.part.json`
-identifies the run. At the end the lines become OUTPUT, compressed according to its suffix, and both files are deleted.
+`OUTPUT.part` has one line per sentence so far, an empty one if it has no translation. `OUTPUT.part.json` identifies the
+run. At the end the other lines become OUTPUT, compressed according to its suffix, and both files are deleted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ResumableOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file and keep it."""
+        """Close the file. If the run is not finished, it is kept."""
         if self._file is not None:
             self._file.close()
 

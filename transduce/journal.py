@@ -1,7 +1,7 @@
 """The journal of a long translation: finished texts are kept beside the output, so that the same command can resume.
 
-The journal is a file of JSON lines. The first line identifies the file and the options; each further line holds a
-text's number and its translation and is written as soon as the translation arrives. An incomplete last line is ignored.
+The journal is a file of JSON lines. The first line identifies the file and the options. Each further line holds a
+text's number and its translation. It is written as soon as its batch is translated. An incomplete last line is ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Journal:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Read the existing journal. A journal of another file or of other options is overwritten. Raises OSError."""
+        """Read the existing journal, or begin one. A journal of another file or of other options is overwritten.
+
+        Raises OSError.
+        """
         kept = self._read()
         self._file = self.path.open("r+b" if kept else "wb")
         self._file.truncate(kept)
@@ -47,7 +50,7 @@ class Journal:
             self._file.close()
 
     def add(self, translations: Mapping[int, str]) -> None:
-        """Append translations. Raises OSError."""
+        """Append translations, by text number. Raises OSError."""
         self._write({"n": number, "text": text} for number, text in translations.items())
         self.done.update(translations)
 

@@ -63,7 +63,8 @@ class Teacher:
         for the server, or if the server refuses it. At most 2 * concurrency batches are in memory.
 
         Raises:
-            CommandError: the server cannot be reached, fails, or refuses the first texts that it gets.
+            CommandError: the server cannot be reached, fails, takes too long for one text, refuses a request for a
+                reason other than its texts, or refuses a text before it has translated any.
         """
         remaining = iter(texts)
         waiting: deque[tuple[list[str], Future[list[str | None]]]] = deque()
@@ -93,7 +94,7 @@ class Teacher:
         return [next(found) if sends else None for sends in is_sent]
 
     def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
-        """The translations of one request. A request that is refused or too slow is sent again in two halves."""
+        """The translations of one request. If its texts are refused or its deadline passes, it is halved."""
         try:
             result = self._client.translate(
                 texts, source=self._params.source, target=self._params.target, **options

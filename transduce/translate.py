@@ -12,7 +12,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from transduce.api_key import find_api_key
-from transduce.arguments import add_decoding_arguments, decoding_options, positive
+from transduce.arguments import above_zero, add_decoding_arguments, decoding_options, not_negative, positive
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
 from transduce.translate_batch import TranslateParams, translate_batch
@@ -80,14 +80,14 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=above_zero,
         default=60.0,
         metavar="S",
         help="seconds to wait for one response (default: %(default)g)",
     )
     parser.add_argument(
         "--max-wait",
-        type=float,
+        type=not_negative,
         default=300.0,
         metavar="S",
         help="seconds to keep retrying while the server is overloaded or loading (default: %(default)g)",
@@ -96,13 +96,14 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_translate(args: argparse.Namespace) -> int:
-    """Translate the file or stdin.
+    """Translate the file or stdin. Returns 0.
 
     Raises:
-        CommandError: the input does not have its format or is not UTF-8, no format has its suffix, a request fails as
-            in `translate_batch`, an option needs --json, or --json is set for another format than plain text or with
-            --output.
+        CommandError: the input is not UTF-8, no format has its suffix, the API key is invalid, a request fails as in
+            `translate_batch`, a file cannot be translated as in `translate_file`, an option needs --json, or --json is
+            set for another format than plain text or with --output.
         OSError: the input or the key cannot be read, or the output cannot be written.
+        ValueError: the URL is invalid.
     """
     options = decoding_options(args)
     if args.target_prefix:

@@ -41,7 +41,7 @@ def translate_batch(client: Client, texts: Sequence[str], params: TranslateParam
 
 
 def error_line(error: TransduceError) -> str:
-    """The error's message with a hint for the user."""
+    """The error's message, with a hint for the user where there is one."""
     if isinstance(error, ConnectionFailed) and error.message.startswith("no server"):
         return f"{error}; `make serve` starts a server"
     if isinstance(error, TimedOut) and error.status is None:

@@ -92,7 +92,7 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
             content = file.write(translations)
         except ValueError as error:
             if journal is not None:
-                journal.remove()
+                journal.remove()  # with the same translations, a resumed run would fail again
             raise CommandError(f"the translation cannot be inserted into the file: {error}") from error
         write_output(task.output, content)
         if journal is not None:
@@ -157,7 +157,7 @@ def options_of(unit: Unit) -> dict[str, object]:
 
 
 def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Yield the numbers of units in groups whose units have the same request options, nearly in the file's order."""
+    """Yield `numbers` in groups of at most `size` units with the same request options, nearly in the file's order."""
     waiting: dict[tuple[str, bool], list[int]] = {}
     for number in numbers:
         group = waiting.setdefault((units[number].format, units[number].is_wrapped), [])
@@ -199,7 +199,7 @@ def cut_points(markup: str) -> Iterator[int]:
 
 
 def write_output(output: Path | None, content: bytes) -> None:
-    """Write the output completely or not at all. Raises OSError."""
+    """Write the content to stdout, or to a file completely or not at all. Raises OSError."""
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

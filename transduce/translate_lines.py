@@ -1,7 +1,7 @@
 """Plain text as a stream of lines. `transduce translate` reads stdin and text files in this way.
 
-Line structure is kept: each input line gives one output line with the same line ending. Blank lines and white space at
-both ends of a line are copied. A last line without a line ending stays without one.
+Without --json, line structure is kept: each input line gives one output line with the same line ending. Blank lines and
+white space at both ends of a line are copied. A last line without a line ending stays without one.
 """
 
 from __future__ import annotations

@@ -33,10 +33,13 @@ IN_USE = Errors(ErrorAnswer, {**ERRORS.statuses, 409: "a request uses the model,
 
 
 class ModelControl(Protocol):
-    """The operations of the routes. Each method returns the model, and raises UnknownModel and NotReady."""
+    """The operations of the routes. Each method returns the model, and raises UnknownModel and NotReady.
+
+    The methods that load a model also raise ModelRefused, and other ServiceErrors if its check or warm-up fails.
+    """
 
     async def load_model(self, name: str) -> ServedModel:
-        """Bring a model into memory. Raises ModelRefused."""
+        """Bring a model into memory."""
 
     async def unload_model(self, name: str) -> ServedModel:
         """Remove a model from memory until a request needs it. Raises ModelInUse."""

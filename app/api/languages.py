@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 # A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, must match because the text is written differently.
 _REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
+# Codes of LibreTranslate's clients for languages with a script or a region.
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
 
 
@@ -52,6 +53,9 @@ def served_target(target: str, targets: Collection[str]) -> str:
 
 
 def target_of_detected(target: str, pairs: Collection[tuple[str, str]]) -> str:
-    """As `served_target`, for a source that is detected. A text may be in a language that is only a source."""
+    """As `served_target`, for a source that is detected.
+
+    The target may be a language that is only a source, because a text in that language is returned unchanged.
+    """
     targets = {each for _, each in pairs}
     return served_language(target, targets) or served_target(target, served_languages(pairs))

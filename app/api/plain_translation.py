@@ -108,7 +108,7 @@ class PlainTranslator:
 
         All texts are returned unchanged if the requested source is the target. With detection, a text is returned
         unchanged if `Languages.resolve` returns no pair for it.
-        Raises NoSuchPair, RequestCancelled, and the errors of `begin_spending` and `Models.translate`.
+        Raises NoSuchPair, NotReady, RequestCancelled, and the errors of `begin_spending` and `Models.translate`.
         """
         self.service.check_open()
         with await begin_spending(request.scope, self.service.usage, sum(map(len, texts))):

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from app.api.admin import AdminToken
+from app.api.admin import TAG, AdminToken
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.native.answers import ErrorAnswer
@@ -27,7 +27,6 @@ from app.engine.row_recorder import MAX_SPANS, RowSpan
 from app.errors import InvalidRequest
 
 Json = dict[str, Any]
-TAG = "admin"
 DEFAULT_S = 60.0
 # The most seconds of one recording. If larger, a recording of a busy server reaches MAX_SPANS before it ends. If
 # smaller, rare events are missed.

@@ -14,8 +14,8 @@ from app.decoding.scoring import score
 from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# Steps in the buffer of recent steps, as a multiple of the longest hypothesis; at least 2. If smaller, the last steps
-# are moved more often. If larger, the buffer takes more memory.
+# Steps in the buffer of recent steps, as a multiple of the longest hypothesis. At least 2, because the last multiple is
+# kept and a call may add another. If smaller, kept steps are moved more often. If larger, the buffer takes more memory.
 MAX_LENGTHS_KEPT = 4
 # More subwords than any hypothesis has.
 NEVER = 1 << 30

@@ -185,6 +185,7 @@ class GuidedSearch:
         if self._length < len(self._forced):
             return _single_candidate(self._forced[self._length], distributions)
         scores = distributions
+        # Before the first subword the end token is forbidden, whatever the options.
         if not self._length or is_constrained(self.options, self._length):
             scores = constrained(scores, self._prefixes, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling

@@ -100,7 +100,7 @@ class DecodingOptions:
     Score of a complete hypothesis, s(Y) = log P(Y) / length_penalty + coverage_penalty * coverage:
 
     length_penalty: the formula that divides the log-probability.
-    alpha: its exponent; 0 is off (plain log-probability). The paper's value is 0.6.
+    alpha: its exponent; 0-10, off: 0 (plain log-probability). The paper's value is 0.6.
     coverage_penalty: beta of Wu et al. 2016, equation (14): the weight of the sum over source tokens i of
         log(min(sum over target tokens j of a_ij, 1)), where a_ij is the attention from j to i; 0-10, off: 0. Needs a
         model with alignment.

@@ -40,8 +40,8 @@ def new_search(
     """A new search with the strategy that the options need. Only this function chooses a strategy.
 
     options: with length ratios already converted to lengths (`bounded_by_source`). bos_id: the model's start token, if
-        the options have none. source_ids: with an end token and a tag if the model's sources have them. Attention and
-        the loop guard use the ids.
+        the options have none. source_ids: with an end token and a tag if the model's sources have them. Recorded
+        attention has a column for each, and the loop guard looks for repetitions in them.
     """
     if options.start_id is not None:
         bos_id = options.start_id

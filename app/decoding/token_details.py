@@ -55,11 +55,11 @@ class TokenDetails:
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """The coverage penalty: the sum over source tokens of log(attention from all target tokens).
+        """The coverage, which `coverage_penalty` weights: the sum over source tokens of log(the target's attention).
 
-        Each attention is clipped to MIN_COVERAGE to 1, so the penalty is at most 0. It is 0 without attention. Equation
-        14 of Wu et al. 2016, "Google's Neural Machine Translation System". ids: the hypothesis. num_tokens: its tokens,
-        including the end token if there is one.
+        Each attention is clipped to MIN_COVERAGE to 1, so the coverage is at most 0. Without attention the coverage is
+        0. Equation 14 of Wu et al. 2016, "Google's Neural Machine Translation System". ids: the hypothesis. num_tokens:
+        its tokens, including the end token if there is one.
         """
         if not num_tokens or not self._attention:
             return 0.0

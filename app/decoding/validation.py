@@ -71,7 +71,7 @@ def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingO
     """The options with length ratios converted to lengths. Unchanged if they have no ratios.
 
     options: checked by `check_options`. source_length: subwords with the tag, without the end token. Raises
-    InvalidRequest if the minimum length is above the maximum.
+    InvalidRequest if the minimum length, the target_prefix or the forced_target is longer than the maximum.
     """
     if not options.min_target_ratio and options.max_target_ratio is None:
         return options

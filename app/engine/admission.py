@@ -13,8 +13,8 @@ no accepted work had begun yet. For a request of n sentences this work is
 
 The second is the decoding time of the request's longest sentence, twice if that is likely to be decoded twice.
 
-The number of sentences and subwords is known only after segmentation and tokenisation. So a request is checked twice:
-on arrival with estimates (from its length, beam size and minimum length), and again with the true numbers.
+The number of sentences and subwords is known only after segmentation and tokenisation. So a request is first checked
+with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class Reservation:
     """A context manager that counts a request's work as accepted from entry to exit.
 
     deadline: seconds of time.monotonic; None: no deadline.
-    longest: source subwords of the longest sentence. They count twice if that sentence is likely to be decoded twice.
-        At most USUAL_SENTENCE_TOKENS until `resize`.
+    longest: source subwords of the longest sentence, or its minimum target length if that is more. They count twice if
+        that sentence is likely to be decoded twice. At most USUAL_SENTENCE_TOKENS until `resize`.
     """
 
     def __init__(

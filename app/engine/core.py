@@ -67,7 +67,10 @@ class EngineCore:
         self._tokens = TokenStreams(self._batch.greedy)
 
     def run(self) -> None:
-        """Step until a Stop arrives. Raises EngineFailure after max_consecutive_failures failed forwards in a row."""
+        """Step until a Stop arrives.
+
+        Raises EngineFailure after max_consecutive_failures failed forwards in a row.
+        """
         while not self._is_stopped:
             if self.scheduler.has_work:
                 self.step()
@@ -122,9 +125,13 @@ class EngineCore:
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-            self._batch.add(admitted)
-        self._batch.compact(self.scheduler.running, admitted, all_holes=self._has_failed)
-        self._has_failed = False
+        all_holes, self._has_failed = self._has_failed, False
+        try:
+            if admitted:
+                self._batch.add(admitted)
+            self._batch.compact(self.scheduler.running, admitted, all_holes=all_holes)
+        except EngineFailure as error:
+            self._recover(error, stats)
         self._batch.select(self.scheduler.running, callers)
 
     def _encode(self, admitted: list[Sequence], stats: StepStats) -> None:
@@ -146,8 +153,8 @@ class EngineCore:
         stats.encode_time_s = time_s
 
     def _forward(self, stats: StepStats) -> StepOutput | None:
-        """Run one forward. Returns None if it failed: then all running sequences restart, or the only one fails."""
-        running, batch = self.scheduler.running, self._batch
+        """Run one forward. Returns None if it failed."""
+        batch = self._batch
         batch.count_rows(stats)
         max_steps, stop = self._call_length.choose(
             stats.num_rows,
@@ -162,19 +169,24 @@ class EngineCore:
         try:
             output = batch.forward(max_steps, stop, stats)
         except EngineFailure as error:
-            self._has_failed = True
-            if len(running) > 1:
-                logger.error(
-                    "%d sentences failed together and are retried in halves: %s", len(running), error.message
-                )
-                for sequence in running:
-                    batch.remove(sequence)
-                stats.num_retried += len(self.scheduler.split_running())
-            else:
-                self._fail(next(iter(running)), error, stats)
-                self._count_failed_forward()
+            self._recover(error, stats)
         stats.decode_time_s = self._clock() - started_at
         return output
+
+    def _recover(self, error: EngineFailure, stats: StepStats) -> None:
+        """Restart all running sequences after a failed call of the runner, or fail the only one."""
+        running = self.scheduler.running
+        self._has_failed = True
+        if len(running) > 1:
+            logger.error(
+                "%d sentences failed together and are retried in halves: %s", len(running), error.message
+            )
+            for sequence in running:
+                self._batch.remove(sequence)
+            stats.num_retried += len(self.scheduler.split_running())
+        else:
+            self._fail(next(iter(running)), error, stats)
+            self._count_failed_forward()
 
     def _apply(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's output, and end those that are done or have no scores."""
@@ -187,9 +199,12 @@ class EngineCore:
             self._num_failures = 0
         elif invalid:
             self._count_failed_forward()
-        for sequence in self._batch.advance(output, stats):
-            self._end(sequence, sequence.result(self._clock()))
-            stats.num_finished += 1
+        try:
+            for sequence in self._batch.advance(output, stats):
+                self._end(sequence, sequence.result(self._clock()))
+                stats.num_finished += 1
+        except EngineFailure as error:
+            self._recover(error, stats)
         self._call_length.record(stats.decode_time_s, stats.num_steps, stats.num_rows)
 
     def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:

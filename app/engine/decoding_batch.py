@@ -82,13 +82,13 @@ class DecodingBatch:
         return None
 
     def _restrict(self, sequences: list[Sequence]) -> None:
-        """Restrict the only row of each sequence to the shortlist that its search takes, if the runner can."""
+        """Restrict the first row of each sequence to the shortlist that its search takes, if the runner can."""
         if self._limits.num_shortlists:
             sources, rows = [one.source_ids for one in sequences], [one.rows[0] for one in sequences]
             runner = cast(RestrictingRunner, self._runner)
             runner.restrict(rows, sources, [one.shortlist for one in sequences])
 
-    def add(self, sequences: Iterable[Sequence]) -> None:
+    def add(self, sequences: Collection[Sequence]) -> None:
         """Begin the searches of new sequences. A sequence whose encoding failed holds no rows, and is left out."""
         for sequence in sequences:
             if sequence.rows and isinstance(sequence.search, GreedySearch):
@@ -115,7 +115,7 @@ class DecodingBatch:
             return
         num_soon_used = sum(one.num_reserved_rows - len(one.rows) for one in admitted if one.rows)
         for sequence in running:
-            if isinstance(sequence.search, GreedySearch):
+            if isinstance(sequence.search, GreedySearch):  # the allocator copies `length` columns of a row
                 sequence.length = int(self.greedy.lengths[sequence.rows[0]])
         moves = self._allocator.compact(0 if all_holes else num_soon_used)
         if moves:
@@ -296,7 +296,7 @@ class DecodingBatch:
     def _move_rows(self, branching: list[Sequence]) -> None:
         """Give each hypothesis' row its parent's cache, then offload beams where possible.
 
-        branching: sequences with several rows. Ended sequences among them have no rows.
+        branching: running sequences that have, or will have, several rows.
         """
         reorders, spreads = RowCopies(), RowCopies()
         for sequence in branching:
@@ -310,9 +310,10 @@ class DecodingBatch:
                 offload(sequence)
 
     def _next_input(self, max_steps: int, stop: StopCondition) -> StepInput:
-        """Return the input of the next forward. It has several steps only if no search is advanced on the host.
+        """Return the input of the next forward.
 
-        `greedy` holds only searches of selected sequences. Rows 0..end-1 are decoded.
+        It has several steps only if all its searches are plain greedy, or all are beams on the runner. Rows 0..end-1
+        are decoded. `greedy` holds only searches of selected sequences.
         """
         self._on_runner, self._on_host = [], []
         num_rows = self._allocator.end

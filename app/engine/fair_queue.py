@@ -80,7 +80,7 @@ class FairQueue:
         return sequence
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a cancelled or expired sequence. Does nothing when it is not queued."""
+        """Remove a sequence from the queues of all its requests. Does nothing when it is not queued."""
         if not self._contains(sequence, sequence.caller, sequence.request_id):
             return
         self._num_sequences -= 1

@@ -37,7 +37,7 @@ class EngineLimits:
 def check_limits(settings: EngineLimits, limits: Limits) -> None:
     """Raise SettingsError with every limit that is 0 or less, is infinite, or is too small for the model."""
     problems = [
-        f"{name} must be more than 0, and is {value}"
+        f"{name} must be finite and more than 0, and is {value}"
         for name, value in vars(settings).items()
         if not (value > 0 and math.isfinite(value))
     ]
@@ -70,7 +70,7 @@ def option_bounds(limits: Limits) -> Bounds:
 def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits: Limits) -> DecodingOptions:
     """Return the options of one sentence with ratios turned into lengths.
 
-    Raises InvalidRequest, with the field, its limit and its value, when the sentence does not fit the model.
+    Raises InvalidRequest with the field, if the sentence or an option does not fit the model, or two options conflict.
     """
     check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
     check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" (an id)")
@@ -79,7 +79,7 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
     if options.shortlist is not None:
         check_range("shortlist", options.shortlist, (0, limits.num_shortlists - 1), unit=" (a table)")
     check_options(options, option_bounds(limits))
-    return bounded_by_source(options, len(source_ids) - 1)
+    return bounded_by_source(options, len(source_ids) - source_ids.count(limits.eos_id))
 
 
 def _check_start(options: DecodingOptions, limits: Limits) -> None:

@@ -3,8 +3,9 @@
 A sequence reserves the rows of its whole beam when it is admitted. It occupies one of them until its first step has
 spread the beam. A beam that is offloaded to the runner occupies all of its rows before the first step.
 
-Occupied rows are 0..end-1 except for holes, which ended sequences leave. New sequences and spreading beams take the
-lowest holes first. `compact` moves the last rows into the remaining holes, so that no holes are decoded.
+Occupied rows are 0..end-1 except for holes, which ended sequences and beams that become narrower leave. New sequences
+and spreading beams take the lowest holes first. `compact` moves the last rows into the remaining holes, so that no
+holes are decoded.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class RowAllocator:
     """Allocates the rows of one runner's cache.
 
     num_reserved: rows reserved for admitted sequences, at most num_rows.
-    end: rows 0..end-1 are occupied or holes; a step decodes them.
+    end: rows 0..end-1 are occupied or holes. A step decodes all of them, or skips the holes if the runner can.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -105,7 +106,7 @@ class RowAllocator:
 
     @property
     def num_occupied(self) -> int:
-        """Rows that hold a live hypothesis."""
+        """Rows that sequences hold."""
         return self.end - len(self._holes)
 
     @property
@@ -195,7 +196,7 @@ class RowAllocator:
         return moves
 
     def _trim(self) -> None:
-        """Lower `end` to the last occupied row."""
+        """Lower `end` to one more than the last occupied row."""
         end = self.end
         while self.end and self._owners[self.end - 1] is None:
             self.end -= 1

@@ -99,7 +99,7 @@ class Scheduler:
         sequence.status = Status.ENDED
 
     def expired(self, now: float) -> list[Sequence]:
-        """Return running and retried sequences whose deadline has passed; `schedule` finds those in the queue."""
+        """Return running and retried sequences whose deadline has passed; `schedule` finds the queued ones."""
         if now < self._next_deadline:
             return []
         admitted = list(self.running)
@@ -111,7 +111,7 @@ class Scheduler:
 
     @property
     def callers(self) -> Collection[str]:
-        """Callers that have a sequence here, running or waiting."""
+        """Callers that have a running or a queued sequence."""
         held, waiting = self.num_held_rows.keys(), self._queue.callers
         return held | waiting if waiting else held
 
@@ -121,7 +121,7 @@ class Scheduler:
         """Admit the sequences that fit, in the queue's order.
 
         callers: those whose sequences may be admitted; None: all. Returns the admitted sequences, each with its first
-        row, and those whose deadline has passed.
+        row, and those whose deadline had passed at their turn.
         """
         if self._is_retrying:
             self._is_retrying = bool(self.running or self._retries)

@@ -124,8 +124,8 @@ class Sequence:
     def num_shared_columns(self, one: int, other: int) -> int:
         """Return how many leading columns two hypotheses' rows share: those of their last common ancestor.
 
-        one, other: indices of hypotheses before the current step, whose parents are not in `ancestry` yet. Takes time
-        in proportion to the columns that they do not share, which have to be copied.
+        one, other: indices of hypotheses before the current step, which is not in `ancestry` yet. Takes time in
+        proportion to the columns that they do not share, which have to be copied.
         """
         length = self.length
         for parents in reversed(self.ancestry):

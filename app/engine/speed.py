@@ -110,16 +110,19 @@ class Speed:
 
     def row_steps(self, cost: Cost) -> float:
         """Return the expected row-steps of some work."""
-        per_token = self._row_steps / self._row_tokens if self._row_tokens else 1.0
-        return cost.row_tokens * per_token + cost.extra_row_steps
+        return cost.row_tokens * self._steps_per_token + cost.extra_row_steps
 
     def decode_time_s(self, num_tokens: float) -> float:
         """Return the seconds of decoding a sentence of num_tokens source subwords; 0 while unknown."""
         steps = self._known
         if steps is None:
             return 0.0
-        per_token = self._row_steps / self._row_tokens if self._row_tokens else 1.0
-        return num_tokens * per_token * steps.time_s / steps.num_steps
+        return num_tokens * self._steps_per_token * steps.time_s / steps.num_steps
+
+    @property
+    def _steps_per_token(self) -> float:
+        """Decoder steps for each source subword; 1 until a sequence has ended."""
+        return self._row_steps / self._row_tokens if self._row_tokens else 1.0
 
     @property
     def _known(self) -> _Steps | None:

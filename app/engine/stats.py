@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StepStats:
-    """Statistics of one iteration. The engine thread fills it in; it is not changed after it is reported.
+    """Statistics of one iteration. The engine thread fills it in. The event loop sets `worker` when it is reported.
 
     num_rows: rows decoded; 0 if no row was decoded. num_steps: decoder steps of the call.
     num_spared_row_steps: how many of num_rows * num_steps were not decoded: those after a row's end, and those of a
@@ -20,7 +20,7 @@ class StepStats:
     num_paused: sequences that hold rows and were not decoded, because another caller's were decoded alone.
     num_admitted: sequences encoded. num_encode_tokens: their subwords, without padding.
     num_finished, num_failed, num_expired: sequences that ended in this step.
-    num_retried: sequences that restart because a forward that they were in has failed.
+    num_retried: sequences that are tried again because a forward or an encoding that they shared has failed.
     num_looped: sequences that restart because their search repeats itself.
     num_widened: sequences that restart with the whole vocabulary because their result among a shortlist is bad.
     encode_time_s, decode_time_s: seconds in the runner. step_time_s: seconds of the whole step.

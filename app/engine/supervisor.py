@@ -68,7 +68,7 @@ class SupervisedPool(Protocol):
         """Use a new worker. number: that of the dead worker."""
 
     def abandon_worker(self, *, ends_engine: bool) -> None:
-        """Continue without the dead worker, or end if `ends_engine` or if no worker is left."""
+        """Continue without the dead worker. End if `ends_engine`, or if no worker is left or being started."""
 
 
 class Supervisor:

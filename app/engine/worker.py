@@ -56,7 +56,7 @@ class Worker(Protocol):
         """Whether the worker runs steps or waits for work."""
 
     def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
-        """Start the loop. Called once, inside the running event loop. Only `limits` and `close` may be used before."""
+        """Start the loop. Called once, inside the running event loop, and before the first `put`."""
 
     def put(self, message: Message) -> None:
         """Send a message; they arrive in order. Has no effect after the worker's end."""

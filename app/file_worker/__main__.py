@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
 
 
 def apply_limits(limits: messages.WorkerLimits) -> None:
-    """Limit this process: memory, open files, written files (none) and priority."""
+    """Limit memory, open files, written files (none) and priority. Let only the server end this process."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)  # the server ends this process

@@ -23,14 +23,15 @@ from app.files import FileFormat
 from app.observability.logging import log_event
 
 logger = logging.getLogger(__name__)
-# Seconds until an idle worker is killed. A worker takes 25 MB, and starting one takes about a tenth of a second.
+# Seconds from a response to the end of all idle workers, if no further response comes. A worker takes 25 MB, and
+# starting one takes about a tenth of a second.
 IDLE_S = 10.0
 # Seconds to wait for a killed process.
 END_TIMEOUT_S = 2.0
 
 
 class _WorkerDied(Exception):
-    """The worker died without a response."""
+    """The worker died without a response, or its response is too long."""
 
 
 @dataclass(eq=False)
@@ -70,7 +71,7 @@ class FileWorkers:
     """A pool of at most `num_workers` file workers. `limits` bounds the resources of each file."""
 
     def __init__(self, limits: messages.WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
-        """No process is started here. idle_s: seconds until an idle worker is killed."""
+        """No process is started here. idle_s: as IDLE_S."""
         self.limits = limits
         self._idle_s = idle_s
         self._turns = asyncio.Semaphore(num_workers)

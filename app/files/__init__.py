@@ -6,8 +6,8 @@
     ... translate each of file.units by its `format` and `is_wrapped` ...
     data = file.write(translations)
 
-Only translated texts change. If a translation equals its text, the bytes stay unchanged. Only `app.files.reading`
-imports the readers.
+Only translated texts change. If a translation equals its text, the bytes stay unchanged. This package does not import
+the readers, because the server only names formats. `app.files.reading` imports them.
 """
 
 from app.files.formats import SUFFIXES, FileFormat, format_of

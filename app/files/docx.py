@@ -49,7 +49,7 @@ class DocxFile:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """One unit per paragraph."""
+        """One unit per paragraph with text to translate."""
         return tuple(each.unit for part in self.parts.values() for each in part.paragraphs)
 
     def write(self, translations: Sequence[str]) -> bytes:
@@ -84,13 +84,12 @@ class DocxFile:
 def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
     """Parse a document. Raises FileError."""
     parts: dict[str, _TextEntry] = {}
-    num_elements_left = limits.max_elements
-    num_units = num_characters = 0
+    num_elements = num_units = num_characters = 0
     for name, content in _checked_entries(data, limits):
-        root, encoding = read_tree(content, name, max_elements=num_elements_left)
+        root, encoding = read_tree(content, name, max_elements=limits.max_elements, num_before=num_elements)
         paragraphs: list[Paragraph] = []
         for node in _elements(root):
-            num_elements_left -= 1
+            num_elements += 1
             paragraph = read_paragraph(node) if node.name == "w:p" else None
             if paragraph is not None:
                 paragraphs.append(paragraph)
@@ -136,15 +135,16 @@ def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
 
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:
-    """Unpack an entry up to its declared size. Without a size, read() would also unpack what exceeds it."""
+    """Unpack an entry up to its declared size, and verify its checksum. Raises one of _BROKEN.
+
+    Without a size, read() would also unpack what exceeds it.
+    """
     with archive.open(info) as entry:
-        content = entry.read(info.file_size)
-        entry.read(1)  # reaching the end verifies the checksum
-    return content
+        return entry.read(info.file_size)
 
 
 def _check_content(archive: ZipFile, info: ZipInfo) -> None:
-    """Read an entry to verify its checksum. Raises BadZipFile."""
+    """Read an entry to verify its checksum. Raises one of _BROKEN."""
     with archive.open(info) as entry:
         while entry.read(_COPIED_BYTES):
             pass

@@ -138,6 +138,7 @@ class _Reader:
 class _Writer:
     """Writes a block. breaks: the line breaks in its text, each with the `>` and the indentation of the next line.
 
+    kind: the type of the token that opens the block, such as `paragraph_open` or, for a cell, `td_open`.
     has_block_start: the source begins as another kind of block does, so the translation's beginning is not escaped.
     A mark that spans lines holds its own line breaks.
     """

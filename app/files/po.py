@@ -2,15 +2,17 @@
 
 `msgstr` and `msgstr[0]` get the translation of `msgid`, the other forms and an only form that of `msgid_plural`. The
 header, comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation
-equal to its source leaves `msgstr` empty, because gettext then shows the source.
+equal to its source leaves `msgstr` empty, because gettext then shows the source. If the catalogue's encoding lacks a
+character of a translation, the catalogue is written in UTF-8, and its header says so.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.files.encoding import decode
+from app.files.encoding import Decoded, decode
 from app.files.json_strings import INSIDE_QUOTES, text_unit
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
@@ -23,7 +25,7 @@ _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "
     "\f": "\\f",
     "\v": "\\v",
 }
-_CHARSET = re.compile(rb"Content-Type:[^\\\n]*charset=([A-Za-z0-9_.:-]{1,40})")
+_CHARSET = re.compile(rb"(Content-Type:[^\\\n]*charset=)([A-Za-z0-9_.:-]{1,40})")
 
 
 @dataclass
@@ -52,12 +54,27 @@ class _Entry:
 def read_po(data: bytes, limits: FileLimits) -> SlottedText:
     """Parse a catalogue. Raises FileError with the line of a syntax error."""
     declared = _CHARSET.search(data)
-    name = declared[1].decode() if declared else None
+    name = declared[2].decode() if declared else None
     decoded = decode(data, None if name == "CHARSET" else name)
     end = "\r\n" if "\r\n" in decoded.text else "\n"
     entries = _Reader(decoded.text).entries()
     slots = limits.bounded(slot for entry in entries for slot in _slots(entry, end))
-    return SlottedText(decoded.text, slots, decoded.encoder())
+    return SlottedText(decoded.text, slots, _encoder(decoded))
+
+
+def _encoder(decoded: Decoded) -> Callable[[str], bytes]:
+    """A function that encodes a catalogue as the file is encoded, or in UTF-8 if that encoding lacks a character."""
+    in_own = decoded.encoder()
+
+    def encode(text: str) -> bytes:
+        try:
+            return in_own(text)
+        except FileError:
+            if decoded.mark or decoded.encoding == "utf-8":
+                raise
+            return _CHARSET.sub(rb"\1UTF-8", Decoded(text, "utf-8").encoder()(text), count=1)
+
+    return encode
 
 
 def _slots(entry: _Entry, end: str) -> list[Slot]:
@@ -132,14 +149,11 @@ class _Reader:
             self._last.end = start + string.end()
             return
         self._last = _String(start + string.start(), start + string.end(), [value])
-        self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
+        self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0, self._last)
 
-    def _assign(self, keyword: str, index: int) -> None:
-        string = self._last
-        if string is None:
-            return
-        is_new = keyword == "msgctxt" or (keyword == "msgid" and self._entry.source is not None)
-        if is_new and (self._entry.source is not None):
+    def _assign(self, keyword: str, index: int, string: _String) -> None:
+        """Add a keyword's string to the current entry, or begin the next entry. index: that of a msgstr, else 0."""
+        if keyword in {"msgctxt", "msgid"} and self._entry.source is not None:
             self._entries.append(self._entry)
             self._entry = _Entry()
         if keyword == "msgid":

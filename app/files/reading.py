@@ -27,5 +27,5 @@ _READERS: dict[FileFormat, Callable[[bytes, FileLimits], TranslatableFile]] = {
 
 
 def read_file(data: bytes, file_format: FileFormat, limits: FileLimits | None = None) -> TranslatableFile:
-    """Parse a file. Raises FileError."""
+    """Parse a file. limits: None for the default ones. Raises FileError."""
     return _READERS[file_format](data, limits or FileLimits())

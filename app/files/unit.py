@@ -16,7 +16,7 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class FileError(ValueError):
-    """The file cannot be read.
+    """The file cannot be read, or cannot be written with its translations.
 
     The message names the place of the problem, if it has one: the line of a text file or the entry of an archive. It
     never quotes the text of the file.

@@ -1,7 +1,7 @@
 """XML as a tree with the exact characters of every tag, so that unchanged parts are written byte for byte.
 
-Document types are rejected, and with them all entities. Depth, elements, attributes and tag length are bounded and are
-checked while the XML is read.
+Document types are rejected, and with them all declared entities. Depth, elements, attributes and tag length are bounded
+and are checked while the XML is read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from app.files.unit import FileError
 MAX_DEPTH = 500
 # The most attributes of one element. If larger, one tag takes more memory.
 MAX_ATTRIBUTES = 1_000
-# Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. The parser may read one
-# more chunk before the length is known.
+# Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. The parser may read two
+# more chunks before the length is known.
 MAX_TAG_BYTES = 1_000_000
 # Bytes per call of the parser.
 _CHUNK_BYTES = 1 << 16
@@ -58,10 +58,11 @@ class Node:
         return "".join(parts)
 
 
-def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, str]:
+def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str]:
     """Parse XML. Returns a root node without a name, and the encoding.
 
-    part: the name of the archive's entry, for messages. Raises FileError.
+    part: the name of the archive's entry, for messages. max_elements: the most elements of all entries together.
+    num_before: elements of the entries before this one. Raises FileError.
     """
     encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8"
     try:
@@ -70,17 +71,16 @@ def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, st
         raise FileError(f"{part}: not {encoding.upper()} (byte {error.start + 1})") from error
     body = content if encoding == "utf-8" else text.encode()
     del text
-    return _Reader(part, body, max_elements).read(), encoding
+    return _Reader(part, body, max_elements, num_before).read(), encoding
 
 
 class _Reader:
     """Builds nodes from expat's events. An event's characters end where the next event begins."""
 
-    def __init__(self, part: str, body: bytes, max_elements: int) -> None:
+    def __init__(self, part: str, body: bytes, max_elements: int, num_before: int) -> None:
         self._part = part
         self._body = body
-        self._num_left = max_elements
-        self._max_elements = max_elements
+        self._num_elements, self._max_elements = num_before, max_elements
         self._root = Node("", "")
         self._opened = [self._root]
         # The current event: where it begins, its kind, and its element's name.
@@ -133,8 +133,8 @@ class _Reader:
             self._opened[-1].children.append(raw)
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
-        self._num_left -= 1
-        if self._num_left < 0:
+        self._num_elements += 1
+        if self._num_elements > self._max_elements:
             raise FileError(f"the file exceeds the limit of {self._max_elements} XML elements")
         self._begin("open", name)
         if len(self._opened) > MAX_DEPTH:

@@ -53,7 +53,7 @@ class CgroupMemory:
 
 
 def _group_of(own_group: Path) -> str:
-    """The path of the process's group below the root; "" for the root, also inside a container."""
+    """The path of the process's group below the root. "" for the root, inside a container, and if it is unknown."""
     try:
         lines = own_group.read_text("utf-8").splitlines()
     except OSError:

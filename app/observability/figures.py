@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class StepFigures(Protocol):
-    """The engine's figures of one step; `app.engine.stats.StepStats` describes the fields."""
+    """The engine's figures of one iteration; `app.engine.stats.StepStats` describes the fields."""
 
     @property
     def num_rows(self) -> int: ...  # noqa: D102

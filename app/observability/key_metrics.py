@@ -10,9 +10,10 @@ from prometheus_client.registry import Collector
 
 
 class KeyFigures(NamedTuple):
-    """What the keys of one name have used since the process started.
+    """What the keys of one name use.
 
-    refused: requests beyond a limit, by the limit's name.
+    num_requests, num_characters: since the process started.
+    refused: requests beyond a limit since the process started, by the limit's name.
     used_share: the used part of each limit in its current period, 0 to 1; more if servers that share the counts have
         together used more than the limit.
     """
@@ -34,7 +35,7 @@ class KeyCollector(Collector):
         num_failures: Callable[[], int],
         num_reloads: Mapping[str, int],
     ) -> None:
-        """read: returns the figures by name. num_failures: of the store of the counts. num_reloads: by outcome."""
+        """read: returns the figures by name. num_failures: of the counts' store. num_reloads: by outcome."""
         self._read = read
         self._num_reloads = num_reloads
         self._num_failures = num_failures

@@ -20,7 +20,7 @@ from collections.abc import Callable
 MAX_WAITING_BYTES = 2_000_000
 # Seconds between writes. If smaller, the thread wakes up thousands of times a second. If larger, lines are delayed.
 BATCH_S = 0.02
-# Seconds to write the remaining lines at exit.
+# The most seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
 # The most bytes of one write.
 _WRITE_BYTES = 65_536
@@ -103,9 +103,11 @@ class LogWriter:
                 self._write_all(self._format_dropped(num_dropped - self._num_reported).encode() + b"\n")
                 self._num_reported = num_dropped
             self._write_all(data)
+            num_failed = 0
         except OSError:  # the reader closed the pipe, or the disk is full
-            self.num_dropped += len(batch)
+            num_failed = len(batch)
         with self._lock:
+            self.num_dropped += num_failed
             self._num_bytes -= len(data)
 
     def _write_all(self, data: bytes) -> None:

@@ -21,7 +21,7 @@ from typing import TextIO
 
 from app.observability.log_writer import LogWriter
 
-# Characters of a field's value. Longer values are cut.
+# Characters of an event or of a field's value. Longer ones are cut.
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
 # Loggers of libraries, which get our handler and, except asyncio's, our level.
@@ -30,7 +30,7 @@ Field = str | int | float | bool | None
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON: time (UTC), level, logger, event and the event's fields."""
+    """Formats a record as one line of JSON: time (UTC), level, logger, event, the event's fields, and its exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of ASCII. Control characters and all characters beyond ASCII are escaped."""
@@ -80,7 +80,7 @@ _EMPTY_RECORD = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """A stream handler that does not take a second lock to flush, as its parent does."""
+    """A stream handler that, unlike its parent, does not take a second lock to flush."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; a logging error never fails a request."""
@@ -113,7 +113,10 @@ def _date(seconds: int) -> str:
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """The types of an exception and its causes, each with the file:line of its frames, without messages or values."""
+    """The types of an exception and its causes, each with the file:line of its frames, without messages or values.
+
+    After 60 entries no further cause is added.
+    """
     places: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(places) < 60:
@@ -140,9 +143,9 @@ def log_event(
 def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
     """Write the lines of all loggers of the process, at `level` and above, to stdout through a queue and a thread.
 
-    The level of asyncio's logger is always `warning`. A line that cannot be written, or does not fit into the queue, is
-    dropped. So a full disk or an unread log neither fails nor delays a request. stream: a stream to write to directly
-    instead of stdout. starts_thread: False if the process will fork. Lines then wait until `start_log`.
+    The level of asyncio's logger is at least `warning`. A line that cannot be written, or does not fit into the queue,
+    is dropped. So a full disk or an unread log neither fails nor delays a request. stream: a stream to write to
+    directly instead of stdout. starts_thread: False if the process will fork. Lines then wait until `start_log`.
     """
     logging.raiseExceptions = False
     # Lines do not contain the caller's frame, thread or process, so these are not looked up.

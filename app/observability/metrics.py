@@ -1,6 +1,6 @@
-"""The metrics that the server counts, and their buckets. Other modules report figures, which only this module counts.
+"""The metrics that the server counts, and their buckets. Other modules report figures, or increase a counter directly.
 
-`readings` has the metrics that are read at each scrape.
+`readings` and `key_metrics` have the metrics that are read at each scrape.
 
 Names begin with `transduce_`, except those of the client library's own metrics. Units are base units, and events are
 counted when they end. A caller cannot choose a label value: routes are templates, methods and reasons are fixed words.
@@ -36,7 +36,8 @@ REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 LAG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Steps that are collected before they are counted. If larger, the next scrape is slower.
+# The engine's iterations that are collected before they are counted. If larger, the next scrape is slower. If smaller,
+# responses wait more often.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 # Values of labels that are shown as 0 before they are counted: otherwise `rate()` would miss the first count of each.
@@ -268,19 +269,19 @@ class Metrics:
         )
 
     def record_steps(self, steps: Sequence[StepFigures]) -> None:
-        """Collect the engine's steps. The next scrape counts them, because responses wait for this call."""
+        """Collect the engine's iterations. They are counted later, because responses wait for this call."""
         self._uncounted += steps
         self._last_step_at = time.time()
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
     def _count_before_scrape(self) -> Iterable[Metric]:
-        """Count the collected steps. Returns no samples."""
+        """Count the collected iterations. Returns no samples."""
         self.count_steps()
         return ()
 
     def count_steps(self) -> None:
-        """Count the collected steps."""
+        """Count the collected iterations."""
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
@@ -311,7 +312,7 @@ class Metrics:
         self.waiting.set(sum(self._num_waiting.values()))
 
     def describe(self, build: Build, models: Iterable[ModelInfo]) -> None:
-        """Set what the server is and which models it serves. The counters of these models begin at 0."""
+        """Set what the server is and which models it serves. The counters of a new model begin at 0."""
         self.build_info.clear()
         self.build_info.labels(*build).set(1)
         self.model_info.clear()

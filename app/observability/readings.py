@@ -70,11 +70,11 @@ class Readings:
         """
 
         def families() -> Iterable[Metric]:
-            found = [(model, worker, (model, str(worker.number))) for model, worker in read()]
             ages = _labelled("worker_step_age_seconds", "Seconds since its step began; 0 while it is idle")
             used = _labelled("worker_rows", "Rows in use in a worker after its last step")
             limits = _labelled("worker_rows_limit", "Rows of a worker")
-            for _, worker, labels in found:
+            for model, worker in read():
+                labels = (model, str(worker.number))
                 ages.add_metric(labels, worker.step_age_s)
                 used.add_metric(labels, rows.get(worker.number, 0))
                 limits.add_metric(labels, worker.max_rows)

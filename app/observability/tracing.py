@@ -1,7 +1,8 @@
 """Traces of requests in OpenTelemetry's form, exported by OTLP over HTTP. FastAPI makes the span of each request.
 
 The span of a translation has a child for each phase of its work. No span holds a text, a path or a query: a path can
-contain the secret name of a translated file, a query can contain a text. Nothing is imported while tracing is off.
+contain the secret name of a translated file, a query can contain a text. OpenTelemetry's SDK is imported only for a
+server with tracing.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Tracing:
             self._tracer.start_span(name, start_time=start, attributes=found).end(end)
 
     def trace_id(self) -> str | None:
-        """The current request's trace in hexadecimal, if it is exported."""
+        """The id of the current request's trace in hexadecimal; None if the trace is not exported."""
         from opentelemetry import trace
 
         context = trace.get_current_span().get_span_context()

@@ -99,7 +99,7 @@ class SharedBeam:
 
     @property
     def rows(self) -> list[int]:
-        """The cache row of each live hypothesis, best first."""
+        """The cache row of each live hypothesis, best first. Before the first step, the rows of the constructor."""
         rows: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
         return rows
 
@@ -182,7 +182,7 @@ class SharedBeam:
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
         """Attention of steps first..end-1: (steps, beam_size, num_columns), by the hypothesis live before the step.
 
-        Only the first row of the first step has a value. Steps before this object was made are undefined.
+        In the first step only the first of them has a value. Steps before this object was made are undefined.
         """
         width = self.beam_size * self._num_columns
         kept = self._numbers[self._attention :].view(np.float32)[first * width : end * width]

@@ -1,8 +1,8 @@
 """Advances beams on a GPU between the steps of one call. `app/decoding/beam.py` defines the rules.
 
-After each step of the decoder, the kernel `advance_beams` (`cuda/beams.cu`) takes the same steps of `SharedBeam`s as
-`native/beams.cpp` does on a CPU, and `copy_rows` makes the copies that their rows need. The host waits once and then
-applies all steps to the beams.
+After each step of the decoder, the kernel `advance_beams` (`cuda/beams.cu`) advances the beams as `native/beams.cpp`
+does on a CPU, and `copy_rows` makes the copies that their rows need. The host applies all steps to the `SharedBeam`s at
+the end of the call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.runtime.beams import BEAM_SIZE, LENGTH, START_ID, BeamOutcome, EndedHypothesis, SharedBeam
+from app.runtime.cuda_greedy import ANY_ID
 from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pacing import Pacing
@@ -26,7 +27,6 @@ from app.runtime.interface import Floats, Limits, StepInput
 # Threads of a block; one block advances one beam. A beam of 4 has 20 continuations in a step, one of 16 has 272.
 NUM_THREADS = 128
 MAX_BEAM_SIZE = 16
-ANY_ID = -1  # stands for any start token
 CONTINUES, DONE, UNDECIDED = map(int, BeamOutcome)
 # `DeviceBeam` and `BeamEntry` in cuda/beams.cu.
 DEVICE_BEAM = np.dtype([
@@ -137,7 +137,7 @@ class BeamSteps:
 
 
 def _ended(entries: NDArray[np.void], firsts: Sequence[int]) -> dict[int, list[tuple[int, float, int]]]:
-    """The hypotheses that ended, by the number of their beam: step, sum and parent, oldest first.
+    """The hypotheses that ended, by the index of their beam: step, sum and parent, oldest first.
 
     entries: (steps, entries of all beams). firsts: the first entry of each beam.
     """

@@ -27,15 +27,16 @@ logger = logging.getLogger(__name__)
 BUDGET_S = 0.5
 # Steps before a measurement. The first one captures a CUDA graph.
 NUM_WARM_UP = 3
-# A way is chosen if its steps take at most this share of the time of the steps without it.
+# A switch is chosen if its steps take at most this share of the time of the steps without it.
 MAX_SHARE = 0.97
-# Rows of the measured steps: one sentence, a usual load, and all rows.
+# Steps of 1 row, of this many (a usual load) and of all rows are measured.
 MIDDLE_ROWS = 64
+# Subwords of a source in the mean.
 SOURCE_LENGTH = 32
-# Steps whose results are compared, and how far apart a log-probability may be with a switch and without: rounding
-# changes it by some 0.03 (docs/gpu.md). If smaller, rounding excludes a switch. If larger, a kernel with wrong results
-# can be chosen.
+# Steps whose results are compared.
 NUM_COMPARED = 8
+# How far apart a log-probability may be with a switch and without: rounding changes it by some 0.03 (docs/gpu.md). If
+# smaller, rounding excludes a switch. If larger, a kernel with wrong results can be chosen.
 MAX_DIFFERENCE = 0.2
 
 
@@ -91,7 +92,7 @@ def choose_switches(
 
     runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
     Returns the chosen switches. A switch with which steps fail, or have other results, is not chosen. Raises
-    EngineFailure if steps fail without any switch.
+    EngineFailure if steps fail without any switch, and the errors of `load_decoder`.
     """
     limits = runner.limits
     runner.encode([_source(row, limits) for row in range(limits.num_rows)], range(limits.num_rows))
@@ -108,14 +109,14 @@ def choose_switches(
         except EngineFailure as error:
             found.append(f"{switch.name} fails ({error})")
             continue
-        if not difference <= MAX_DIFFERENCE:  # also if it is no number
+        if not difference <= MAX_DIFFERENCE:  # also if it is NaN
             found.append(f"{switch.name} has other results (log-probabilities {difference:.2g} apart)")
             continue
         is_chosen = _share(times_s, best) <= MAX_SHARE
         found.append(f"{switch.name} {_in_ms(times_s)}{' (chosen)' if is_chosen else ''}")
         if is_chosen:
             chosen, best = (*chosen, switch), times_s
-    # Loaded anew: a session that was measured has graphs with the addresses of the measured steps.
+    # Loaded anew: a session that was measured has graphs that write to the addresses of the measured steps.
     runner.use_decoder(load_decoder(chosen))
     logger.info("milliseconds of decoder steps, by rows: %s", "; ".join(found))
     return chosen
@@ -163,7 +164,7 @@ def _step_times_s(runner: Runner, budget_s: float, clock: Callable[[], float]) -
 
 
 def _share(times_s: dict[int, float], base_s: dict[int, float]) -> float:
-    """The geometric mean, over the numbers of rows, of a time as a share of the other."""
+    """The geometric mean, over the numbers of rows, of a time divided by its base."""
     return math.exp(statistics.fmean(math.log(times_s[rows] / base_s[rows]) for rows in base_s))
 
 

@@ -18,7 +18,7 @@ from app.runtime.interface import Int32s
 DEVICE_TO_DEVICE = 3
 # Bytes that a thread copies at a time: the size of CUDA's int4.
 VECTOR_BYTES = 16
-# Threads of a block. One block copies the columns of one head.
+# Threads of a block. One block copies the columns of one head in one plane.
 NUM_THREADS = 128
 
 
@@ -115,7 +115,7 @@ class _Copy(ctypes.Structure):
 
 
 class RowCopier:
-    """Copies each move with one cudaMemcpy3DAsync. Its width is a head's bytes, its height heads, its depth planes."""
+    """Copies each move with one cudaMemcpy3DAsync: width in bytes of a head, height in heads, depth in planes."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

@@ -1,7 +1,7 @@
 """Takes several greedy steps on a GPU in one call: the subwords chosen in a step are the input of the next one there.
 
 After each step of the decoder, the kernel `advance_greedy` (`cuda/greedy.cu`) chooses the next subwords and stores
-them. The host waits once, for the subwords of all steps.
+them. The host reads the subwords of all steps at the end of the call.
 """
 
 from __future__ import annotations

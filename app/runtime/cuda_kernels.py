@@ -28,7 +28,9 @@ class Kernels:
     """
 
     def __init__(self, cuda: Cuda, *, driver: Any = None) -> None:
-        """Compile and load all kernels. Raises OSError for a missing library or source, and EngineFailure.
+        """Compile and load all kernels.
+
+        Raises OSError for a missing library, AttributeError for one without a needed function, and EngineFailure.
 
         driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel.
         """
@@ -55,13 +57,13 @@ class Kernels:
 
     @staticmethod
     def check(code: int) -> None:
-        """Raises EngineFailure for a code that is not CUDA_SUCCESS."""
+        """Raise EngineFailure for a code that is not CUDA_SUCCESS."""
         if code:
             raise EngineFailure(f"a kernel could not be run: CUDA driver error {code}")
 
 
 class Launch:
-    """One kernel with its arguments. They may be changed between two launches."""
+    """One kernel with its arguments, whose values may change between two launches."""
 
     def __init__(
         self, kernels: Kernels, function: Any, sizes: tuple[int, ...], arguments: tuple[Any, ...], stream: int

@@ -34,7 +34,7 @@ def aligned(num_bytes: int) -> int:
 
 
 class Cuda:
-    """GPU 0 and one stream. Used from one thread at a time.
+    """GPU 0 and one stream. Used from one thread at a time. Every method raises EngineFailure if CUDA fails.
 
     device: the GPU's name in ONNX Runtime's bindings. stream: the stream's handle.
     """
@@ -62,7 +62,7 @@ class Cuda:
         self._upload_source = self.allocate_host(num_upload_bytes)
 
     def check(self, code: int) -> None:
-        """Raises EngineFailure for a code that is not cudaSuccess."""
+        """Raise EngineFailure for a code that is not cudaSuccess."""
         if code:
             raise EngineFailure(f"the GPU failed with CUDA error {code}")
 
@@ -75,8 +75,8 @@ class Cuda:
             found.append(value.value)
         return found[0], found[1]
 
-    def free_bytes(self) -> tuple[int, int]:
-        """Free and total memory of the GPU, in bytes."""
+    def free_and_total_bytes(self) -> tuple[int, int]:
+        """Free and total memory of the GPU."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.check(self.library.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
         return free.value, total.value
@@ -110,10 +110,10 @@ class Cuda:
         self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
 
     def upload(self, *arrays: NDArray[Any]) -> list[int]:
-        """Enqueue one copy of arrays to the GPU, and return their addresses.
+        """Enqueue one copy of arrays to the GPU, and return their addresses there.
 
-        They are valid for work that is enqueued before the next upload. Raises EngineFailure, also for arrays of more
-        than num_upload_bytes.
+        An address is valid for work that is enqueued before the next upload. Raises EngineFailure also for arrays of
+        more than num_upload_bytes.
         """
         num_bytes = sum(aligned(values.nbytes) for values in arrays)
         if num_bytes > self._num_upload_bytes:

@@ -27,7 +27,7 @@ class Pacing:
     A row may stand for a beam.
 
     ended_at: (num_rows,) host memory in which kernels write the step in which a row ends. RUNNING until then.
-    must_end: (1,) host memory in which kernels write 1 if the call should end. It may still take further steps.
+    must_end: (1,) host memory in which kernels write 1 if the call should end. The call may still take further steps.
     """
 
     def __init__(self, cuda: Cuda, num_rows: int) -> None:

@@ -1,10 +1,10 @@
-"""The Runner on a GPU. Caches and bound memory are on the device, and usual steps of one shape share a CUDA graph.
+"""The Runner on a GPU. Caches and bound memory are on the device.
 
 The parts outside CUDA are tested on the CPU (docs/gpu.md).
 
-A CUDA graph records addresses and shapes, so both must be fixed. The numbers of rows and of candidates are therefore
-padded to buckets. Padding rows are the cache rows after the step's last one, at column 0. A runner may write to such
-rows, and their results are dropped.
+Steps of one shape without optional outputs share a CUDA graph. A graph records addresses and shapes, so both must be
+fixed. The numbers of rows and of candidates are therefore padded to buckets. Padding rows are the cache rows after the
+step's last one, at column 0. A runner may write to such rows, and their results are dropped.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def load_cuda_runner(
 
     has_graphs: whether steps are captured as CUDA graphs. switches: ways to compute a step. With has_graphs they are
     measured and the faster ones used, else all are used. The project's attention is not used without its kernel. Raises
-    BundleError for graphs that do not load or would run a node on the CPU, for steps that fail, if the caches do not
-    fit, and for a decoder of SSRUs.
+    BundleError for graphs that do not load or would run a node on the CPU, for steps that fail, for a decoder of SSRUs,
+    if the caches do not fit, and if a library of CUDA is missing.
     """
     if variant.decoder.has_input(STATE):
         problem = "its decoder of SSRUs runs on a CPU only: set TRANSDUCE_DEVICE=cpu"
@@ -97,7 +97,7 @@ def load_cuda_runner(
         )
         if has_graphs and usable:
             choose_switches(runner, load_decoder, switches=usable)
-        free, total = cuda.free_bytes()
+        free, total = cuda.free_and_total_bytes()
     except (EngineFailure, OSError) as error:
         raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
     logger.info(
@@ -125,10 +125,7 @@ def buckets(largest: int) -> list[int]:
 
 
 class CudaRunner:
-    """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it.
-
-    cache_bytes: size of both caches, and of the memory that rows pass through when they change places.
-    """
+    """One model on GPU 0. Called from one thread only, because a CUDA graph belongs to the thread that captured it."""
 
     def __init__(
         self,
@@ -142,7 +139,7 @@ class CudaRunner:
     ) -> None:
         """Allocate all memory of two loaded graphs except that of the results. Raises EngineFailure.
 
-        kernels: None where they cannot be compiled; then each call takes one step.
+        kernels: None if they cannot be compiled. Each call then takes one step.
         """
         self._encoder, self._decoder, self._cuda = encoder, decoder, cuda
         max_steps = min(MAX_STEPS, limits.max_target_length) if kernels else 1
@@ -154,11 +151,9 @@ class CudaRunner:
             pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
             for name in ("self_key_0", "cross_key_0")
         ]
-        num_staging_bytes = max(shape.num_bytes for shape in shapes)
-        self.cache_bytes = sum(shape.num_bytes for shape in shapes) + num_staging_bytes
         itemsize = np.dtype(shapes[0].dtype).itemsize
         copier = make_copier(cuda, kernels, shapes[0].head_dim * itemsize)
-        staging = cuda.allocate(num_staging_bytes)
+        staging = cuda.allocate(max(shape.num_bytes for shape in shapes))
         self._self_pool, self._cross_pool = (
             CudaPool(shape, cuda, copier, staging=staging) for shape in shapes
         )
@@ -170,6 +165,7 @@ class CudaRunner:
             self._limits = limits = replace(limits, advances_beams=True)
             self._beams = BeamSteps(cuda, kernels, self._inputs, self._self_pool, limits=limits)
         self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
+        # At most the buckets of rows times the buckets of candidates, for each set of outputs.
         self._steps: dict[StepShape, BoundStep] = {}
         self._extra: dict[str, Result] = {}
         self._run_options = _run_options(EAGER)
@@ -186,11 +182,6 @@ class CudaRunner:
     def limits(self) -> Limits:
         """What this runner can hold."""
         return self._limits
-
-    @property
-    def num_bindings(self) -> int:
-        """Bound step shapes. At most the buckets of rows times the buckets of candidates, for each set of outputs."""
-        return len(self._steps)
 
     def use_decoder(self, decoder: Session) -> None:
         """Compute all later steps with this new session, whose graph has the same inputs and outputs.
@@ -254,7 +245,7 @@ class CudaRunner:
         return replace(self._output(last, found), num_steps=num_steps, outcomes=outcomes)
 
     def _output(self, step: StepInput, found: dict[str, Any]) -> StepOutput:
-        """The output of the last step. found: its results by name. step: its ids and positions."""
+        """The output of a call. found: the last step's results by name. step: the last step's ids and positions."""
         return StepOutput(
             *without_first_end(found["top_log_probabilities"], found["top_ids"], step, self._limits),
             found.get("log_probabilities"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.runtime.cuda_memory import Cuda, aligned
 from app.runtime.interface import Int32s, StepInput
 
-# The decoder's inputs for each row, and a number that only the kernels between two steps read.
+# The decoder's inputs for each row, and has_ended, which only the kernels between two steps read.
 INPUTS = ("ids", "positions", "last_source_positions", "has_ended")
 
 
@@ -61,7 +61,7 @@ class StepInputs:
         self.addresses = {name: start + index * stride for index, name in enumerate(INPUTS)}
 
     def enqueue(self, step: StepInput, last_source_positions: Int32s, *, first: int, num_padded: int) -> None:
-        """Enqueue the copy of a call's inputs. It must be complete before the next one is enqueued.
+        """Enqueue the copy of a call's inputs. The copy must be complete before the next one is enqueued.
 
         first: the position of a row's first step. num_padded: the number of rows, those of padding included. A
         row of padding has ended, is at column 0, and has a source of one column.

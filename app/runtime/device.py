@@ -26,7 +26,7 @@ NO_PROVIDER = (
 
 
 def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
-    """The CPU if no GPU is possible; None if `app.runtime.session.choose_device` must look for one."""
+    """The CPU if it is wanted or no GPU is possible; None if `app.runtime.session.choose_device` must look for one."""
     if wanted == "cuda" or (wanted == "auto" and has_cuda_provider()):
         return None
     log_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)

@@ -11,7 +11,8 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
     """Whether each row is in its first step, (num_rows,)."""
     is_first: NDArray[np.bool_] = step.positions == 0
-    # Free rows have position 0 too, but another id. With a prefill_id, the start token varies by sentence.
+    # With a prefill_id, the start token varies by sentence. A free row has position 0 too, so it may count as well:
+    # that does no harm, because its results are not read.
     if limits.prefill_id is None:
         is_first &= step.ids == limits.bos_id
     return is_first

@@ -40,8 +40,8 @@ class Limits:
     prefill_id: a token that `encode` decodes in each row, for a model whose targets begin with it and a start token of
         their own (`DecodingOptions.start_id`). Positions count from the start token, so they begin at 0 all the same.
         None: targets begin with bos_id.
-    min_log_probability: the mean log-probability a token below which the engine decodes a sentence again with the whole
-        vocabulary, if it was decoded among a shortlist; None: never.
+    min_log_probability: the mean log-probability per token below which the engine decodes a sentence again with the
+        whole vocabulary, if it was decoded among a shortlist; None: never.
     num_shortlists: tables by which `RestrictingRunner.restrict` can restrict rows; 0 for other runners.
     """
 
@@ -150,13 +150,14 @@ class Runner(Protocol):
         """Copy whole rows, cross-attention included, as if all at once. A target may be another copy's source.
 
         lengths: (n,) columns in each source row's self-attention cache, without the prefilled one, as in `reorder`.
+        Raises EngineFailure.
         """
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """Copy self-attention columns between rows of one sentence, as if all at once.
 
         The cross-attention cache is the same in all these rows and is not touched. lengths: as in `copy_rows`.
-        shared: (n,) leading columns that are equal in source and target and need no copy.
+        shared: (n,) leading columns that are equal in source and target and need no copy. Raises EngineFailure.
         """
 
     def share_cores(self, num_sharing: int) -> None:
@@ -171,5 +172,6 @@ class RestrictingRunner(Runner, Protocol):
 
         rows: rows that were encoded, each the only one of its sentence. tables: the number of each row's table; None:
         it chooses among the whole vocabulary, as after `encode`. The log-probabilities of a restricted row are
-        normalised over its shortlist, so they do not depend on other rows. It has no `StepOutput.distributions`.
+        normalised over its shortlist, so they do not depend on other rows. It has no `StepOutput.distributions`. Raises
+        EngineFailure.
         """

@@ -68,6 +68,7 @@ def _problem_with_native(variant: Variant, target: str | None = None) -> str:
         return f"there are none for {platform.machine()} processors"
     if not is_supported() or (target and target not in supported_targets()):
         return f"this processor has no {INSTRUCTIONS[needed]}"
-    if target not in built_targets() if target else not usable_targets():
+    is_built = target in built_targets() if target else bool(usable_targets())
+    if not is_built:
         return "they are not built: install transduce again on a machine with a C++ compiler"
     return ""

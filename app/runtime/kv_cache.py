@@ -1,4 +1,4 @@
-"""Memory of the key-value caches, in fixed pools of rows. Columns that no row of a copy uses are not copied.
+"""Memory of the key-value caches, in fixed pools of rows. Copies of rows leave out the columns that none of them uses.
 
 A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity, head_dim).
 Planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one contiguous block, which a graph
@@ -7,6 +7,7 @@ reads and writes in place.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import sys
@@ -72,20 +73,21 @@ class Pool(Protocol):
 def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize) -> NDArray[Any]:
     """Zeros (planes, rows, ...) whose pages are allocated when first written.
 
-    num_sparse: how many leading rows of each plane are in the system's smallest pages. The other rows are in 2 MB
-    pages, which are read faster when many rows run. The leading rows have small pages because short sentences write
-    only the beginning of each row: with 2 MB pages, a few sentences would allocate the whole cache.
+    num_sparse: how many leading rows of each plane are in the system's smallest pages. The other rows are in 2 MB pages
+    if the system has them: these are read faster when many rows run. The leading rows have small pages because short
+    sentences write only the beginning of each row: with 2 MB pages, a few sentences would allocate the whole cache.
     """
     item = np.dtype(dtype).itemsize
     num_bytes = math.prod(shape) * item
     pages = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
         row, plane = math.prod(shape[2:]) * item, math.prod(shape[1:]) * item
-        for begin in range(0, num_bytes, max(1, plane)):
-            start = math.ceil((begin + num_sparse * row) / mmap.PAGESIZE) * mmap.PAGESIZE
-            if start < begin + plane:
-                pages.madvise(mmap.MADV_HUGEPAGE, start, begin + plane - start)
+        with contextlib.suppress(OSError):  # a kernel that has no huge pages refuses the advice
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+            for begin in range(0, num_bytes, max(1, plane)):
+                start = math.ceil((begin + num_sparse * row) / mmap.PAGESIZE) * mmap.PAGESIZE
+                if start < begin + plane:
+                    pages.madvise(mmap.MADV_HUGEPAGE, start, begin + plane - start)
     return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
 
 

@@ -1,9 +1,9 @@
 """The Runner over the graphs of the native CPU kernels (docs/native-kernels.md).
 
-A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot, so
-copying a row copies a number, and all rows of a beam read one source. There are as many slots as rows, so a new
-sentence always finds a free one. A slot is free if no row in use refers to it. The lowest free slot is used first, so
-the allocated memory stays near that of the most sentences run at once.
+A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot. So a copy
+of a row copies this number instead of the keys and values, and all rows of a beam read one source. There are as many
+slots as rows, so a new sentence always finds a free one. A slot is free if no row in use refers to it. The lowest free
+slot is used first, so the allocated memory stays near that of the most sentences run at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, S
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.prefill import prefill_step
 from app.runtime.recurrent_state import STATE, RecurrentState
-from app.runtime.session import Session
+from app.runtime.session import Session, memory_failures
 from app.runtime.shortlists import RunnerShortlists
 from app.shortlist_file import ShortlistTable
 
@@ -89,7 +89,7 @@ class NativeRunner:
         capacity = self._cross_cache.shape[2]
         has_state = decoder.spec.has_input(STATE)
         self._state = RecurrentState(decoder.spec, limits.num_rows) if has_state else None
-        # With a recurrent state it has no rows.
+        # If there is a recurrent state instead, the self-attention cache has no rows.
         self._self_cache = _paged_cache(spec, 0 if has_state else limits.num_rows)
         self._encoder_binding = encoder.binding()
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
@@ -99,7 +99,7 @@ class NativeRunner:
         self._ids, self._positions = np.full(num_rows, FREE_ROW_ID, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._end = 0  # no row from this one on is in use
-        self._num_last_rows = 0  # rows of the last step; the ids of later rows are FREE_ROW_ID
+        self._num_last_rows = 0  # rows of the last step; the ids of the rows after them are FREE_ROW_ID
         self._source_lengths = np.ones(num_rows, np.int32)
         self._sentence_lengths, self._sentence_slots = (
             np.zeros(num_rows, np.int32),
@@ -129,6 +129,7 @@ class NativeRunner:
         """What this runner can hold."""
         return self._limits
 
+    @memory_failures()
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Encodes all sentences in one call, concatenated without padding."""
         count, lengths = len(sources), [len(source) for source in sources]
@@ -150,6 +151,7 @@ class NativeRunner:
         if rows and self._limits.prefill_id is not None:
             self.decode(prefill_step(rows, self._end, self._limits))
 
+    @memory_failures()
     def restrict(self, rows: Sequence[int], sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
         """As `RestrictingRunner.restrict`. The shortlist belongs to the row's slot, so to all rows of a beam."""
         if self._shortlists is not None:
@@ -214,6 +216,7 @@ class NativeRunner:
         """As `Runner.share_cores`."""
         native.share_threads(num_sharing)
 
+    @memory_failures()
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
         num_prefilled = self._limits.num_prefilled
@@ -223,6 +226,7 @@ class NativeRunner:
         self._end = max(self._end, int(targets.max(initial=-1)) + 1)
         self._source_lengths[targets] = self._source_lengths[sources]
 
+    @memory_failures()
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         num_prefilled = self._limits.num_prefilled
@@ -273,7 +277,7 @@ class NativeRunner:
         self._binding.bind_ortvalue_output("alignment", _value(self._alignment))
 
     def _bind_candidates(self, shape: _Shape) -> tuple[_Shape, _Candidates]:
-        """Bind result arrays of this shape to the decoder."""
+        """Bind result arrays of this shape to the decoder. Returns the shape and the arrays."""
         candidates = self._candidates.get(shape)
         if candidates is None:
             candidates = self._candidates[shape] = self._make_candidates(shape)

@@ -27,7 +27,7 @@ from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
 from app.runtime.prefill import prefill_step
 from app.runtime.recurrent_state import STATE, RecurrentState
-from app.runtime.session import Session, SessionOptions, choose_device
+from app.runtime.session import Session, SessionOptions, choose_device, memory_failures
 from app.runtime.source_batches import source_batches
 from app.shortlist_file import SHORTLIST, ShortlistError, read_shortlists
 
@@ -51,7 +51,7 @@ def load_runner(
     num_threads: int,
     kernels: KernelChoice = "auto",
 ) -> LoadedRunner:
-    """Load one variant of a bundle with a cache of `num_rows` rows.
+    """Load one variant of a bundle, without its shortlist, with a cache of `num_rows` rows.
 
     num_threads: threads of one operator on the CPU. kernels: those of a CPU; `auto` is native if possible. Raises
     BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
@@ -90,7 +90,10 @@ def load_variant(
     kernels: KernelChoice,
     num_threads: int,
 ) -> LoadedRunner:
-    """As `load_runner`, from the folder of a checked bundle on a chosen device."""
+    """As `load_runner`, from the folder of a checked bundle on a chosen device, with the shortlist if requested.
+
+    Also raises BundleError for a shortlist that cannot be read.
+    """
     variant, limits = config.variant, config.limits
     if device == "cuda":
         from app.runtime.cuda_runner import load_cuda_runner
@@ -147,7 +150,7 @@ class StepBinding:
     output: views of the result arrays.
     """
 
-    native: Any
+    io_binding: Any
     output: StepOutput
     ids: Any
     positions: Any
@@ -223,12 +226,14 @@ class OrtRunner:
         log_probabilities, ids = without_first_end(output.log_probabilities, output.ids, step, self._limits)
         return replace(output, log_probabilities=log_probabilities, ids=ids)
 
+    @memory_failures()
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
         self._copy_own(sources, targets, lengths)
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
+    @memory_failures()
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         self._copy_own(sources, targets, lengths)
@@ -241,7 +246,7 @@ class OrtRunner:
             self._self_pool.copy(sources, targets, lengths + self._limits.num_prefilled)
 
     def share_cores(self, num_sharing: int) -> None:
-        """No effect: the number of ONNX Runtime's threads is fixed when it loads."""
+        """No effect: the number of ONNX Runtime's threads is fixed when a session is made."""
 
     def _run(self, step: StepInput, *extra: str) -> StepBinding:
         """Run a step and return the binding that holds its results. Raises EngineFailure."""
@@ -250,7 +255,7 @@ class OrtRunner:
         binding.ids.update_inplace(step.ids)
         binding.positions.update_inplace(step.positions + np.int32(self._limits.num_prefilled))
         binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])
-        self._decoder.run(binding.native)
+        self._decoder.run(binding.io_binding)
         return binding
 
     def _binding(self, shape: StepShape) -> StepBinding:
@@ -266,34 +271,34 @@ class OrtRunner:
     def _make_binding(self, shape: StepShape) -> StepBinding:
         """Bind the inputs, caches and results of steps of one shape."""
         num_rows, num_candidates, extra = shape
-        native, device = self._decoder.binding(), self._decoder.device
+        io_binding, device = self._decoder.binding(), self._decoder.device
         inputs = {
             name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(num_rows, np.int32), device)
             for name in ("ids", "positions", "last_source_positions")
         }
         for name, value in inputs.items():
-            native.bind_ortvalue_input(name, value)
-        native.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
+            io_binding.bind_ortvalue_input(name, value)
+        io_binding.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
         if self._limits.has_alignment:
             num_aligned = num_rows if "alignment" in extra else 0
-            native.bind_cpu_input("num_aligned", np.array([num_aligned], np.int64))
+            io_binding.bind_cpu_input("num_aligned", np.array([num_aligned], np.int64))
         top_log_probabilities = np.zeros((num_rows, num_candidates), np.float32)
         top_ids = np.zeros((num_rows, num_candidates), np.int64)
         extras = {name: self._extra_output(name)[:num_rows] for name in extra}
         results = {"top_log_probabilities": top_log_probabilities, "top_ids": top_ids, **extras}
         for name, array in results.items():
-            native.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+            io_binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         if self._state is not None:
-            self._state.bind_input(native, num_rows)
-            self._state.bind_output(native, num_rows)
+            self._state.bind_input(io_binding, num_rows)
+            self._state.bind_output(io_binding, num_rows)
         for layer in range(self._num_layers):
             for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
                 if self._self_pool is not None:
-                    self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
-                self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
+                    self._self_pool.bind(io_binding, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
+                self._cross_pool.bind(io_binding, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
         distributions, alignment = extras.get("log_probabilities"), extras.get("alignment")
         output = StepOutput(top_log_probabilities, top_ids, distributions, alignment)
-        return StepBinding(native, output, **inputs)
+        return StepBinding(io_binding, output, **inputs)
 
     def _extra_output(self, name: str) -> Floats:
         """The array of an optional output, (num_rows, columns), allocated for the first step that wants it."""

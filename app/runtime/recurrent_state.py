@@ -1,4 +1,4 @@
-"""The state of a decoder of SSRUs (`model.ssru`): a row has it between steps instead of self-attention keys and values.
+"""The state of a decoder of SSRUs (`model.ssru`), which a row keeps between steps instead of self-attention columns.
 
 A decoder graph sets the state of a row at position 0 to zeros, so a new sentence needs no call to clear it.
 """
@@ -21,7 +21,7 @@ class RecurrentState:
     """The state of all rows, (num_rows, num_layers, d_model) float32, in host memory."""
 
     def __init__(self, decoder: GraphSpec, num_rows: int) -> None:
-        """decoder: a graph with the input `self_state`."""
+        """Allocate zeros. decoder: a graph with the input `self_state`."""
         _, *axes = next(spec.axes for spec in decoder.inputs if spec.name == STATE)
         self._values = np.zeros((num_rows, *(int(size) for size in axes)), np.float32)
 
@@ -42,5 +42,5 @@ class RecurrentState:
         return onnxruntime.OrtValue.ortvalue_from_numpy(self._values[:num_rows])
 
     def copy(self, sources: Int32s, targets: Int32s) -> None:
-        """Copy source rows to target rows, as if all at once: a state has no columns that a target could share."""
+        """Copy whole source rows to target rows, as if all at once."""
         self._values[targets] = self._values[sources]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as native
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_binding
 
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.graphs import GraphSpec, TensorSpec
@@ -25,7 +25,7 @@ from app.runtime.device import NO_PROVIDER, PROVIDERS, Device, log_device
 # (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 # An optimizer that fuses a sum and the norm after it to one operator. On a CPU the fused operator takes five times as
-# long as both operators. On a GPU it is faster, so graphs for a GPU are exported with the fused operator.
+# long as the separate ones. On a GPU it is faster, so graphs for a GPU are exported with the fused operator.
 SLOW_FUSION = "SkipLayerNormFusion"
 # CUDA's driver library, which is installed with the driver and not in the wheels.
 DRIVER = "libcuda.so.1"
@@ -33,8 +33,8 @@ DRIVER = "libcuda.so.1"
 CUDNN = "libcudnn.so.9"
 
 # ONNX Runtime's errors derive directly from Exception. Its binding also raises RuntimeError and ValueError.
-NATIVE_ERRORS: tuple[type[Exception], ...] = (
-    *(each for each in vars(native).values() if isinstance(each, type) and issubclass(each, Exception)),
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    *(each for each in vars(ort_binding).values() if isinstance(each, type) and issubclass(each, Exception)),
     RuntimeError,
     ValueError,
 )
@@ -87,7 +87,7 @@ def _problem_with_gpu() -> str:
         return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
     try:
         onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
-    except NATIVE_ERRORS as error:
+    except ORT_ERRORS as error:
         return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_cuda_message(error)})"
     return ""
 
@@ -141,7 +141,7 @@ class Session:
                     providers=[(PROVIDERS[options.device], dict(options.provider))],
                     disabled_optimizers=[SLOW_FUSION, *options.disabled_optimizers],
                 )
-        except NATIVE_ERRORS as error:
+        except ORT_ERRORS as error:
             raise BundleError(folder.name, [f"{spec.file} does not load: {_first_line(error)}"]) from error
         if PROVIDERS[options.device] not in self._session.get_providers():
             raise BundleError(folder.name, [f"{spec.file} does not run on {options.device}"])
@@ -160,8 +160,17 @@ class Session:
         """Run the graph on bound inputs and outputs. Raises EngineFailure."""
         try:
             self._session.run_with_iobinding(binding, run_options)
-        except NATIVE_ERRORS as error:
+        except ORT_ERRORS as error:
             raise EngineFailure(f"the forward pass failed: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def memory_failures() -> Iterator[None]:
+    """Turn a MemoryError of the block into an EngineFailure, which fails sentences and not their worker."""
+    try:
+        yield
+    except MemoryError as error:
+        raise EngineFailure(str(error) or "there is no memory") from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Ends a decoder call of several steps early, after a row ends or when a thread or process sets a flag."""
+"""Ends a decoder call of several steps early, after a row or beam ends, or when a thread or process sets a flag."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StopCondition(NamedTuple):
     """The conditions that end a call of several steps early. A call takes at least one step.
 
     steps_after_end: the most steps after the one in which the first row ends or the first beam is done.
-    wake_flag: read between steps. Once it is set, no further step is taken. None for no flag.
-    min_steps: steps before the flag is read for the first time.
+    wake_flag: read between steps. Once it is set, no further step is begun. None for no flag.
+    min_steps: steps before the flag is read for the first time; 0 counts as 1.
     """
 
     steps_after_end: int = NO_LIMIT

@@ -54,7 +54,7 @@ class EntriesFormat(Enum):
 
 
 class EntriesError(ValueError):
-    """Entries that cannot be used. problems: one message for each bad line, without the line's content."""
+    """Entries or a name that cannot be used. problems: messages, one for each bad line, without the line's content."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -105,7 +105,7 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
     """Return the terms of a text with one entry on each line. Blank lines are ignored.
 
     CSV may name the languages in columns three and four, which are ignored. Raises EntriesError with all problems, up
-    to `limits.max_problems`.
+    to `limits.max_problems`; if there are too many terms, with this problem only.
     """
     problems: list[str] = []
     terms: list[Term] = []
@@ -132,7 +132,10 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
 
 
 def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and columns of every line that is not blank."""
+    """Yield the number of the last line, and the columns, of every entry that is not blank.
+
+    Adds to `problems` if the text is not CSV from a line on, and ends there.
+    """
     if entries_format is EntriesFormat.TSV:
         for line, content in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
             if content.strip():
@@ -148,7 +151,7 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
 
 
 def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
-    """Return what is wrong with a line; None if it is valid."""
+    """Return what is wrong with an entry; None if it is valid."""
     allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
     if len(columns) not in allowed:
         return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
@@ -201,7 +204,7 @@ class GlossaryStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, which is rolled back if the body raises.
 
-        Only the store in memory needs the lock, because each transaction on a file opens a connection of its own.
+        Only the store in memory takes the lock here, because each transaction on a file opens a connection of its own.
         """
         try:
             if self._memory is not None:

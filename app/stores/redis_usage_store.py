@@ -28,7 +28,7 @@ return 1
 
 
 class RedisUsageStore:
-    """A UsageStore in Redis, with a hash of the callers for each period. The first exchange connects."""
+    """A UsageStore in Redis, with a hash of the callers for each kind and period. The first exchange connects."""
 
     def __init__(self, url: str) -> None:
         """url: redis://, rediss:// or unix://, with user and password if needed. Raises ValueError for a bad URL."""

@@ -1,7 +1,7 @@
 """Counts what each caller uses, and refuses what is beyond a limit of its key.
 
-A count belongs to a caller, a kind and a period, such as the characters of `sales` on one day. A store keeps the counts
-across restarts and shares them with other servers (`usage_saver`).
+A count belongs to a caller, a kind and a period, such as the characters of `sales` on one day. A store (`usage_store`)
+keeps the counts across restarts and shares them with other servers. `usage_saver` exchanges counts with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Standing(NamedTuple):
 
 @dataclass
 class KeyTotals:
-    """What a caller has used since the process started. refused: requests beyond a limit, by the limit's name."""
+    """What a caller has used since the process started or its key was added.
+
+    refused: requests beyond a limit, by the limit's name.
+    """
 
     num_requests: int = 0
     num_characters: int = 0
@@ -68,7 +71,7 @@ class Usage:
         """Count a request with this many code points. `Spending.end` must follow.
 
         Raises PayloadTooLarge if the request alone exceeds a limit, QuotaExceeded if it exceeds what is left of one,
-        and UsageUnavailable. Then nothing is counted.
+        and UsageUnavailable. Then only the refusal is counted.
         """
         limits = self.limits.get(caller, NO_LIMITS)
         if self.saver is not None and limits.counted:
@@ -85,7 +88,7 @@ class Usage:
         return Spending(self, caller, num_characters, counts)
 
     async def refresh(self) -> None:
-        """Read the counts of other servers. Raises UsageUnavailable."""
+        """Read the counts of other servers, unless the last exchange is fresh. Raises UsageUnavailable."""
         if self.saver is not None:
             await self.saver.ensure_fresh()
 
@@ -198,9 +201,9 @@ class Spending:
         self._usage: Usage | None = usage
 
     def end(self, error: BaseException | None) -> None:
-        """Keep the counts after a success, and if the client gave up. After other errors, give them back.
+        """Keep the counts after a success, if the client gave up, or at a deadline if `is_delivered`.
 
-        Later calls do nothing.
+        After other errors, give them back. Later calls do nothing.
         """
         usage, self._usage = self._usage, None
         if usage is None:

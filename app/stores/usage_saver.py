@@ -15,14 +15,16 @@ from app.observability.logging import log_event
 from app.stores.usage_store import Batch, Count, UsageStore, UsageStoreError
 
 logger = logging.getLogger("app.usage")
-# Seconds from the first unsaved count until it is saved. If smaller, more writes. It must be below FRESH_S.
+# Seconds from the first unsaved count until it is saved. If smaller, more writes. It must be below FRESH_S, so that the
+# requests of a busy server find the counts fresh and do not wait.
 SAVE_S = 0.5
 # Seconds after the start of the last successful exchange in which requests of keys with limits are accepted without
 # another one. So a crash loses at most the counts of these seconds, and other servers' counts are at most this old.
 FRESH_S = 1.0
 # Seconds that a request waits for an exchange. If smaller, a slow disk causes refusals.
 WAIT_S = 2.0
-# Seconds from a failure to the next exchange. Requests of keys with limits are refused meanwhile.
+# Seconds after a failure until a request starts another exchange. Requests of keys with limits are refused meanwhile,
+# unless the counts are still fresh.
 RETRY_S = 1.0
 
 
@@ -68,7 +70,7 @@ class UsageSaver:
             raise _unavailable(RETRY_S)
 
     async def close(self) -> None:
-        """Save all counts and close the store. A failure is logged."""
+        """Save all counts, and close the store. A failure is logged. Waits at most WAIT_S for each exchange."""
         if self._timer is not None:
             self._timer.cancel()
         if self._exchange is not None:  # it may lack the last counts

@@ -1,4 +1,4 @@
-"""Keeps the counts of what callers use in a SQLite file, which several servers of one machine may share."""
+"""The interface of stores of counts, and a store in a SQLite file, which several servers of one machine may share."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SqliteUsageStore:
     """A UsageStore in a file."""
 
     def __init__(self, path: Path) -> None:
-        """path: a file that is created with access for its owner only. Raises UsageStoreError."""
+        """path: a file; if it is missing, it is created with access for its owner only. Raises UsageStoreError."""
         self._path = path
         try:
             create_private(path)

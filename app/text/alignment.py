@@ -109,8 +109,8 @@ class WordAlignment:
     def cut(self, position: int, first: int, last: int) -> int:
         """Return where a position of the source divides the words first..last-1 of the target.
 
-        The result g, in first..last, is the number of a word. The words before g have most weight before the position,
-        and those from g on have most weight after it. Of equally good numbers the first is returned.
+        The result g is in first..last. It maximises the weight before the position of the words before g, plus the
+        weight after the position of the words from g on. Of equally good results the first is returned.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]

@@ -1,7 +1,7 @@
 """Documents as blocks of running text between markup, with placeholders for protected spans.
 
-A document is a sequence of parts. A string is markup that stays unchanged. A block is text between two boundaries,
-with its inline tags extracted and its character references decoded.
+A document is a sequence of parts. A part that is a string is markup, which stays unchanged. A block is text between two
+boundaries, with its inline tags extracted and its character references decoded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Block(NamedTuple):
     """Running text.
 
     text: the text with references decoded, with one placeholder for each protected span.
-    raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span.
+    raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span; empty
+        for the second and later characters that one reference means.
     offsets: for each character of `text` its position in the document, in code points, and last the end.
     tags: inline tags in order, with positions in `text`.
     placeholders: the placeholder characters that are in `text`.
@@ -60,7 +61,7 @@ class Block(NamedTuple):
         return self._offset(index, self.tags[index].position)
 
     def _offset(self, first: int, position: int) -> int:
-        """Return the offset before tags[first] and the tags after it at this position, which precede its character."""
+        """Return the offset in the document before text[position] and those of its tags that begin with tags[first]."""
         last = bisect_right(self.tags, position, first, key=lambda tag: tag.position)
         return self.offsets[position] - sum(len(tag.markup) for tag in self.tags[first:last])
 

@@ -1,16 +1,16 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
 A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, and is more than an acronym. It has a word
-of five letters, or two words of two letters or more of which one has four. Or it is a single word of three or four
-letters that the vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its start.
-The translation is converted to capitals, where `ß` becomes `SS`.
+of five letters or more, or two words of two letters or more, one of them with four. Or it is a single word of three or
+four letters that the vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its
+start. The translation is converted to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
 reads it in lower case after its first letter, and the translation keeps the case that the model writes.
 
-Words with a digit and the word `I` stay unchanged. In a title, so do words of one letter, and words with a capital
-after the first letter. All other sentences stay unchanged.
+Words with a digit and the word `I`, also in `I'm`, stay unchanged. In a title, so do words of one letter, and words
+with a capital after the first letter. All other sentences stay unchanged.
 """
 
 from __future__ import annotations
@@ -113,5 +113,5 @@ def _same_length(changed: str, character: str) -> str:
 
 
 def restored(text: str, casing: Casing) -> str:
-    """Return a part of the translation in its sentence's casing."""
+    """Return a part of the translation, in capitals if its source sentence is in capitals, else unchanged."""
     return text.upper() if casing is Casing.CAPITALS else text

@@ -57,7 +57,7 @@ class LanguageDetector:
 
         arrays = read_arrays(folder_of_environment())
         labels = arrays["classes"].tolist()
-        bases = {code: _base_of(code) for code in languages}
+        bases = {code: _base_of(code) for code in sorted(languages)}
         kept = {label for label in (*KNOWN_LANGUAGES, *bases.values()) if label in labels}
         table = arrays["ptc"]
         # The columns of other languages are dropped.
@@ -79,7 +79,8 @@ class LanguageDetector:
     def detect(self, text: str) -> Ranked:
         """Return all languages of this detector with probabilities, served ones by their served codes.
 
-        Empty for a text without letters.
+        Each of several served codes of one language, such as `pt` and `pt-BR`, has the language's probability. They
+        are in alphabetical order. Empty for a text without letters.
         """
         prose = _prose(text[:MAX_CHARACTERS])
         if not any(map(str.isalpha, prose)):
@@ -156,11 +157,9 @@ def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) 
 
     detected: the text's languages, from `restrict_to` or `LanguageDetector.detect`.
     """
-    if not detected:
-        return False
-    language, confidence = detected[0]
+    confidence = dict(detected).get(target, 0.0)
     num_letters = sum(map(str.isalpha, _prose(text[:MAX_CHARACTERS])))
-    return language == target and confidence >= MIN_CONFIDENCE_TO_KEEP and num_letters >= MIN_LETTERS_TO_KEEP
+    return confidence >= MIN_CONFIDENCE_TO_KEEP and num_letters >= MIN_LETTERS_TO_KEEP
 
 
 def foreign_language(
@@ -168,12 +167,13 @@ def foreign_language(
 ) -> str | None:
     """Return the language of a text that is certainly in none of the allowed ones, or None.
 
-    detected: the result of `LanguageDetector.detect`. Short texts, words and names are never certain.
+    detected: the result of `LanguageDetector.detect`. Words, names and short texts are never certain, but phrases are.
     """
     if not detected:
         return None
     language, confidence = detected[0]
-    if language in allowed:
+    # Several codes of one language have the same probability.
+    if any(each in allowed for each, probability in detected if probability == confidence):
         return None
     share_allowed = sum(probability for each, probability in detected if each in allowed)
     if confidence < MIN_CONFIDENCE_TO_REFUSE and share_allowed > MAX_ALLOWED_TO_REFUSE:
@@ -185,13 +185,16 @@ def foreign_language(
 
 
 def _is_phrase(prose: str) -> bool:
-    """Whether the text has several words that are not all capitalised."""
+    """Whether the text has MIN_WORDS_OF_PHRASE words, and one after the first begins with a lower-case letter."""
     words = [word for word in prose.split() if any(map(str.isalpha, word))]
     return len(words) >= MIN_WORDS_OF_PHRASE and any(word[:1].islower() for word in words[1:])
 
 
 def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
-    """Return the allowed languages, with their probabilities on condition that the text is in one of them."""
+    """Return the allowed languages, with their probabilities on condition that the text is in one of them.
+
+    Each of several codes of one language has the language's probability, which is counted once.
+    """
     ranked = [(language, probability) for language, probability in detected if language in allowed]
-    total = sum(probability for _, probability in ranked)
+    total = sum({_base_of(language): probability for language, probability in ranked}.values())
     return [(language, probability / total) for language, probability in ranked] if total > 0 else ranked

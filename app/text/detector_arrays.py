@@ -2,9 +2,9 @@
 
     python -m app.text.detector_arrays
 
-py3langid has its model as one packed file. Unpacking it takes a third of a second of each start, and 60 MB. This
-command unpacks it once, when an environment is built. A process reads only the parts of the files that its texts need.
-Without the files, or if one is damaged, each process unpacks the model itself, with the same results.
+py3langid has its model as one packed file. Unpacking it takes a third of a second of each start, and 60 MB of memory.
+This command unpacks it once, when an environment is built. Of the two large files, a process reads only the parts that
+its texts need. If a file is missing or truncated, each process unpacks the model itself, with the same results.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("ptc", "pc", "classes", "nextmove", "nextmove_row", "out_feat")
-# Bytes of the model's file that are unpacked at a time. If smaller, the thread waits for the GIL more often. If larger,
-# unpacking takes more memory.
+# Bytes unpacked at a time. If smaller, the thread waits for the GIL more often. If larger, unpacking takes more memory.
 PIECE_BYTES = 4_000_000
 
 
@@ -31,12 +30,12 @@ def folder_of_environment() -> Path:
 
 
 def read_arrays(folder: Path) -> Mapping[str, Any]:
-    """The model's arrays by name: mapped from `folder`, or unpacked."""
+    """The model's arrays by name: mapped from `folder`, or unpacked if a file cannot be mapped."""
     import numpy as np
 
     try:
         return {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in NAMES}
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):  # EOFError: an empty file
         return unpack()
 
 

@@ -1,4 +1,7 @@
-"""Glossary terms as words in the model's first input. The model may translate these correctly without a placeholder."""
+"""Glossary terms as words in the model's first input, because the model may translate the words as the glossary does.
+
+A translation without its terms is decoded again with placeholders for them (`app.text.parsed_text`).
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ class ExpandedTerm:
 def find_expandable_terms(
     block: Block, protected: Block, hits: Sequence[GlossaryHit], protected_hits: Sequence[GlossaryHit]
 ) -> Mapping[str, ExpandedTerm]:
-    """Return the terms that can be words in the model's input, by placeholder: those without a digit or a tag inside.
+    """Return the terms that can be words in the model's input, by placeholder.
 
-    block: the block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in
-    the document.
+    They have no tag inside, and no digit in term or replacement. block: the block before protection. hits: those in
+    `block`. protected_hits: those that are protected, with spans in the document.
     """
     by_start = {hit.span.start: hit for hit in protected_hits}
     terms: dict[str, ExpandedTerm] = {}

@@ -19,8 +19,9 @@ from app.text.tags import Tag, place_tags
 class FinishedSegment(NamedTuple):
     """A segment in the finished text.
 
-    source, target: start and end in the whole texts, in code points. token_offsets: offsets in the whole translation.
-    keeps_source: whether the source replaces a part of the translation, because the model returned no words.
+    source, target: start and end in the whole texts, in code points. is_part: as in `SourceSegment`. fallbacks: the
+    repairs of the translation. token_offsets: offsets in the whole translation. keeps_source: whether the source
+    replaces a part of the translation, because the model returned no words.
     """
 
     source: Offsets
@@ -129,7 +130,7 @@ class Writer:
         return [*parts, *shown[done:]]
 
     def _characters(self, block: Block, segment: SourceSegment, text: str) -> Sequence[str]:
-        """Return the spelling of each character; the text itself if no spelling differs."""
+        """Return the spelling of each character; the text with its numbers rewritten if no other spelling differs."""
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
         text = with_numbers_rewritten(text, rewritten)

@@ -31,9 +31,10 @@ def is_not_translated(attributes: Mapping[str, str]) -> bool:
 
 
 class Part(NamedTuple):
-    """A part of an HTML text. raw: its characters. name: of a tag.
+    """A part of an HTML text. raw: its characters. name: of an inline tag.
 
-    kind: `boundary` separates blocks, `untouched` is inline content that is not translated, the last three are tags.
+    kind: `boundary` separates blocks, and `untouched` is inline content that is not translated. `open` and `close` are
+    inline tags. `point` is an inline tag without content, a comment or unended markup.
     """
 
     raw: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Languages that detection distinguishes on every server: those with many speakers and those of European countries.
+# Languages that detection distinguishes on every server: those with many speakers and most of Europe.
 KNOWN_LANGUAGES = {
     "af": "Afrikaans",
     "ar": "Arabic",
@@ -88,6 +88,6 @@ _VARIANTS = {
 
 
 def language_name(code: str) -> str:
-    """Return the English name of a language, or the code of an unknown one."""
+    """Return the English name of a language, or the code of an unknown one. The case of `code` does not matter."""
     lowered = code.lower()
     return _VARIANTS.get(lowered) or KNOWN_LANGUAGES.get(lowered, code)

@@ -2,8 +2,8 @@
 
 `1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings, its digits as
 written and a quantity. It is unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
-`12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), a month
-and its name, `3 pm` and 15.
+`12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), the
+month of a date and its name (`2024-05-01`, `1 May 2024`), `3 pm` and 15.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPACES = "\u00a0\u2009\u202f "
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
 _DOTTED_DATE = re.compile(r"\d{1,2}\.(\d{1,2})\.\d{4}")
-_NUMBER_WORD = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
+_NUMBER_WITH_LETTERS = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _DECIMAL_COMMA = frozenset(
@@ -112,7 +112,7 @@ def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
     """
     return [
         Span(*match.span())
-        for match in _NUMBER_WORD.finditer(text)
+        for match in _NUMBER_WITH_LETTERS.finditer(text)
         if only is None or any(number.group() in only for number in NUMBER.finditer(match.group()))
     ]
 
@@ -123,18 +123,20 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
         possible = list(_readings(digits, language))
-        readings, is_whole = set(possible), len(possible) > 1 or not _is_well_formed(digits, language)
-        if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
+        readings = set(possible)
+        # The digits of a quantity belong together: `1,234` is not `1` and `234`. The same holds for unknown notations.
+        has_one_part = len(possible) > 1 or not _is_well_formed(digits, language)
+        if _AFTERNOON.match(text, match.end()) and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
-            readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
-        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_whole else parts)
+            readings |= {hour, *(re.sub(r"\A\d+", hour, reading) for reading in readings)}
+        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if has_one_part else parts)
 
 
 def _is_well_formed(digits: str, language: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
-    All marks of a date are the same, and none is a comma. So `24,12` and `12.31/2025` are no dates. The day comes first
-    in a date with dots, except in English. So `12.31.2025` is no German date.
+    All marks of a date are the same, and none is a comma. So `24,12` is no English date, and `12.31/2025` no German
+    one. The day comes first in a date with dots in the languages of _DECIMAL_COMMA. So `12.31.2025` is no German date.
     """
     date = _DOTTED_DATE.fullmatch(digits)
     if date is not None and int(date.group(1)) > 12 and language in _DECIMAL_COMMA:
@@ -191,7 +193,8 @@ def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Nu
 def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
     """Return the numbers with a part that no number of the other side has. Each part matches only once.
 
-    months: the months that the other side names, as numbers.
+    months: the months that the other side names, as numbers. If all numbers have one part, all are returned, because
+    they were compared before, and because the name of a month, such as `May`, must not match a quantity.
     """
     unmatched = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
@@ -212,7 +215,7 @@ def _months(text: str, language: str) -> list[str]:
 
 
 def _values(language: str) -> dict[str, int]:
-    """The values of a language's number words."""
+    """Return the values of a language's number words."""
     values = dict(_MORE_NUMBER_WORDS.get(language, {}))
     return values | {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}
 

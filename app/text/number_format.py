@@ -2,7 +2,8 @@
 
 A number keeps its length. These stay unchanged:
 
-- numbers without a decimal mark or a thousands mark, times, web and IP addresses, numbers with a letter attached;
+- numbers without a decimal mark or a thousands mark, times, numbers of hours (`3.5 h`), web and IP addresses, numbers
+  with a letter attached;
 - a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
   capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
 - an English date that is valid with its day first and with its month first (`05/06/2025`).

@@ -23,7 +23,8 @@ _PRINTF = re.compile(
     r")"
 )
 _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
-# Excludes spaces, quotes and brackets that no URL has, and the punctuation of scripts without spaces.
+# Excludes white space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without
+# spaces.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
     r"[^\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
@@ -33,7 +34,7 @@ _URL = re.compile(
 _EMAIL = re.compile(
     r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
 )
-# Every protected span has one of these characters. Most texts have none and are therefore scanned only once.
+# Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
 _OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")

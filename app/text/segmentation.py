@@ -163,6 +163,7 @@ def fitting_pieces(text: str, span: Span, fits: Callable[[str], bool]) -> list[P
 def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterator[Span]:
     """Split a span near the middle until every part fits: between clauses, else words, else characters.
 
+    The parts are trimmed, and a part without a letter is left out. So there may be none.
     fits: whether the model takes a string at once. A single character counts as fitting.
     """
     pending = [span]

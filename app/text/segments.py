@@ -33,8 +33,8 @@ class Fallback(Enum):
     PLACEHOLDER_ALIGNED: the model lost a placeholder or unknown character, and the alignment gave its place.
     PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately.
     PLACEHOLDER_AT_END: a lost placeholder was appended.
-    PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
-    TAGS_UNSURE: an inline element encloses no word of the translation, or all tags are at the segment's end.
+    PLACEHOLDER_REPEATED: a placeholder was removed, because it was repeated or the source does not have it.
+    TAGS_UNSURE: an inline element with text encloses no word of the translation, or all tags are at the segment's end.
     NUMBERS_CARRIED: the model changed a number, and placeholders replaced numbers in its input.
     LENGTH_SPLIT: the output reached the length limit, or the text of a pivot language is too long for the second model,
         and the segment was translated in parts.
@@ -97,7 +97,10 @@ class SegmentTranslation(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """A translation with every placeholder of its source exactly once. token_offsets: offsets in `text`."""
+    """A translation under repair; at the end it has every placeholder of its source exactly once.
+
+    token_offsets: offsets in `text`.
+    """
 
     text: str
     alignment: Alignment | None
@@ -316,7 +319,7 @@ def _split_appended(translation: SegmentTranslation) -> tuple[str, list[str]]:
 
 
 def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with only the first occurrence of each of its source's placeholders."""
+    """Return the translation with each placeholder of its source at most once, and with no other placeholder."""
     text, fallbacks = translation.text, translation.fallbacks
     if not text or ord(max(text)) < PLACEHOLDER_CODE_POINTS.start:
         return _clip_offsets(Repaired(text, translation.alignment, fallbacks, translation.token_offsets))

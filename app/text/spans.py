@@ -29,7 +29,7 @@ def target_offsets(
         index = ord(character) - ord(PLACEHOLDER_SYMBOLS[0])
         is_placeholder = 0 <= index < len(PLACEHOLDER_SYMBOLS)
         widths.append(len(remaining.pop(index, "")) if is_placeholder else 1)
-    if remaining:  # appended spans replace the spaces at both ends
+    if remaining:  # when `decode` appends spans, it strips the text
         first = len(text) - len(text.lstrip())
         last = len(text.rstrip())
         widths = [0 if index < first or index >= last else width for index, width in enumerate(widths)]

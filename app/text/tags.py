@@ -48,7 +48,7 @@ class Tag:
 class Placement(NamedTuple):
     """Tags with their positions in the target text, in the order in which they are written.
 
-    is_sure: whether every element got words of its own.
+    is_sure: whether every element with text in the source got words of its own.
     """
 
     tags: tuple[Tag, ...]
@@ -192,8 +192,9 @@ class _Placer:
     def _gap(self, element: _Element, first: int, last: int) -> int:
         """Return the gap for a point, or for an element without words.
 
-        It is next to the translation of the word that the point touches in the source. If the point touches none, the
-        gap separates the words from before the point and from after it.
+        It is next to the translation of the word that the point touches in the source. If the point touches no word, or
+        the alignment does not show that word's translation, the gap separates the words from before the point and from
+        after it.
         """
         position = element.start
         for index, is_behind in ((position - 1, True), (position, False)):
@@ -259,13 +260,3 @@ def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignme
             return Placement(tuple(placer.placed), placer.is_sure)
     at_end = tuple(Tag(len(target), tag.markup, tag.kind, tag.name) for tag in tags)
     return Placement(at_end, is_sure=False)
-
-
-def with_tags(text: str, tags: Sequence[Tag]) -> str:
-    """Return `text` with the markup of tags at their positions, which never decrease."""
-    parts: list[str] = []
-    done = 0
-    for tag in tags:
-        parts += (text[done : tag.position], tag.markup)
-        done = tag.position
-    return "".join([*parts, text[done:]])

@@ -24,8 +24,8 @@ import sentencepiece
 
 PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
-# The most words in the cache, and the most characters of a cached word. The cache takes about two megabytes. If larger,
-# it takes more memory. If smaller, encoding takes more time.
+# The most words in the cache, and the most characters of a cached word. The cache takes about three megabytes. If
+# larger, it takes more memory. If smaller, encoding takes more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
 # Characters that a normalisation folds: a ligature, a no-break space between words and a full-width letter.
 _FOLDED = "\ufb01a\u00a0a\uff21"
@@ -249,7 +249,7 @@ def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
 
 
 def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
-    """Characters that an imported model's normalisation turns into known ones, such as a ligature into two letters."""
+    """Return the characters that an imported model's normalisation turns into known ones, such as a ligature."""
     if processor.normalize(_FOLDED).endswith(_FOLDED):  # our own models keep every character
         return set()
     folded = set()

@@ -43,7 +43,7 @@ class _Event:
     """An event of expat.
 
     kind: `text`, `open`, `close` or `other`. offset: in bytes. parent: index of the enclosing element's event, or -1.
-    is_untouched: whether the element is not translated. has_text: whether the element directly contains text.
+    is_untouched: whether the element is not translated. has_text: whether it directly contains more than white space.
     """
 
     offset: int
@@ -93,7 +93,7 @@ class _Recorder:
         self.events.append(_Event(self.parser.CurrentByteIndex, kind, parent, name, is_untouched))
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        is_untouched = name in self.rules.ignored or is_not_translated(dict(attributes))
+        is_untouched = name in self.rules.ignored or is_not_translated(attributes)
         self._add("open", name, is_untouched=is_untouched)
         self.open.append(len(self.events) - 1)
 
@@ -139,7 +139,7 @@ def read_xml(text: str, rules: XmlRules | None = None) -> Document:
 
 
 def _parts(recorder: _Recorder, body: bytes, shift: int) -> tuple[str | Block, ...]:
-    """The markup and blocks. shift: bytes of the root element that was put before a fragment; 0 for a document."""
+    """Return the markup and blocks. shift: bytes of the root's tag put before a fragment; 0 for a document."""
     events = recorder.events[1:-1] if shift else recorder.events
     offsets = [event.offset - shift for event in events]
     builder = BlockBuilder()

@@ -75,9 +75,10 @@ class AdmissionTicket:
     def finalize(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
         """Replace the estimate by the cost of all sentences.
 
-        sentences: the ids, the options and the expected number of decodings of each sentence. The caller must submit
-        them without an await in between, so that cached ones are still cached. Raises Overloaded for a provisional
-        request with a sentence that is not cached, and if the result is predicted to miss the deadline.
+        sentences: the ids, the options and the expected number of decodings of each sentence. The caller submits them
+        soon, because a sentence that leaves the cache before its submission is decoded without a reservation. Raises
+        Overloaded for a provisional request with a sentence that is not cached, and if the result is predicted to miss
+        the deadline.
         """
         self._end_provisional()
         uncached = [

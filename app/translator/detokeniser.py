@@ -132,7 +132,7 @@ class Detokeniser:
     def _alignment(
         self, job: SegmentJob, part: Part, hypothesis: Hypothesis, offsets: Sequence[tuple[int, int]]
     ) -> Alignment | None:
-        """Return the alignment of a part and its translation. offsets: those of the target's subwords."""
+        """Return the alignment of a part and its translation, or None without target subwords. offsets: of these."""
         if job.language.pair is None or not offsets:
             return None
         source = self.encoder.subword_offsets(part.span.of(job.segment.source), job.language.pair)

@@ -75,10 +75,11 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """One sentence for the engine: a segment, or a part of one.
+    """One sentence for the engine: a segment, a part of one, or a text to score.
 
-    span: its position in its segment's source. result: None until decoded. was_wordless: whether an earlier output had
-    no words, by the rule of `is_wordless`. suppresses_digits: whether its options forbid all digits.
+    span: its position in its segment's source, or in the request's text. result: None until decoded. was_wordless:
+    whether an earlier output had no words, by the rule of `is_wordless`. suppresses_digits: whether its options forbid
+    digits.
     """
 
     span: Span
@@ -167,9 +168,9 @@ class SegmentJob:
 
     @property
     def expected_decodings(self) -> int:
-        """Expected number of decodings: 2 with digits and no prefix, or with terms; else 1.
+        """Expected number of decodings, 1 or 2.
 
-        Many of the former are decoded twice.
+        It is 2 with terms, or with digits and no prefix, because many of these segments are decoded twice.
         """
         may_change_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
         return 2 if may_change_numbers or self.segment.terms else 1

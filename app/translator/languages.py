@@ -71,7 +71,10 @@ class Languages:
         return pair
 
     def detect(self, text: str) -> Ranked:
-        """Return the languages of a text, most probable first; empty without letters or detector."""
+        """Return the languages of a text, most probable first; empty without letters or detector.
+
+        Blocks while the detector is loading, so the caller first awaits `wait_for_detector`.
+        """
         return [] if self._detector is None else self._detector.loaded().result().detect(text)
 
     def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
@@ -79,7 +82,7 @@ class Languages:
 
         field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
         is not translated into the target, unless it may be in a source that the detector does not know. If no language
-        is translated into the target, also if the text is only most probably in another one.
+        is translated into the target, this error is also raised for a text that is probably in another language.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)
@@ -92,14 +95,16 @@ class Languages:
         if foreign is not None and unknown is None:
             raise self._foreign(foreign, target, field)
         ranked = restrict_to(detected, self._served)
+        # A source that is the target's language under another code, as pt is for pt-BR, has the target's probability.
+        is_variant = any(confidences.get(source) == confidences.get(target, 0.0) for source in sources)
         # If the text may be in an unknown language, a probability among the served ones that are known says little.
-        if not is_in_target(prose, target, ranked if unknown is None else detected):
+        if is_variant or not is_in_target(prose, target, ranked if unknown is None else detected):
             known = [language for language, _ in ranked if language in sources and foreign is None]
             source = known[0] if known else unknown
             if source is not None:
                 return ResolvedLanguage(self._pairs[source, target], source, confidences.get(source, 0.0))
         likeliest = (ranked or detected)[0][0]
-        if likeliest != target:
+        if likeliest != target and confidences[likeliest] != confidences.get(target):
             raise self._foreign(likeliest, target, field)
         return ResolvedLanguage(None, target, confidences[target])
 

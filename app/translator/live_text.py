@@ -26,8 +26,8 @@ class LiveSegment:
     ) -> None:
         """indices: those of the text and of the segment in it. tokenizer: that of the target.
 
-        show: restores the casing and the contents of placeholders in the model's output. is_greedy: if False, only the
-        finished translation is reported.
+        show: restores the casing and the contents of placeholders in the model's output. is_greedy: whether the beam
+        has one hypothesis, as in greedy search and in sampling; if not, only the finished translation is reported.
         """
         self._is_greedy = is_greedy
         self._observer = observer
@@ -65,7 +65,7 @@ class LiveSegment:
 def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:
     """Return the text of an unfinished target, without incomplete characters.
 
-    A verbatim span appears only once its placeholder does.
+    A verbatim span is left out until its placeholder symbol is decoded.
     """
     decoded = tokenizer.decode(ids, verbatim_spans)
     text = decoded.text

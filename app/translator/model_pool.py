@@ -121,7 +121,10 @@ class ModelPool:
                 try:
                     await asyncio.wait_for(self._pair_turn.acquire(), max(0.0, deadline - time.monotonic()))
                 except TimeoutError as error:
-                    message = f"the model {last.name} is not loaded yet: other requests wait for their models"
+                    missing = first if first.translator is None else last
+                    message = (
+                        f"the model {missing.name} is not loaded yet: other requests wait for their models"
+                    )
                     raise NotReady(message, retry_after_s=RETRY_S) from error
             try:
                 translators = [
@@ -137,7 +140,8 @@ class ModelPool:
     ) -> None:
         """Load a model if it is not loaded, even soon after a failed load. Raises NotReady, and as `PooledModel.load`.
 
-        may_exceed: if requests use all loaded models, exceed the budget and do not wait. timeout_s: None for no limit.
+        may_exceed: if requests use all loaded models, exceed the budget and do not wait; a load that is under way may
+        wait all the same. timeout_s: seconds; None for no limit.
         """
         model.num_users += 1
         try:

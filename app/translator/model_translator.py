@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from app.translator.translator import Translator
 
 T = TypeVar("T")
-# Languages that `detect` returns for one text.
+# The most languages that `detect` returns for one text.
 MAX_DETECTED = 5
 
 
@@ -75,7 +75,8 @@ class ModelTranslator(ABC):
     def held(self, deadline: float) -> AbstractAsyncContextManager[Translator]:
         """Return a context manager that loads the model if necessary, and keeps it in memory until it exits.
 
-        deadline: seconds of time.monotonic. Entering raises NotReady if the model is not loaded by then.
+        deadline: seconds of time.monotonic. Entering raises NotReady if the model is not loaded by then or
+        cannot be loaded.
         """
 
     @abstractmethod

@@ -38,7 +38,7 @@ from app.translator.request import (
 class ServedModel:
     """A model that serves requests. precision: of the served variant. path: the folder of its bundle, if any.
 
-    kernels, provider: what computes it, as in `app.workers.model_spec.ModelSpec`; empty if unknown.
+    kernels, provider: `used_kernels` and `provider` of its `app.workers.model_spec.ModelSpec`; empty if unknown.
     """
 
     translator: ModelTranslator
@@ -123,7 +123,8 @@ class Models:
         """Return the model that translates these languages, or the default one if there is none.
 
         For a pivoted pair it is the second model, which writes the translation.
-        source: None for any language. name: the model's name; None for the first model of the pair.
+        source: None for any language. name: the model's name. If it is None or unknown, the first model of the pair is
+        returned.
         """
         if name is not None and name in self._by_name:
             return self._by_name[name].translator
@@ -145,7 +146,8 @@ class Models:
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """Score every pair, as `Translator.score` does, with the pairs of all models.
 
-        Also raises UnsupportedLanguages for a pivoted pair, because no model has the probabilities of its translations.
+        Also raises InvalidRequest if the request names an unknown model, and UnsupportedLanguages for a pivoted pair,
+        because no model has the probabilities of its translations.
         """
         pivoted = self.pivoted.get((request.source, request.target))
         if pivoted is not None and request.model is None:
@@ -157,11 +159,11 @@ class Models:
         return await self._model_of(request.source, request.target, request.model).score(request)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """Return the most probable languages of each text, as `Translator.detect` does."""
+        """Return the most probable languages of each text, as `ModelTranslator.detect` does."""
         return await self.default.detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """Return the source language of a text, as `Translator.source_of` does, with the pairs of all models."""
+        """Return the source language of a text, as `ModelTranslator.source_of` does, with the pairs of all models."""
         self._languages.check(None, target)
         await self._languages.wait_for_detector()
         language = await self.default.off_loop(lambda: self._languages.resolve(text, target, field="text"))
@@ -293,7 +295,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _models_of(results: Sequence[TranslationResult]) -> tuple[ModelVersion, ...]:
-    """Return all models of a request in order, each once, if a text was translated through a pivot."""
+    """Return all models of a request in order, each once; empty if no text was translated through a pivot."""
     if not any(result.models for result in results):
         return ()
     return tuple(dict.fromkeys(each for result in results for each in result.models or (result.model,)))

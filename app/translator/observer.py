@@ -19,10 +19,10 @@ class Observer(Protocol):
         """Called once, before decoding. texts: for each text the spans of its segments."""
 
     def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
-        """Called when `text` is appended to the segment's translation so far. Only for greedy searches."""
+        """Called when `text` is appended to the segment's translation so far. Only with a beam size of 1."""
 
     def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
-        """Called when `text` replaces the segment's translation so far. Only for greedy searches."""
+        """Called when `text` replaces the segment's translation so far. Only with a beam size of 1."""
 
     def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """Called once for each segment, with its final translation."""

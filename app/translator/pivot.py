@@ -103,7 +103,7 @@ class PivotTranslator:
     ) -> None:
         """first, last: the models into the pivot language and out of it.
 
-        languages: resolves languages among the caller's pair. pivot: the pair of `last`.
+        languages: resolves the source language; its only pair is the caller's. pivot: the pair of `last`.
         """
         self._first = first
         self._last = last
@@ -224,6 +224,8 @@ class PivotTranslator:
         encoded: dict[str, Encoded] = {}
         whole, fits = Span(0, len(text)), planner.fits(pair, encoded)
         spans = list(fitting_spans(text, whole, fits))
+        # A text that is too long and has no letter gives no spans. One character is decoded, and `join_parts` keeps
+        # the others.
         for span in spans or [Span(0, 1)]:
             tokens = encoded.get(span.of(text)) or planner.encode(span.of(text), self._pivot_language)
             if tokens is None:

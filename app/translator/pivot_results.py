@@ -170,9 +170,9 @@ class PivotDetokeniser:
         return _reason(job, joined, keeps_source=joined.translation.keeps_source)
 
     def join(self, job: PivotJob, rank: int, *, returns_tokens: bool) -> JoinedSegment:
-        """Return a segment with its translation of a rank. Rank 0 is the best.
+        """Return a segment's translation from the second model's hypotheses of one rank. Rank 0 is the best.
 
-        returns_tokens: whether the translation has the offsets of all target subwords.
+        Both jobs must be decoded. returns_tokens: whether the translation has the offsets of all target subwords.
         """
         first, last = job.halves
         is_aligned = _is_aligned(first, 0) and _is_aligned(last, rank)

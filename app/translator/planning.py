@@ -1,7 +1,7 @@
 """Turns a request into sentences for the engine: languages, parsed texts, segments, subwords and options.
 
-The time of every function here grows with the texts, so `Translator.run` calls them off the event loop, unless the
-texts are short.
+The time of planning grows with the texts, so `Translator` calls these functions off the event loop, unless the texts
+are short.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelAbilities(NamedTuple):
 
     @classmethod
     def of(cls, manifest: Manifest, limits: Limits) -> ModelAbilities:
-        """Those of a loaded model. No pair has a shortlist if the kernels cannot use it."""
+        """Return a model's abilities. No pair has a shortlist if the kernels cannot use it."""
         entry = manifest.shortlist if limits.num_shortlists else None
         return cls(limits.has_alignment, shortlists_of(entry, manifest.language_pairs))
 
@@ -149,7 +149,7 @@ class Planner:
 
         num_splits: how often the segment was halved to get the part. The options ask for attention at once if the
         request does, if the segment has tags, which attention places, or if it has unknown tokens that attention must
-        tell apart. For placeholders they ask for it only after one is lost.
+        tell apart. For placeholders, `RetryPolicy` asks for it after one is lost.
         Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
@@ -173,7 +173,7 @@ class Planner:
         return Part(span, encoded, options)
 
     def encode(self, source: str, language: ResolvedLanguage) -> Encoded | None:
-        """Return the subwords of a part, or None if it is too long for the model or its language has no pair."""
+        """Return the subwords of a part as `SubwordEncoder.encode` does, or None if its language has no pair."""
         return None if language.pair is None else self._encoder.encode(source, language.pair)
 
     def options(
@@ -186,7 +186,7 @@ class Planner:
     ) -> DecodingOptions:
         """Return the decoding options of one sentence: the request's, or the model's defaults.
 
-        num_source_tokens: subwords of its source, end token included. num_forced: subwords of its target prefix.
+        num_source_tokens: subwords of its source, with any end token. num_forced: subwords of its target prefix.
         num_splits: how often its segment was halved. If the request sets no length limit, the limit is the source's
         length and an extra length. It is at least the forced prefix and the request's minimum length. Each halving
         halves the extra length, but a part may always have LIKELY_RATIO times the length of its source. No limit
@@ -196,7 +196,8 @@ class Planner:
         if request.extra_target_length is None:
             return options
         needed = max(num_forced, options.min_target_length)
-        needed = max(needed, math.ceil(options.min_target_ratio * (num_source_tokens - 1)))
+        num_subwords = num_source_tokens - self._encoder.ends_source
+        needed = max(needed, math.ceil(options.min_target_ratio * num_subwords))
         longest = max(needed, num_source_tokens + (request.extra_target_length >> num_splits))
         if num_splits:
             longest = max(longest, LIKELY_RATIO * num_source_tokens)
@@ -278,7 +279,11 @@ class Planner:
     def _parse(
         self, request: TranslationRequest, index: int, glossary: Glossary | None
     ) -> tuple[ParsedText, ResolvedLanguage]:
-        """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages."""
+        """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages.
+
+        The endings of a glossary's terms depend on the source language. So a text whose language is detected is parsed
+        again with the glossary.
+        """
         parsed_text = parse_source(request, index, None if request.source is None else glossary)
         options = parsed_text.options
         if request.source is not None:

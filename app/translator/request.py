@@ -195,7 +195,8 @@ class Translation(NamedTuple):
     hypotheses: whole texts, best first. Hypothesis k joins hypothesis k of each segment.
     source: the requested or detected language. For a text in which no language is detected, it is the first language
         that is translated into the target, or the target if there is none.
-    confidence: confidence of the detection, 0 to 1; 1 for a requested source, 0 if no language is detected.
+    confidence: confidence of the detection, 0 to 1; 1 for a requested source, 0 if no language is detected or the
+        detector does not know the source.
     glossary_hits: terms of the glossary, with spans in the caller's text.
     pivot: the language through which the text was translated; None if a model has the pair.
     """
@@ -242,7 +243,7 @@ class Usage:
     """Work done for a request. Tokens are subwords, end tokens included. Only best hypotheses count.
 
     num_cached: sentences, or parts of sentences, that were decoded for an earlier request. model: the model that did
-    the work; if there are several, the model of the first text that was translated.
+    the work, with a pivot the second one; if texts needed several, the model of the first text that was translated.
     num_rows: cache rows of the decodings that gave the results, together. num_steps: decoder steps of the sentence that
     took most.
     """

@@ -11,7 +11,7 @@
   returns no attention, the parts around the placeholders are decoded separately.
 
 Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
-several times slower. `Translator.run` calls the functions here off the event loop, unless the texts are short.
+slower. `Translator.run` calls the functions here off the event loop, unless the texts are short.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class RetryPolicy:
         return not job.numbers_done
 
     def _retry_without_digits(self, job: SegmentJob) -> bool:
-        """Decode a segment without numbers again with digits suppressed, if its translation has one."""
+        """Decode a segment without numbers again with digits suppressed, if its translation has a number."""
         if job.digits_done or job.prefix or job.best is None or job.language.pair is None:
             return False
         job.digits_done = True

@@ -51,6 +51,11 @@ class SubwordEncoder:
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
 
+    @property
+    def ends_source(self) -> bool:
+        """Whether sources have an end token."""
+        return self._tokenizer.ends_source
+
     def is_word(self, word: str) -> bool:
         """Whether the vocabulary has this word as one subword, in lower case or with a capital."""
         return self._tokenizer.has_word(word.lower()) or self._tokenizer.has_word(word.capitalize())

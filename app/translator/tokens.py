@@ -51,7 +51,8 @@ class TokenBuilder:
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the translation. offsets: those of each subword in the translation, then those of the translation's end.
+        text: the text that `offsets` refer to, a segment's translation or one to score. offsets: one for each subword,
+        then, even without an end token, an empty one where the hypothesis ends.
         """
         tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):

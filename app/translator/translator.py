@@ -59,9 +59,9 @@ CHARACTERS_PER_TOKEN = 3
 # Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. If
 # larger, other requests wait for that work. If smaller, handing the work to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Searches that a request submits before another request may submit some; they take two milliseconds. It is also the
-# most sentences whose short work runs on the event loop. If larger, other requests wait longer. If smaller, requests
-# with fewer sentences take turns, too.
+# Searches that a request submits before another request may submit some; they take up to two milliseconds. It is also
+# the most sentences whose short work runs on the event loop. If larger, other requests wait longer. If smaller,
+# requests with fewer sentences take turns, too.
 MAX_SUBMITTED = 16
 
 

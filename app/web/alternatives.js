@@ -3,12 +3,13 @@
 import { post } from "./client.js";
 import { answerOf, unitsOf, wordsOf } from "./spans.js";
 
+// The subwords that are requested for a position. The translation's own subword may be one of them.
 const NUM_ALTERNATIVES = 9;
 
 /**
  * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}.
  *
- * part: the segment's translation with the alternative, from `answerOf`. start, end: the span of the changed word in it.
+ * part: the segment's translation with the alternative, from `answerOf`. start, end: the changed word's span in it.
  * probability: of the alternative's first subword, 0 to 1.
  * segment: {sourceText, text}. params: {source, target, pivot, options}, the languages and options of the translation.
  * Throws the errors of `post`.
@@ -43,8 +44,8 @@ export async function alternativesTo(segment, start, params, signal) {
 }
 
 /**
- * The tokens of a segment's translation, each with alternatives. The server does not score a pivoted pair. So for such a
- * pair it translates the segment again, with the whole translation as the prefix.
+ * The tokens of a segment's translation, each with alternatives. The server does not score a pivoted pair. So it
+ * translates the segment of such a pair again, with the whole translation as the prefix.
  */
 async function tokensOf({ sourceText, text }, fields, pivot, signal) {
   if (!pivot) {

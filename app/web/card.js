@@ -4,7 +4,7 @@ import { sizeOf, translatedName } from "./files.js";
 import { languageName } from "./languages.js";
 
 export class DocumentCard {
-  /** parts: {box, state, hint, link, close}, elements. onClose(): called when the user cancels or closes it. */
+  /** parts: {box, state, hint, link, close}, elements. onClose(): the user cancels the work or closes the card. */
   constructor(parts, onClose) {
     this.parts = parts;
     parts.close.addEventListener("click", onClose);
@@ -20,7 +20,10 @@ export class DocumentCard {
     box.hidden = false;
   }
 
-  /** Offer the translated file for download. blob: its content. Returns the status for screen readers. */
+  /**
+   * Offer the translated file for download. Returns the status for screen readers.
+   * blob: the file's content. hasTerms: whether the page has a glossary, which does not apply to files.
+   */
   showDone(file, language, { blob, hasTerms }) {
     const { state, hint, link, close } = this.parts;
     const name = translatedName(file.name, language);

@@ -1,11 +1,11 @@
-// The HTTP client of the page: JSON requests, event streams, and errors with messages for the user.
+// The HTTP client of the page: JSON requests, files, event streams, and errors with messages for the user.
 
 export class ServerError extends Error {
   /**
-   * status: of HTTP; 0 without one. code: the error code of the native API; else "network" or "unknown".
+   * status: of HTTP; 0 without one. code: the error code of the native API; "" without one.
    * retryAfterS: seconds until a retry; null: none.
    */
-  constructor(message, { status = 0, code = "network", retryAfterS = null } = {}) {
+  constructor(message, { status = 0, code = "", retryAfterS = null } = {}) {
     super(message);
     this.status = status;
     this.code = code;
@@ -127,9 +127,10 @@ function errorOf(status, body, retryAfter) {
     const message = body.error.replace(/^Invalid request: (file: )?/, "");
     return new ServerError(message, { status, retryAfterS: secondsOf(retryAfter) });
   }
-  const { code = "unknown", message = "" } = body?.error ?? {};
+  const { code = "", message = "" } = body?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
-  const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);
+  const general = `The server answered with an error (${status || code || "unknown"}).`;
+  const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : general);
   return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
     status,
     code,

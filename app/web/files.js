@@ -50,8 +50,9 @@ export async function readFile(file, facts) {
   if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
     throw new FileRefused(`${file.name} is not text in UTF-8. Save it as text in UTF-8 and open it again.`);
   }
+  const most = number.format(facts.max_characters);
   throw new FileRefused(
-    `${file.name} is longer than the ${number.format(facts.max_characters)} characters that this server accepts at once. ` +
+    `${file.name} is longer than the ${most} characters that this server accepts at once. ` +
       "Split it and open the parts one after another.",
   );
 }
@@ -60,7 +61,8 @@ export async function readFile(file, facts) {
 export function refusalOf(file, error, languages) {
   const why = `${file.name} was not translated: ${error.message.replace(/[.!?]?$/, ".")}`;
   if (/not available as a target|^(this language|[\w-]+) is not supported$/.test(error.message)) {
-    return `${why} Choose languages other than ${nameOf(languages.source)} and ${languageName(languages.target)}, and open it again.`;
+    const pair = `${nameOf(languages.source)} and ${languageName(languages.target)}`;
+    return `${why} Choose languages other than ${pair}, and open it again.`;
   }
   if (error.status === 413 || error.status === 504) return `${why} Split it into smaller files.`;
   if (error.status === 400 || error.status === 422) {
@@ -104,7 +106,8 @@ async function utf8(file) {
 /**
  * Accept dropped and opened files. onFile(file): called with the first file.
  *
- * veil: the element that covers the page while a file is dragged over it. input: the file input. button: opens its dialogue.
+ * veil: the element that covers the page while a file is dragged over it. input: the file input. button: opens the
+ * dialogue of `input`.
  */
 export function takeFiles({ veil, input, button }, onFile) {
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");

@@ -7,7 +7,9 @@ export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
   const table = element("table", "map");
   table.append(headOf(answer, alignment, languages.source));
   const body = element("tbody");
-  alignment.rows.forEach((word, row) => body.append(rowOf(answer, alignment, { word, row, language: languages.target })));
+  alignment.rows.forEach((word, row) => {
+    body.append(rowOf(answer, alignment, { word, row, language: languages.target }));
+  });
   table.append(body);
   body.addEventListener("pointerover", (event) => onPoint(rowNumber(event.target)));
   body.addEventListener("pointerleave", () => onPoint(null));

@@ -13,7 +13,7 @@ export function languageName(code) {
 }
 
 export class Languages {
-  /** from, to: selects. swap: the button. reason: its description. onChange(): called when the pair changes. */
+  /** from, to: selects. swap: the button. reason: its description. onChange(): the user has selected a language. */
   constructor({ from, to, swap, reason }, onChange) {
     this.from = from;
     this.to = to;

@@ -53,8 +53,8 @@ export class LatestRequest {
   }
 
   /**
-   * Translate with all attention weights. If the response would be too large, translate with the alignment only, and if
-   * that is too large as well, without it.
+   * Send the request. If the response would be too large, send it again without `attention`, and if that is too large
+   * as well, without `alignment`.
    */
   async #translate(request, context) {
     try {
@@ -72,7 +72,8 @@ export class LatestRequest {
     let done = null;
     for await (const { event, data, phases } of stream("v1/translate/stream", body, signal)) {
       if (!isCurrent()) throw new DOMException("superseded", "AbortError");
-      if (event === "done") done = { body: data, phases }; // read to the end: the server would log an early close as a cancellation
+      // Read to the end: the server would log an early close as a cancellation.
+      if (event === "done") done = { body: data, phases };
       if (done) continue;
       if (event === "start") {
         draft = new Draft(sourceText, data.texts[0]?.segments ?? []);

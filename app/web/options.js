@@ -22,13 +22,14 @@ export class Options {
     });
   }
 
-  /** Show the beam widths for a model, and select its default. maxBeamSize: the server's limit. */
+  /** Show the beam widths for a model, and select its default, within the server's limit maxBeamSize. */
   setModel(model, maxBeamSize) {
     const { beam } = this.parts;
-    const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= maxBeamSize);
+    const selected = Math.min(model.defaults.beam_size, maxBeamSize);
+    const widths = [...new Set([...WIDTHS, selected])].filter((width) => width <= maxBeamSize);
     widths.sort((one, other) => one - other);
     beam.replaceChildren(...widths.map((width) => new Option(width === 1 ? "1 (greedy)" : width, width)));
-    beam.value = model.defaults.beam_size;
+    beam.value = selected;
     this.#explainBeam();
     this.#explainTerms();
   }

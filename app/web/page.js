@@ -11,7 +11,7 @@ import { Languages } from "./languages.js";
 import { Models } from "./models.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
-import { answerOf, replaceSegment } from "./spans.js";
+import { answerOf, replaceSegment, segmentAt } from "./spans.js";
 import { Target } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
@@ -23,7 +23,7 @@ const byId = (id) => document.getElementById(id);
 const source = byId("source");
 const count = new Intl.NumberFormat("en");
 
-let facts = null; // the server's settings, of assets/server.json; null until they are loaded
+let facts = null; // the server's settings, from assets/server.json; null until they are loaded
 let models = new Models();
 let shown = null; // the shown translation: {answer, request, language}; null for none
 let speaking = 0;
@@ -73,7 +73,12 @@ const alignmentPanel = new AlignmentPanel(
   { source, mirror: byId("mirror"), target },
 );
 const choices = new Choices(byId("choices"), takeAlternative);
-const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
+const latest = new LatestRequest({
+  draft: showDraft,
+  progress: showProgress,
+  done: showDone,
+  problem: (error) => showProblem(error),
+});
 
 // ---- requests
 
@@ -89,7 +94,8 @@ function translate({ atOnce = false } = {}) {
     latest.supersede();
     clearTarget();
     if (length > facts.max_characters) {
-      problem.show(`The text has ${count.format(length)} characters; this server accepts at most ${count.format(facts.max_characters)}.`);
+      const most = count.format(facts.max_characters);
+      problem.show(`The text has ${count.format(length)} characters; this server accepts at most ${most}.`);
     }
     return;
   }
@@ -200,7 +206,7 @@ function showProblem(error, again = () => (models.areKnown ? translate({ atOnce:
 /** Offer alternatives to the word at `start`. element: the word's element. */
 async function offerAlternatives(start, element) {
   const { answer, request, language } = shown;
-  const index = answer.segments.findIndex((segment) => segment.target.start <= start && start < segment.target.end);
+  const index = segmentAt(answer, start);
   const segment = answer.segments[index];
   const part = {
     sourceText: answer.sourceText.slice(segment.source.start, segment.source.end),
@@ -223,7 +229,7 @@ async function offerAlternatives(start, element) {
   }
 }
 
-/** Show the translation with an alternative. index: of its segment. part, start: as in `alternativesTo`. */
+/** Show the translation with an alternative. index: its segment's. part, start: as in `alternativesTo`. */
 function takeAlternative({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
@@ -331,7 +337,9 @@ function listen() {
     setText(EXAMPLE);
     source.focus();
   });
-  byId("copy").addEventListener("click", () => copyText(shown.answer.text, { box: byId("target"), button: byId("copy") }));
+  byId("copy").addEventListener("click", () => {
+    copyText(shown.answer.text, { box: byId("target"), button: byId("copy") });
+  });
   byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     keepKey(byId("key").value.trim());

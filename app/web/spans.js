@@ -5,9 +5,9 @@
  * Convert a translation of the server to {sourceText, text, source, pivot, segments}, with offsets in code units.
  *
  * A segment is {source, target, tokens}; tokens is empty unless the request sets `alignment`. A token is {target,
- * source, sources, weights}. source: the source subword with the most attention, of those that have characters.
- * weights: the attention to each of `sources`. With `attention` these are all source subwords of the segment, else only
- * `source`.
+ * source, sources, weights}. source: the source subword with the most attention, of those that have characters; null
+ * for the end token. weights: the attention to each of `sources`. With `attention` these are all source subwords of the
+ * segment, else only `source`. The end token has none.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);

@@ -38,7 +38,7 @@ export function drawTiming({ bar, figures, total }, { body, phases, firstMs, tot
     ["Sentences", whole.format(sentences)],
     ["Subwords in, out", `${whole.format(read)}, ${whole.format(written)}`],
   ];
-  figures.replaceChildren(...lines.flatMap(([name, value, phase]) => figureOf(name, value, phase)));
+  figures.replaceChildren(...lines.map(([name, value, phase]) => figureOf(name, value, phase)));
 }
 
 function figureOf(name, value, phase) {
@@ -49,5 +49,5 @@ function figureOf(name, value, phase) {
   const figure = document.createElement("dd");
   figure.textContent = value;
   group.append(term, figure);
-  return [group];
+  return group;
 }

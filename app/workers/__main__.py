@@ -1,7 +1,8 @@
 """The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
-The fork server first imports the modules that every worker needs, which takes longest. Then it waits for the spec of a
-model, loads the model, and forks once for each worker. Before that, the server can make it fork copies of itself.
+The fork server first imports the modules that every worker needs, while the server imports its own. Then it waits for
+the spec of a model, loads the model, and forks once for each worker. Until it gets a spec, the server can make it fork
+copies of itself.
 """
 
 from __future__ import annotations

@@ -131,7 +131,8 @@ class ChildProcess:
     def __init__(self, process_id: int) -> None:
         self.process_id = process_id
         self._exit_code: int | None = None
-        self._lock = threading.Lock()  # held while the id is used, so that it is that of this process
+        # Held while the id is used. After `waitpid` another process may get the id.
+        self._lock = threading.Lock()
 
     def kill(self) -> None:
         """Send SIGKILL, unless `wait` has returned the exit code."""

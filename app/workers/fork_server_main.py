@@ -1,4 +1,4 @@
-"""The fork server: copies itself, or receives the model's spec, loads the model, forks each worker, and ends."""
+"""The fork server: copies itself on request, receives the model's spec, loads it, forks each worker, and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.workers.fork_server import COPY, HEADER, PROCESS_ID
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
-# The most descriptors in one message that Linux allows. There are fewer workers.
+# The most descriptors in one message that Linux allows. There are at most 64 workers (TRANSDUCE_NUM_LANES).
 MAX_DESCRIPTORS = 253
 
 

@@ -52,7 +52,7 @@ class CancelSequence(msgspec.Struct, tag="cancel", array_like=True):
 
 
 class StartWorker(msgspec.Struct, tag="start", array_like=True):
-    """The first frame to a worker, which has sent ModelLoaded: it starts its engine."""
+    """The first frame to a worker, sent after the worker's ModelLoaded. The worker then starts its engine."""
 
     settings: EngineLimits
 

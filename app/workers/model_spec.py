@@ -56,7 +56,7 @@ class ModelSpec:
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
         # The threads of the native kernels are divided among the busy workers at each call. ONNX Runtime's threads are
-        # fixed, so each worker gets its part at once.
+        # fixed, so each worker gets its part when it loads.
         return load_variant(
             Path(self.folder),
             RunnerConfig(

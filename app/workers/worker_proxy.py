@@ -147,7 +147,8 @@ class WorkerProxy:
     def successor(self, fork_server: ForkServer, spec: bytes) -> WorkerProxy:
         """Return a new worker in the place of this one, which has died. The new worker begins to load.
 
-        Any thread may call it. fork_server: new. spec: the model. Raises OSError, and then leaves no process.
+        Any thread may call it. fork_server: has no model yet. spec: the model. Raises OSError, and then leaves no
+        process.
         """
         (worker,) = _start(fork_server, spec, self._status, [self._number])
         worker._connection.settimeout(LOAD_TIMEOUT_S)

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=RANDOM,
         metavar="FOLDER",
         help="measure a Marian model of Hugging Face instead, which both engines read from the same files "
-        "(default: OPUS-MT's layout and size with random weights)",
+        "(without FOLDER: OPUS-MT's layout and size with random weights)",
     )
     add(
         "--data",

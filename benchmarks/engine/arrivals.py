@@ -72,7 +72,7 @@ class WindowBatcher:
         self._running: set[asyncio.Task[None]] = set()
 
     async def translate(self, sentence: Any) -> Any:
-        """Translate a sentence in the batch of its window."""
+        """Translate a sentence in the batch of its window. Raises the RuntimeError of the batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((sentence, future, loop.time()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from benchmarks.engine.jobs import Job
 from benchmarks.serving import read_sentences
 from benchmarks.tagged_tokenizer import TaggedTokenizer
@@ -119,7 +120,10 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def encode(tokenizer: TaggedTokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
-    """The ids of each text that fits the model. Texts with more than 8 runs of unknown characters are left out."""
-    fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= 8]
+    """The ids of each text that fits the model.
+
+    Texts with more runs of unknown characters than there are placeholder symbols are left out.
+    """
+    fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= len(PLACEHOLDER_SYMBOLS)]
     encoded = [list(tokenizer.encode(text).ids) for text in fitting]
     return [ids for ids in encoded if len(ids) <= most_subwords]

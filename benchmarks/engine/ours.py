@@ -31,6 +31,7 @@ from app.workers.worker_proxy import WorkerProxy
 from benchmarks.engine.arrivals import submit_at_arrivals
 from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, EngineCounters, Job, JobResult
 
+# A deadline that never passes.
 FOREVER = 1e18
 # All sentences wait in the engine at once. The queue limits are high, so that the engine rejects none.
 LIMITS = EngineLimits(max_pending_sentences=1 << 20, max_pending_tokens=1 << 30)

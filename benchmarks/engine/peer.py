@@ -13,6 +13,7 @@ import ctranslate2  # type: ignore[import-untyped]
 from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
 from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Job, JobResult, PeerSettings
 
+# The window batcher's window in seconds, and its largest batch in sentences.
 WINDOW_S = 0.005
 MAX_BATCH = 32
 

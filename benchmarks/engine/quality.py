@@ -3,7 +3,7 @@
 Both engines have the same weights, precision, beam size and length normalisation. So a difference comes from the
 engine: from its rounding in int8, or from its order of summation in fp32.
 
-    python -m benchmarks.engine.quality --data shared/data/en-de --output benchmarks/results/engine_quality.json
+    python -m benchmarks.engine.quality --data FOLDER --output benchmarks/results/engine_quality.json
 """
 
 from __future__ import annotations

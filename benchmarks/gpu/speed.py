@@ -46,7 +46,7 @@ SERVER_NEEDS = (
 def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
     """Median milliseconds of a decoder step, by rows and beam size, with and without CUDA graphs.
 
-    With a beam, they include the step's copies of rows.
+    The time of a beam's step includes its copies of rows.
     """
     bundle = make_random_bundle(options)
     sizes = (1, 8) if options.is_quick else (1, 8, 32, 128, 512)

@@ -7,7 +7,7 @@ import lzma
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Report, Submit
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
+from app.engine.stats import StepStats
 from app.runtime.bundle_limits import limits_of
 from app.runtime.cuda_choice import Switch
 from app.runtime.cuda_memory import Cuda
@@ -35,6 +36,7 @@ SENTENCES = ROOT / "benchmarks" / "sentences.tsv"
 EXTRA_TARGET_LENGTH = 50
 # The mean of the bundled model's vocabulary over `sentences.tsv`.
 SUBWORDS_OF_A_WORD = 1.6
+# A deadline that never passes.
 FOREVER = 1e18
 
 
@@ -47,7 +49,8 @@ class GpuBenchmarkOptions:
     """Options of the GPU benchmark.
 
     bundle: a bundle with an fp16 variant and its weights. data: a TSV of source and target, or None. work: a folder for
-    files that later parts use. is_quick: a short test run. golden_min_share: the server's setting in the part http.
+    files that later parts use. is_quick: a short test run. memory_s: seconds of the part memory. golden_min_share: the
+    server's setting in the part http.
     """
 
     device: Literal["cpu", "cuda"]
@@ -62,12 +65,6 @@ class GpuBenchmarkOptions:
         """The first number, or the second in a quick run."""
         return quick if self.is_quick else whole
 
-    def to_json(self) -> dict[str, object]:
-        """The options as arguments of a part's process."""
-        return {
-            name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()
-        }
-
 
 @dataclass(frozen=True)
 class Text:
@@ -79,7 +76,7 @@ class Text:
 
 @dataclass(frozen=True)
 class TranslationResult:
-    """The engine's results in order. ids: without start and end tokens."""
+    """The engine's results in order. ids: without start and end tokens. num_steps: decoder steps."""
 
     ids: list[tuple[int, ...]]
     scores: list[float]
@@ -190,10 +187,12 @@ def translate(
     also applies.
     """
     ended: list[Sentence] = []
+    counted: list[StepStats] = []
     most_tokens = max(4096, runner.limits.max_source_length)
 
     def report(message: Report) -> None:
         ended.extend(message.ended)
+        counted.extend(message.steps)
 
     core = EngineCore(runner, EngineLimits(max_encode_tokens=most_tokens), report=report)
     sentences = []
@@ -206,12 +205,11 @@ def translate(
         ids: Int32s = np.array(source, np.int32)
         sentences.append(Sentence(ids, options, str(number), "", FOREVER, 0.0, search))
         core.inbox.put(Submit(sentences[-1]))
-    num_steps = 0
     started_at = time.perf_counter()
     while len(ended) < len(sentences):
-        core.step()
-        num_steps += 1
+        core.step()  # several decoder steps, if the runner takes several in a call
     time_s = time.perf_counter() - started_at
+    num_steps = sum(stats.num_steps for stats in counted if stats.num_rows)
     best = []
     for sentence in sentences:
         if not isinstance(sentence.outcome, SequenceResult):
@@ -230,6 +228,6 @@ def _observer() -> Cuda:
 def free_mb(options: GpuBenchmarkOptions) -> float:
     """Free memory of the GPU in 10^6 bytes. On a CPU: the negative resident memory of this process."""
     if options.device == "cuda":
-        return _observer().free_bytes()[0] / 1e6
+        return _observer().free_and_total_bytes()[0] / 1e6
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return -pages * 4096 / 1e6

@@ -4,7 +4,9 @@
 #   DATA=train.tsv.xz DEV=val.tsv.xz TOKENIZER=bundles/en-de/source.spm RUN=/tmp/base SECONDS_TO_TRAIN=1300 \
 #     benchmarks/gpu/train.sh [further options of `transduce train`]
 # TESTS: files of source and target to score with BLEU and chrF, separated by spaces. PRESET: default base. DEVICE:
-# default cuda. RUN: a folder outside the checkout. RESUME=1 continues from its newest checkpoint.
+# default cuda. RUN: a folder outside the checkout. RESUME=1 continues from its newest checkpoint. BATCH_TOKENS: default
+# 25000. EVERY: updates between evaluations, and between checkpoints; default 500. LAST: averaged checkpoints; default 8.
+# PYTHON and SITE: as in run.sh.
 # To measure only the speed (target tokens/s, in train.csv): SECONDS_TO_TRAIN=120, with PRESET=base and with PRESET=big.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

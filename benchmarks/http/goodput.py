@@ -115,7 +115,7 @@ def measure_bimodal(
     """
     effort = context.effort
     workload = bimodal()
-    num_short = len(workload.requests) * 4 // 5
+    num_short = len(workload.requests) * 4 // 5  # the first four fifths of the requests are short
     with running_servers(subjects, cores) as servers:
         saturated = {
             subject.name: closed_loop(

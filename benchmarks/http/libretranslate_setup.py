@@ -64,7 +64,9 @@ def _run(command: list[str]) -> None:
 
 
 def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
-    """Write LibreTranslate's packages into `folder`. converted: the weights in CTranslate2's format.
+    """Write LibreTranslate's packages into `folder`. Raises UnavailableError.
+
+    converted: the weights in CTranslate2's format.
 
     LibreTranslate downloads packages if it has fewer than two. So a second package for the opposite direction holds the
     same weights. It is never requested and never loaded.

@@ -1,4 +1,4 @@
-"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes a few minutes."""
+"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes up to ten minutes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ from benchmarks.http.subjects import (
 
 
 def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
-    """All servers except Hugging Face's and the echo server, with CTranslate2's fastest settings on these cores."""
+    """All servers except Hugging Face's and the echo server.
+
+    CTranslate2 and Marian get their fastest settings on these cores, which are searched once in a run.
+    """
     num_threads = len(cores.server)
     if num_threads not in context.choices:
         with pinned(cores.server):

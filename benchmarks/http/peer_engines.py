@@ -1,7 +1,7 @@
-"""The engines of the peers' HTTP server. Each translates a list of texts.
+"""CTranslate2 and Hugging Face as engines of the peers' HTTP server. `marian_engine` has Marian.
 
-Texts are single sentences, so nothing splits them. CTranslate2 and Hugging Face's model have the bundle's weights, and
-get ids from the bundle's tokeniser. The language pair is the bundle's first.
+Each engine translates a list of texts. Texts are single sentences, so nothing splits them. Both engines have the
+bundle's weights, and get ids from the bundle's tokeniser. The language pair is the bundle's first.
 """
 
 from __future__ import annotations

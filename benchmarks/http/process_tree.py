@@ -30,7 +30,7 @@ class ProcessTree(Process):
         return Memory(sum(each.rss for each in found) / 1e6, sum(each.pss for each in found) / 1e6)
 
     def cpu_time_s(self) -> float:
-        """CPU time of the process and its children, user and system."""
+        """CPU seconds of the process and its running children, user and system."""
         times = [process.cpu_times() for process in self._tree()]
         return float(sum(each.user + each.system for each in times))
 

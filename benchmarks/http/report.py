@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from benchmarks.engine.report import table
@@ -14,7 +15,7 @@ WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
 
 
 def render(result: dict[str, Any]) -> str:
-    """All tables."""
+    """The whole result as Markdown."""
     parts = result["parts"]
     sections = [
         "# Over HTTP",
@@ -94,21 +95,19 @@ def footprint_table(parts: Parts, name: str) -> str:
 
 
 def quality_table(parts: Parts) -> str:
-    """BLEU and chrF with 32 clients."""
-    scores = ((parts.get("latency") or {}).get("quality") or {}).get("servers", {})
-    if not scores:
-        return NOT_MEASURED
-    lines = ((title_of(server), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}") for server, row in scores.items())
-    return f"{table(('', 'BLEU', 'chrF'), lines)}\n\n{quality_note(parts['latency'])}"
-
-
-def quality_note(part: dict[str, Any]) -> str:
-    """The test set and the metrics' signatures."""
-    quality = part["quality"]
+    """BLEU and chrF with 32 clients, the test set, and the metrics' signatures."""
+    quality = (parts.get("latency") or {}).get("quality")
     if not quality:
-        return ""
+        return NOT_MEASURED
+    lines = (
+        (title_of(server), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}")
+        for server, row in quality["servers"].items()
+    )
     signatures = " and ".join(f"`{signature}`" for signature in quality["signatures"])
-    return f"BLEU and chrF of {quality['num_sentences']} sentences of {quality['data']} at 32 clients: {signatures}."
+    return (
+        f"{table(('', 'BLEU', 'chrF'), lines)}\n\nBLEU and chrF of {quality['num_sentences']} sentences of "
+        f"{quality['data']} at 32 clients: {signatures}."
+    )
 
 
 def goodput_table(parts: Parts, name: str) -> str:
@@ -145,7 +144,7 @@ def bimodal_table(parts: Parts) -> str:
     names = ("short_p50_ms", "long_p50_ms", "long_p99_ms")
     lines = []
     for server, rounds in part["servers"].items():
-        short, *long = (f"{_median([float(each[name]) for each in rounds]):.0f}" for name in names)
+        short, *long = (f"{median(float(each[name]) for each in rounds):.0f}" for name in names)
         failed = sum(each["num_failed"] for each in rounds)
         lines.append((title_of(server), short, f"{short_p99_ms(rounds):.0f}", *long, failed))
     header = (
@@ -167,11 +166,6 @@ def bimodal_table(parts: Parts) -> str:
         f"\n\n{table(header, lines)}"
         + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
     )
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def cost_table(parts: Parts) -> str:

@@ -28,6 +28,7 @@ from transduce.loadtest.runner import run_async
 ROWS = (4, 8, 16, 32, 64, 128)
 # Closed-loop clients. A sentence takes four rows, so they fill the largest number of rows.
 CLIENTS_FOR_ROWS = 48
+# A server with four rows does not start if a beam may have more hypotheses.
 SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 
 

@@ -1,7 +1,7 @@
 """Sends requests one after another over one connection, with very little time spent in the client.
 
 A load tester's Python code can take longer for an answer than the server does. This client encodes a request before the
-clock starts, and parses its answer after the clock has stopped.
+clock starts. While the clock runs, it parses only the answer's length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Compare Transduce with Marian as Firefox builds it: the same int8 model, the same shortlist, in turns.
+"""Compare Transduce with Marian as Firefox builds it: the same int8 model, the same shortlist, in turns.
 
 The model has base size, SSRUs in the decoder and random weights. `transduce import` reads the weights and the shortlist
 that Marian reads. Every case runs with and without the shortlist. Every sentence has 25 subwords, and every target the
@@ -146,7 +146,8 @@ def measure(programs: Path, folder: Path, num_turns: int) -> list[Comparison]:
         "num_rows": NUM_ROWS,
         "num_threads": num_usable_cores(),
     }
-    with Worker("ours", arguments) as ours, tqdm(total=12, unit=" cases") as progress:
+    num_cases = 2 * len(BEAM_SIZES) * len(NUM_SENTENCES)
+    with Worker("ours", arguments) as ours, tqdm(total=num_cases, unit=" cases") as progress:
         for has_shortlist in (True, False):
             for beam_size in BEAM_SIZES:
                 marian = TimedMarian(model, beam_size, has_shortlist=has_shortlist)

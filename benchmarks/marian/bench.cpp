@@ -1,6 +1,7 @@
 // Marian's TranslateService (translator/translator.h) with graphs that stay, one a thread, and timed calls.
+// When it is ready, it writes a line of JSON. Then it answers requests from stdin on stdout.
 // With BENCH_SOURCE, a file of sentences: stdin "MINI_BATCH NUM_SENTENCES NUM_CALLS"; stdout JSON with milliseconds of each
-// call and the lengths of the outputs.
+// call, the number of outputs, the least and the largest number of their pieces, and the first output.
 // Without it: stdin "MINI_BATCH NUM_SENTENCES" and a line for each sentence; stdout a line for each translation.
 #include <atomic>
 #include <chrono>

@@ -92,7 +92,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class MarianModel:
-    """The files of a model. ours: a folder for `transduce import`. sentences: the sources' pieces."""
+    """The files of a model. ours: a folder for `transduce import`. sentences: the sources' pieces, as in `source`."""
 
     files: MarianFiles
     shortlist: Path
@@ -102,7 +102,7 @@ class MarianModel:
 
 
 def write_model(folder: Path, programs: Path) -> MarianModel:
-    """Write the model. programs: the folder of `marian-decoder` and `marian-conv`. Raises MarianError."""
+    """Write the model. programs: the folder `build` that `build.sh` makes. Raises MarianError."""
     random = np.random.default_rng(1)
     pieces = (EOS, UNK, *itertools.islice(words(), VOCAB_SIZE - 2))
     ours = folder / "firefox"
@@ -221,8 +221,8 @@ def quantise(
 ) -> None:
     """Find the scales of activations on the sources in `calibrate.txt` of `folder`, and write its `model.npz` in int8.
 
-    files: the weights are written, and the vocabulary is read. environment: changes of the environment. Raises
-    MarianError.
+    files: the weights are written, and the vocabulary is read. A script of Marian's sources, beside the folder of the
+    programs, is run too. environment: changes of the environment. Raises MarianError.
     """
     programs = files.programs
     arguments = {

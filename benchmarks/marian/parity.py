@@ -38,11 +38,12 @@ from model.search import search_log_probabilities
 from model.transformer import Transformer
 
 SIZES = Sizes(2000, 256, 512, 4, 3, 3, has_ssru=False)
+# LENGTHS: subwords of a source, from the first to below the second.
 NUM_SENTENCES, LENGTHS, SEED = 24, (5, 40), 3
 
 
 def measure(programs: Path, folder: Path, sizes: Sizes) -> dict[str, Any]:
-    """Write a model, let Marian translate, and compare the scores per subword. Raises MarianError."""
+    """Write a model, let Marian translate, and compare the log-probabilities per subword. Raises MarianError."""
     random = np.random.default_rng(SEED)
     pieces = (EOS, UNK, *itertools.islice(words(), sizes.vocab_size - 2))
     write_npz(folder / "model.npz", random_weights(random, sizes), sizes)

@@ -50,13 +50,13 @@ class MarianProcess:
         self.read_line()
 
     def write(self, text: str) -> None:
-        """Send text."""
+        """Send text. Raises BrokenPipeError if the process has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(text)
         self._process.stdin.flush()
 
     def read_line(self) -> str:
-        """Wait for a line. Raises MarianError if the process ends."""
+        """Wait for a line, and return it with its line break. Raises MarianError if the process ends."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -64,5 +64,5 @@ class MarianProcess:
         return line
 
     def close(self) -> None:
-        """End the process."""
+        """Close the process's input, and wait until it ends. Raises TimeoutExpired after CLOSE_LIMIT_S seconds."""
         self._process.communicate(timeout=CLOSE_LIMIT_S)

@@ -30,8 +30,8 @@ def write_trained(
 ) -> MarianFiles:
     """Write a model with self-attention in the decoder and ReLU to a new folder.
 
-    calibration: sources from which the scales of activations are found. programs: the folder of `marian-decoder` and
-    `marian-conv`. Raises MarianError, and FormatError for positions other than the paper's.
+    calibration: sources from which the scales of activations are found. programs: the folder `build` that
+    `build.sh` makes. Raises MarianError, and FormatError for positions other than the paper's.
     """
     folder.mkdir()
     config = model.config

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from app.bundle import Bundle, Training, load_bundle
+from app.bundle import WEIGHTS, Bundle, Training, load_bundle
 from app.decoding.options import EarlyStop
 from app.graphs import Precision
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
@@ -26,7 +26,7 @@ from benchmarks.oracles.reference import ReferenceScorer
 from benchmarks.oracles.toy import toy_sources, train_toy
 from benchmarks.oracles.transformers_oracle import TransformersOracle
 from benchmarks.tagged_tokenizer import TaggedTokenizer
-from export.bundle_writer import WEIGHTS_FOLDER, BundleRequest, make_manifest, write_variant
+from export.bundle_writer import BundleRequest, make_manifest, write_variant
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import load_model
@@ -92,7 +92,7 @@ def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
         max_length=bundle.manifest.max_source_length,
     )
     for name, model, model_sources in (
-        (bundle.manifest.name, load_model(args.bundle / WEIGHTS_FOLDER), sources),
+        (bundle.manifest.name, load_model(args.bundle / WEIGHTS), sources),
         ("post-norm-toy", train_toy(args.toy_steps), toy_sources(args.num_sentences)),
     ):
         yield make_subject(name, model, model_sources, folder / name, args.num_threads)

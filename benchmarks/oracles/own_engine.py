@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from app.bundle import Bundle
-from app.decoding.options import DecodingOptions, EarlyStop, Hypothesis
+from app.decoding.options import DecodingOptions, Hypothesis
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.runtime.ort_runner import load_runner
@@ -21,16 +21,10 @@ DEADLINE_S = 3600.0
 class TransduceEngine:
     """Transduce's engine with a bundle's fp32 variant on the CPU."""
 
-    name = "Transduce"
-
     def __init__(self, bundle: Bundle, *, num_threads: int) -> None:
         self._runner = load_runner(
             bundle, precision="fp32", device="cpu", num_rows=NUM_ROWS, num_threads=num_threads
         )
-
-    def rule(self, early_stop: EarlyStop) -> str:
-        """As `Oracle.rule`."""
-        return f"early_stop={early_stop}, alpha=0"
 
     def answer(self, task: Task) -> list[Answer]:
         """As `Oracle.answer`."""

@@ -1,6 +1,7 @@
 """Trains a small post-norm model on an artificial language.
 
-Hugging Face's class of Marian models computes post-norm only, as in the paper.
+Hugging Face's class of Marian models computes only post-norm, as in the paper, and the bundled model is pre-norm. So
+the comparison with this class needs another model.
 
 A source word has two possible translations, some words become two words, and neighbours sometimes swap. So a search has
 several probable continuations at every step.
@@ -22,7 +23,7 @@ from model.transformer import Transformer
 
 FIRST_WORD, NUM_WORDS = 10, 40
 VOCAB_SIZE = FIRST_WORD + 3 * NUM_WORDS
-LENGTHS = (3, 16)
+LENGTHS = (3, 16)  # the fewest and the most words of a source
 BATCH_SIZE = 48
 # The probability that a word takes its second form. The probability that two neighbours swap. Every DOUBLE-th word of
 # the vocabulary becomes two words.

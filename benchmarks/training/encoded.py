@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
+# The preset `small` of `model.config`.
 D_MODEL, NUM_HEADS, D_FF, NUM_ENCODER_LAYERS, NUM_DECODER_LAYERS, DROPOUT = 256, 4, 1024, 6, 3, 0.1
 # Sentences in a batch of the trainers with random batches: 128, as in PyTorch's translation tutorial.
 NUM_SENTENCES = 128

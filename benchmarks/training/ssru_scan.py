@@ -1,4 +1,4 @@
-r"""Compare forms of the SSRU's scan over time, forward and backward, on a CPU. The forms take turns.
+"""Compare forms of the SSRU's scan over time, forward and backward, on a CPU. The forms take turns.
 
 python -m benchmarks.training.ssru_scan --output benchmarks/results/ssru_scan.json
 """

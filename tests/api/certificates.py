@@ -12,7 +12,10 @@ KEYS = {"ec": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"], "rs
 
 
 def make_certificate(folder: Path, name: str = "server", kind: str = "ec") -> tuple[Path, Path]:
-    """Write a certificate of 127.0.0.1 and its key of this kind. Skips the test where there is no openssl."""
+    """Write a certificate of 127.0.0.1 and its key. kind: one of KEYS. Returns their paths.
+
+    Skips the test if openssl is not installed.
+    """
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
     algorithm = [*KEYS[kind], "-noenc", "-days", "2"]

@@ -85,9 +85,10 @@ class EchoRunner(FakeRunner):
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        # The last pieces of a vocabulary are letters. The first pieces do not occur in texts.
+        # Other subwords are the more probable the later they are in the vocabulary, so the further hypotheses have
+        # letters, which are its last pieces. Its first pieces do not occur in texts.
         scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
-        # No hypothesis ends early, because a beam search stops after enough ended hypotheses.
+        # No hypothesis ends before the source does. Otherwise a beam search would stop at those that end early.
         scores[self.limits.eos_id] = -1000.0
         scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
         return scores

@@ -5,8 +5,8 @@ of `Behaviour`, and:
 load_file: while this file exists, the model is loading.
 start: with `slow`, the steps of the golden check take step_s too. The server measures this speed.
 pairs: such as en>de,de>pt-BR. A semicolon separates the pairs of several models, named echo, echo-2 and so on.
-stuck: with `thread`, a thread of the event loop's executor never ends. With `loop`, the event loop blocks as soon as
-the server drains.
+stuck: with `thread`, a thread of the event loop's executor never ends. With `loop`, the event loop blocks after the
+server's drain.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class WithStuckThread(EchoApplication):
 
 
 class WithStuckLoop(EchoApplication):
-    """The event loop blocks as soon as the server drains."""
+    """The event loop blocks after the drain, when the engine is to be closed."""
 
     async def close_engine(self) -> None:
         threading.Event().wait()

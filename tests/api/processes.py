@@ -1,4 +1,4 @@
-"""Waits for processes to end."""
+"""Checks whether processes have ended, and waits for a condition."""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ class ServerProcess:
     """A server process. It starts on entry, on a free port. On exit it is killed if it still runs."""
 
     def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
-        """command: the path of a program, or a module of ours, which starts in a fork; then its arguments."""
+        """command: the absolute path of a program, or a module of ours, which starts in a fork; then its arguments.
+
+        settings: by their names in `app.settings`.
+        """
         self._command = list(command)
         environment = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = {**os.environ, "TRANSDUCE_PORT": "0", **environment}
@@ -66,7 +69,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """Wait for a log line with this event. Returns the line."""
+        """Wait for the next log line with this event. Returns the line; skips all lines before it."""
         until = time.monotonic() + HANG_TIMEOUT_S
         while True:
             line = self._events.get(timeout=max(0.0, until - time.monotonic()))

@@ -75,27 +75,26 @@ def test_every_hypothesis_has_its_own_attention(bundled: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "name"),
+    ("text", "options", "word"),
     [
         ("<p>It is <b>late</b> &amp; I am <i>hungry</i>.</p>", {"format": "html"}, "hungry"),
         ("Open {name} at https://a.example/b?c=1 now.", {}, "now"),
         ("NOBODY SEES THE HOUSE OF ANNA!", {}, "HOUSE"),
-        ("  Cafe\u0301s   are \u201cclosed\u201d.", {}, "closed"),
+        ("  Cafe\u0301s   are \u201cclosed\u201d.", {}, " are"),
         ("The water is cold.", {"glossary": {"terms": {"water": "Brause"}}}, "water"),
     ],
     ids=["markup", "placeholders", "capitals", "decomposed", "glossary"],
 )
 def test_positions_are_right_after_any_preprocessing(
-    bundled: httpx.Client, text: str, options: dict[str, Any], name: str
+    bundled: httpx.Client, text: str, options: dict[str, Any], word: str
 ) -> None:
-    for segment in segments_of(bundled, text, **options):
-        spans = segment["source_tokens"]
-        check_weights(spans, segment["tokens"])
-        edges = [edge for span in spans for edge in (span["start"], span["end"])]
-        assert edges == sorted(edges)
-        assert edges[-1] <= segment["source"]["end"]
-        where = text.index(name)
-        assert any(span["start"] <= where < span["end"] for span in spans)
+    (segment,) = segments_of(bundled, text, **options)
+    spans = segment["source_tokens"]
+    check_weights(spans, segment["tokens"])
+    edges = [edge for span in spans for edge in (span["start"], span["end"])]
+    assert edges == sorted(edges)
+    assert edges[-1] <= segment["source"]["end"]
+    assert any(text[span["start"] : span["end"]].endswith(word) for span in spans)
 
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:

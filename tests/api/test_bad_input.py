@@ -267,8 +267,8 @@ def test_allow_has_all_methods_of_the_path(client: httpx.Client, path: str, meth
 @pytest.mark.parametrize("request_id", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
 def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, request_id: str) -> None:
     answer = client.get("/nope", headers=[(b"x-request-id", request_id.encode())])
-    if answer.status_code != 400:  # the HTTP parser rejects control characters
-        assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+    assert answer.status_code in {400, 404}  # the HTTP parser rejects control characters
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
 def test_a_plain_request_id_is_kept(client: httpx.Client) -> None:
@@ -289,4 +289,4 @@ def test_a_body_of_brackets_is_refused_before_it_is_parsed(client: httpx.Client,
     body = b'{"text": [' + b",".join([b"[]"] * 130_000)
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413
-    assert "the body has more than 125000 arrays and objects" in answer.text
+    assert "the body has more than 125000 brackets [ and {, those in texts included" in answer.text

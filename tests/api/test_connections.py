@@ -112,7 +112,6 @@ def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx
         (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"431"),
         (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 10_000 + b"\r\n", b"431"),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"431"),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 15_000 + b"\r\n\r\n", b"200"),
         (HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}", b"400"),
         (HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}", b"400"),
         (HEAD + b"content-length: -5\r\n\r\n{}", b"400"),
@@ -123,7 +122,7 @@ def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx
         (b"SSH-2.0-OpenSSH_9.6\r\n", b"400"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
     ],
-    ids=["long header", "many headers", "long path", "15 kB header", "length and chunks", "two lengths",
+    ids=["long header", "many headers", "long path", "length and chunks", "two lengths",
          "negative length", "no number", "bad chunk", "bare newlines", "TLS", "SSH", "HTTP/2"],
 )  # fmt: skip
 def test_invalid_http_is_refused(server: ServerProcess, sent: bytes, status: bytes) -> None:
@@ -131,8 +130,7 @@ def test_invalid_http_is_refused(server: ServerProcess, sent: bytes, status: byt
         connection.sendall(sent)
         answer = connection.recv(65_536)
     assert answer.split(b" ")[:2] == [b"HTTP/1.1", status]
-    if status != b"200":
-        assert b'{"error":{"code":' in answer
+    assert b'{"error":{"code":' in answer
     assert server.metric("transduce_inflight_requests") == 0
 
 

@@ -23,7 +23,7 @@ KEY = "correct horse"
 
 @pytest.fixture(scope="module")
 def listing(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """A server that allows one origin and requires a key."""
+    """A server that allows two origins, OURS and one of this machine, and requires a key."""
     keys = hashlib.sha256(KEY.encode()).hexdigest()
     settings: dict[str, object] = {"cors_origins": f"{OURS}, http://localhost:5173", "api_keys": keys}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:

@@ -71,12 +71,13 @@ class Caller:
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(FINISHED)), 0.0)
 
     def pending(self) -> float:
+        """The number of sentences that the server has accepted and not answered, of all callers."""
         lines = self._client.get("/metrics").text.splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith("transduce_queue_depth "))
 
     @contextlib.contextmanager
     def flooding(self, num_clients: int, text: list[str], **options: Any) -> Iterator[None]:
-        """Send requests in the background until the scope ends. Each client sends one after another."""
+        """Send requests from `num_clients` threads until the scope ends. Then close all connections."""
         is_over = threading.Event()
 
         def send_requests() -> None:
@@ -108,7 +109,7 @@ class Caller:
                 each.shutdown(socket.SHUT_RDWR)
 
 
-def wait_until_full(caller: Caller, num_sentences: int) -> None:
+def wait_until_pending(caller: Caller, num_sentences: int) -> None:
     until = time.monotonic() + HANG_TIMEOUT_S
     while caller.pending() < num_sentences:
         assert time.monotonic() < until
@@ -126,13 +127,13 @@ def test_a_full_queue_of_one_key_refuses_no_sentence_of_another(server: ServerPr
     loud = Caller(server, key=LOUD)
     texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
     with Caller(server, key=QUIET) as quiet, loud.flooding(4, texts, beam_size=16):
-        wait_until_full(quiet, 64)
+        wait_until_pending(quiet, 64)
         assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
     assert 429 in loud.statuses, "the loud caller's own queue must be full"
 
 
 def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
-    """The sentences of one key occupy all rows for 200 steps. Meanwhile the sentences of another key are answered."""
+    """One key holds all rows that one caller may have, for 200 steps. Meanwhile another key's requests are answered."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
         alone = [quiet.translate(line).json()["translations"] for line in SENTENCES]
@@ -140,8 +141,8 @@ def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None
         Caller(server, key=QUIET) as quiet,
         loud.flooding(1, SENTENCES * 4, beam_size=16, min_target_length=200),
     ):
-        wait_until_full(quiet, 32)
-        time.sleep(0.5)  # until the rows are occupied
+        wait_until_pending(quiet, 32)
+        time.sleep(0.5)  # until the rows are held
         before = quiet.finished()
         under_load = [quiet.translate(line).json()["translations"] for line in SENTENCES]
         num_of_loud = quiet.finished() - before - len(SENTENCES)
@@ -155,8 +156,9 @@ def test_without_keys_each_address_has_its_share() -> None:
         loud = Caller(server)
         texts = [f"{line} {number}" for number in range(4) for line in SENTENCES]
         with Caller(server, address="127.0.0.2") as quiet, loud.flooding(4, texts, beam_size=16):
-            wait_until_full(quiet, 64)
+            wait_until_pending(quiet, 64)
             assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
+    assert 429 in loud.statuses, "the loud caller's own queue must be full"
 
 
 def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
@@ -169,6 +171,6 @@ def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
             Caller(server, forwarded="10.9.9.9, 198.51.100.8") as quiet,
             loud.flooding(4, texts, beam_size=16),
         ):
-            wait_until_full(quiet, 64)
+            wait_until_pending(quiet, 64)
             assert [quiet.translate(line).status_code for line in SENTENCES] == [200] * len(SENTENCES)
     assert 429 in loud.statuses, "the loud caller's own queue must be full"

@@ -18,14 +18,14 @@ TEXT = "The children were playing in the garden."
 
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[ServerProcess]:
-    """A server with the bundled model for these tests only, which depend on their order."""
+    """A server with the bundled model. Only these tests use it, because they are about its start."""
     settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "num_threads": 1}
     command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
     with ServerProcess(command, settings) as process:
         yield process.ready()
 
 
-def loads(server: ServerProcess) -> int:
+def num_detector_loads(server: ServerProcess) -> int:
     return sum('"detector_loading"' in line for line in server.log)
 
 
@@ -44,7 +44,7 @@ def test_concurrent_first_detections_share_one_detector(fresh: ServerProcess) ->
         detections = client.post("/v1/detect", json={"text": TEXT})
     assert {answer.status_code for answer in (*answers, detections)} == {200}
     assert {answer.json()["translations"][0]["source"] for answer in answers} == {"en"}
-    assert loads(fresh) == 1
+    assert num_detector_loads(fresh) == 1
 
 
 def test_garbage_is_collected_again_once_the_model_is_loaded(fresh: ServerProcess) -> None:

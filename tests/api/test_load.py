@@ -23,7 +23,7 @@ def server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
     """A server with a short queue, whose steps hang while `hang_file` exists."""
     settings: dict[str, object] = {"max_pending_sentences": 4, "max_request_sentences": 4, "max_items": 4}
     settings |= {"stall_limit_s": 1, "num_rows": 16, "log_level": "debug"}
-    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # so no request is answered from the cache
+    settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # so each request is decoded
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
         yield process.ready()
 

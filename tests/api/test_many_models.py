@@ -1,4 +1,4 @@
-"""One server, several models: a request is served by its pair, by a model's name, or text by text."""
+"""One server, several models: the pair, a model's name or each text's language selects the model."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_texts_of_several_models_in_one_request(many: httpx.Client) -> None:
     assert german["model"]["name"] == "echo"
 
 
-def test_an_error_of_one_model_is_the_requests_error(many: httpx.Client) -> None:
+def test_a_short_deadline_ends_a_request_of_several_models(many: httpx.Client) -> None:
     body = {"text": [FRENCH, GERMAN], "source": "auto", "target": "en", "timeout_ms": 1}
     answer = many.post("/v1/translate", json=body)
     assert answer.status_code == 504

@@ -10,8 +10,16 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from app.api.inference.models import InferAnswer, InferModel, InferModelReady, InferReady, InferServer
-from app.api.native.answers import DetectAnswer, ErrorAnswer, ModelsAnswer, TranslateAnswer
+from app.api.inference.models import (
+    InferAnswer,
+    InferError,
+    InferLive,
+    InferModel,
+    InferModelReady,
+    InferReady,
+    InferServer,
+)
+from app.api.native.answers import DetectAnswer, ErrorAnswer, ModelsAnswer, ScoreAnswer, TranslateAnswer
 from app.api.probes import ProbeAnswer, api_routes
 from app.api.simple.models import (
     SimpleDetection,
@@ -21,7 +29,15 @@ from app.api.simple.models import (
     SimpleSettings,
     SimpleTranslateAnswer,
 )
-from app.api.v2.models import V2Error, V2Glossary, V2GlossaryPairs, V2Language, V2TranslateAnswer, V2Usage
+from app.api.v2.models import (
+    V2Error,
+    V2Glossaries,
+    V2Glossary,
+    V2GlossaryPairs,
+    V2Language,
+    V2TranslateAnswer,
+    V2Usage,
+)
 from app.main import Application
 from app.settings import load_settings
 
@@ -91,6 +107,7 @@ def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
         ("POST", "/v1/translate", {**TEXT, "num_alternatives": 2, "loop_guard": True}, TranslateAnswer),
         ("POST", "/v1/translate", {**TEXT, "sampling": {}, "glossary": {"terms": {"river": "river"}}}, TranslateAnswer),
         ("POST", "/v1/translate", {**TEXT, "taget": "de"}, ErrorAnswer),
+        ("POST", "/v1/score", {**TEXT, "translation": "Anna.", "token_scores": True}, ScoreAnswer),
         ("POST", "/v1/detect", {"text": ["Where is it?", "42"]}, DetectAnswer),
         ("GET", "/v1/models", None, ModelsAnswer),
         ("GET", "/livez", None, ProbeAnswer),
@@ -112,14 +129,17 @@ def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
             {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a,b", "entries_format": "csv"},
             V2Glossary,
         ),
+        ("GET", "/v2/glossaries", None, V2Glossaries),
         ("GET", "/v2", None, InferServer),
+        ("GET", "/v2/health/live", None, InferLive),
         ("GET", "/v2/health/ready", None, InferReady),
         ("GET", "/v2/models/echo", None, InferModel),
         ("GET", "/v2/models/echo/ready", None, InferModelReady),
         ("POST", "/v2/models/echo/infer", {"id": "1", "inputs": [TENSOR]}, InferAnswer),
+        ("POST", "/v2/models/echo/infer", {}, InferError),
     ],
 )  # fmt: skip
-def test_every_answer_matches_its_type(
+def test_an_answer_matches_its_type(
     client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, kind: Any
 ) -> None:
     answer = client.request(method, path, json=body)

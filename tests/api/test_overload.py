@@ -30,7 +30,7 @@ Answers = list[tuple[int, str]]
 
 
 async def overload(url: str) -> Answers:
-    """Status and Retry-After of all requests of clients that wait for their responses, until enough are answered."""
+    """Let clients send one request after another until NUM_ANSWERED are 200. Returns each status and Retry-After."""
     answers: Answers = []
     async with httpx.AsyncClient(
         base_url=url,

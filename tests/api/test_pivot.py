@@ -19,7 +19,7 @@ PAIRS = "pairs=de>en,en>de;en>fr;de>it,it>fr"
 
 @pytest.fixture(scope="module")
 def pivoting(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """A server that prefers English to Italian. Only German to French needs a pivot, and both pivots are possible."""
+    """A server that prefers English to Italian. Only German to French is pivoted, and both pivots are possible."""
     with (
         ServerProcess([*echo_command, PAIRS], {"pivot": "en, it"}) as server,
         server.ready().client() as client,
@@ -58,7 +58,7 @@ def test_a_model_of_the_pair_comes_first(pivoting: httpx.Client) -> None:
     assert "pivot" not in answer["translations"][0]
 
 
-def test_it_is_off_by_default(direct: httpx.Client) -> None:
+def test_pivots_are_off_by_default(direct: httpx.Client) -> None:
     answer = translate(direct)
     assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "unsupported_languages"
@@ -66,7 +66,7 @@ def test_it_is_off_by_default(direct: httpx.Client) -> None:
     assert "pivoted_pairs" not in direct.get("/v1/models").json()
 
 
-def test_a_request_can_refuse_it(pivoting: httpx.Client) -> None:
+def test_a_request_can_refuse_a_pivot(pivoting: httpx.Client) -> None:
     for source in ("de", "auto"):
         answer = translate(pivoting, source=source, pivot=False)
         assert answer.status_code == 422

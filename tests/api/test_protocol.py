@@ -131,7 +131,7 @@ def test_a_failure_between_head_and_body_closes_the_connection() -> None:
 
 @pytest.mark.parametrize("num_bytes", [10, 200_000])
 def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
-    async def exchange() -> bool:
+    async def exchange() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
 
         async def work() -> None:
@@ -152,10 +152,9 @@ def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
             writer.write(head % num_bytes + b'"' + b"x" * (num_bytes - 2) + b'"')
             await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
             writer.close()
-            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S / 2)
-        return True
+            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S / 2)  # before the work ends by itself
 
-    assert uvloop.run(exchange())
+    uvloop.run(exchange())
 
 
 def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:

@@ -1,4 +1,4 @@
-"""The last line that a start prints on a terminal: the address of the page or of the API."""
+"""The only line that a start prints on a terminal: the address of the page or of the API."""
 
 from __future__ import annotations
 

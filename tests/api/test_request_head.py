@@ -72,6 +72,7 @@ SERVED = {
     "empty host": b"GET /livez HTTP/1.1\r\nhost:\r\n\r\n",
     "IPv6 host": b"GET /livez HTTP/1.1\r\nhost: [::1]:8000\r\n\r\n",
     "absolute target": b"GET http://x/livez HTTP/1.1\r\nhost: x\r\n\r\n",
+    "long header": b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 15_000 + b"\r\n\r\n",
     "chunks": POST + CHUNKED + b"\r\n" + CHUNKS,
     "chunks in capitals": POST + b"Transfer-Encoding: CHUNKED\r\n\r\n" + CHUNKS,
     "short extension": POST + CHUNKED + b"\r\n" + CHUNKS.replace(b"\r\n", b";a=b\r\n", 1),
@@ -104,7 +105,7 @@ def test_a_trailer_is_no_header(server: ServerProcess) -> None:
     [b"%x;" % len(BODY), b"0\r\nx: ", b"%x\r\n%b\r\n5;a=" % (len(BODY), BODY)],
     ids=["first", "trailer", "next"],
 )
-def test_an_endless_chunk_extension_is_refused(server: ServerProcess, begin: bytes) -> None:
+def test_an_endless_chunk_extension_or_trailer_is_refused(server: ServerProcess, begin: bytes) -> None:
     before = server.metric("transduce_http_request_read_timeouts_total")
     num_sent = 0
     with server.connect() as connection:

@@ -15,7 +15,7 @@ SETTINGS: dict[str, object] = {"drain_delay_s": 1000}
 
 
 class Client:
-    """A client with an open connection, to the server that the Service chose when it connected."""
+    """A client with an open connection, to the server that the Kubernetes Service chose when it connected."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.connection: httpx.Client = server.client()

@@ -25,7 +25,7 @@ class ReferenceCycle:
 
 
 class HeldModels:
-    """A stand-in for the models. Requests hold it, and call none of its methods."""
+    """A stand-in for the models. `Service.work` calls only `held`."""
 
     held = contextlib.nullcontext
 
@@ -41,7 +41,7 @@ def test_garbage_is_collected_once_no_request_is_in_progress(monkeypatch: pytest
         gc.collect()
         with service.work():
             del cycle
-            gc.collect(1)  # the young generation becomes old, which triggers a full collection
+            gc.collect(1)  # after a collection of generation 1, an idle server runs a full collection
             await asyncio.sleep(0.05)
             assert reference() is not None, "a request runs, so there must be no collection"
         await asyncio.wait_for(is_freed.wait(), HANG_TIMEOUT_S)

@@ -31,7 +31,7 @@ Events = list[tuple[str, Any]]
 
 
 def events_of(content: str) -> Events:
-    """Names and data; comments are ("", None)."""
+    """The name and data of each event. A comment is ("", None)."""
     found: Events = []
     for block in content.split("\n\n")[:-1]:
         lines = [line for line in block.split("\n") if not line.startswith(":")]
@@ -73,7 +73,7 @@ def raw_done(client: httpx.Client, body: dict[str, Any]) -> bytes:
 
 
 def check_order(events: Events) -> None:
-    """Check that the events begin and end each segment and the stream in order."""
+    """Check that `start` comes first and `done` last, and that every planned segment ends with its `segment`."""
     names = [name for name, _ in events]
     assert names[0] == "start"
     assert names[-1] == "done"
@@ -203,7 +203,7 @@ def test_a_refusal_before_the_stream_begins_is_an_ordinary_error(client: httpx.C
 
 @pytest.fixture
 def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
-    """A server whose steps hang while `hang_file` exists, with a short queue and short time limits."""
+    """A server whose steps hang while `hang_file` exists, with a queue of two sentences and a comment each 0.2 s."""
     settings: dict[str, object] = {"max_pending_sentences": 2, "max_request_sentences": 2, "max_items": 2}
     settings |= {"stream_keep_alive_s": 0.2, "sentence_cache_bytes": 0, "num_rows": 16}
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
@@ -346,10 +346,10 @@ def is_cut_off(connection: socket.socket) -> bool:
 
 @pytest.mark.slow
 def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[str]) -> None:
-    """The server buffers the reader's events as text, and closes the connection at its time limit."""
+    """The server closes the connections of readers that have stopped for `reader_stall_s`."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
-    # 250 sentences, decoded once, with 16 alternatives a token: more than the kernel buffers.
+    # 250 equal sentences, of which one is decoded, with 16 alternatives a token: more than the kernel buffers.
     text = " ".join([LONG] * 250)
     fields = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:

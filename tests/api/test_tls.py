@@ -99,7 +99,7 @@ def test_a_client_that_does_not_shake_hands_is_disconnected(server: ServerProces
     with server.connect() as connection:
         started = time.monotonic()
         assert connection.recv(1) == b""
-        assert 0.9 <= time.monotonic() - started < 45  # read_timeout_s is 1; uvicorn waits for 60 s
+        assert 0.9 <= time.monotonic() - started < 45  # read_timeout_s is 1; the default of uvicorn is 60 s
 
 
 def test_the_probe_port_speaks_http(server: ServerProcess) -> None:
@@ -169,7 +169,7 @@ def test_a_certificate_needs_its_key(pair: tuple[Path, Path], folder: Path) -> N
 
 
 def test_a_key_with_a_password_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    """Instead of waiting for the password on the terminal."""
+    """The start does not wait for the password on the terminal."""
     locked = tmp_path / "locked.key"
     subprocess.run(
         ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", str(pair[1]), "-out", str(locked)],

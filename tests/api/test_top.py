@@ -84,7 +84,7 @@ def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) ->
             request_ids.add(answer.headers["x-request-id"])
         client.get("/readyz")
         frame = compare(before, scraper.scrape())
-    del statuses["503"]  # a request that a busy machine leaves unread is refused before it is a request
+    del statuses["503"]  # on a busy machine an unread request is refused before it is counted
     seconds = frame.interval_s
     assert frame.ready
     assert statuses == {"200": 7, "422": 1}

@@ -1,4 +1,4 @@
-"""Traces of requests, received by a real OTLP receiver over HTTP."""
+"""Traces of requests, as a receiver of OTLP over HTTP gets them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -96,9 +97,7 @@ def test_a_text_without_words_does_not_reach_the_model(
     ],
 )
 def test_text_that_the_model_repeats_is_unchanged(client: httpx.Client, text: str) -> None:
-    """The text is composed (NFC), because the tokenizer composes its input."""
-    import unicodedata
-
+    """Both texts are compared in composed form (NFC), because the tokenizer composes its input."""
     found = translated(client, text)["translations"][0]["text"]
     assert unicodedata.normalize("NFC", found) == unicodedata.normalize("NFC", text)
 

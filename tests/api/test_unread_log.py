@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,8 +26,6 @@ BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
 def start(command: Sequence[str], port: int, **settings: str) -> subprocess.Popen[bytes]:
     """A server whose log goes to a pipe that is not read."""
-    import os
-
     environment = {**os.environ, "TRANSDUCE_PORT": str(port), **settings}
     return subprocess.Popen(
         command,

@@ -43,7 +43,7 @@ POSTS = {
 
 
 def answers(server: ServerProcess, *sent: bytes, num_answers: int = 1) -> bytes:
-    """The response to a request whose parts are sent separately."""
+    """Send each part in its own call. Returns all bytes once `num_answers` responses have arrived."""
     with server.connect() as connection:
         for part in sent:
             connection.sendall(part)
@@ -62,7 +62,7 @@ def test_a_post_in_any_packets_is_translated(server: ServerProcess, post: bytes)
         assert answers(server, post[:cut], post[cut:]).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_connection_serves_more_than_one(server: ServerProcess) -> None:
+def test_a_connection_serves_pipelined_posts(server: ServerProcess) -> None:
     posts = [JAVA, CURL, WEBSOCKET_POST, CHUNKED_POST, CURL]
     received = answers(server, b"".join(posts), num_answers=5)
     assert received.count(b"HTTP/1.1 200 ") == 5

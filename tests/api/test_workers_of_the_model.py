@@ -37,7 +37,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 6, "num_hypotheses": 3},
     {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
 ]
-# The current test's name, which pytest sets and every child process inherits.
+# The variable with the current test's name. Pytest sets it, and every child process inherits it.
 TEST = "PYTEST_CURRENT_TEST"
 # The maximum private memory of a worker after a few answers. Its weights, libraries and Python are shared.
 MAX_PRIVATE_MB = 40.0
@@ -61,9 +61,9 @@ def send(number: int, *processes: psutil.Process) -> None:
 
 
 def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
-    """Wait until the child processes run their command. Returns them.
+    """Wait until a child process runs `app.workers`. Returns the children.
 
-    The server waits for this command. If a child is stopped earlier, the server blocks.
+    A test may stop the child only then, because the server blocks until the child has begun to run its command.
     """
     parent = psutil.Process(server.pid)
 
@@ -77,7 +77,7 @@ def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
 
 
 def remaining_workers() -> list[psutil.Process]:
-    """Live workers and their child processes of the servers that this test started."""
+    """The live workers and fork servers of the servers that this test started."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

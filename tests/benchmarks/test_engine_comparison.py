@@ -1,4 +1,4 @@
-"""The engine comparison: arrivals, rates, time breakdown, and memory slope."""
+"""The engine comparison: rates, arrivals, layouts, batches, time breakdown, memory slope, and its sentence pairs."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
 
 
 def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() -> None:
-    """The profiled run may be the first to write to its caches."""
+    """The profiled run may be the first to write to its caches, which takes longer."""
     profiled = ProfiledTimes(
         {"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0
     )
@@ -276,6 +276,7 @@ def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() ->
 
 
 def samples(growth: float) -> tuple[list[float], list[float]]:
+    """Minutes, and MB of memory at them: a sample each second for ten minutes. growth: MB per minute."""
     minutes = [number / 60 for number in range(600)]
     return minutes, [
         300.0 + growth * minute + (number * 7919 % 13) / 10 for number, minute in enumerate(minutes)

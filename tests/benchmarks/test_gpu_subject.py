@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from benchmarks.gpu.subject import GpuBenchmarkOptions, make_random_bundle, natural_lengths
+from app.bundle import load_bundle
+from app.runtime.native import usable_targets
+from app.runtime.ort_runner import load_runner
+from benchmarks.gpu.subject import GpuBenchmarkOptions, make_random_bundle, natural_lengths, translate
 from benchmarks.machine import ROOT
 
 # Dependencies that the GPU machine has, and those that the server imports only if a request or a setting needs them.
@@ -46,6 +49,16 @@ def test_a_random_bundle_is_written_again_after_a_killed_part(options: GpuBenchm
     (options.work / "random" / "fp16").mkdir(parents=True)
     written = make_random_bundle(options)
     assert make_random_bundle(options).manifest == written.manifest
+
+
+@pytest.mark.native
+@pytest.mark.skipif(not usable_targets(), reason="no native kernels here")
+def test_every_decoder_step_of_a_call_counts(tiny: Path) -> None:
+    bundle = load_bundle(tiny / "bundle")
+    runner = load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels="native")
+    assert runner.limits.max_steps > 1
+    found = translate(runner, [[7, 9, runner.limits.eos_id]], beam_size=1)
+    assert found.num_steps == found.num_target_tokens + 1, "one for each subword and for the end token"
 
 
 def test_the_readme_downloads_what_the_server_imports() -> None:

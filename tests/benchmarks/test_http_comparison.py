@@ -187,9 +187,8 @@ def test_the_rows_model_finds_its_own_parameters() -> None:
 def test_the_parallel_share_follows_amdahls_law() -> None:
     assert parallel_share(100.0, 200.0) == pytest.approx(1.0)
     assert parallel_share(100.0, 100.0) == pytest.approx(0.0)
-    assert pytest.approx(100.0 / (100.0 * (1 - parallel_share(100.0, 166.6667) / 2)), rel=1e-4) == 1 / (
-        1 - 0.8 + 0.8 / 2
-    )
+    speed_up = 1 / (1 - 0.8 + 0.8 / 2)
+    assert parallel_share(100.0, 100.0 * speed_up) == pytest.approx(0.8)
 
 
 def test_the_layout_with_the_higher_throughput_is_the_best() -> None:

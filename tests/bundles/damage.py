@@ -55,8 +55,8 @@ def set_field(path: str, value: Any) -> Change:
     return apply
 
 
-def set_weights(value: float) -> Change:
-    """A change of the int8 embedding's scales to a value."""
+def set_weight(value: float) -> Change:
+    """A change of one float32 number of the int8 encoder's weights to a value."""
 
     def apply(bundle: Path) -> None:
         graph = read_graph(bundle / "int8" / "encoder.onnx")
@@ -73,7 +73,7 @@ def set_weights(value: float) -> Change:
 
 
 def move_weights(bundle: Path) -> None:
-    """Move weights of the int8 encoder to ONNX's field float_data, and make them NaN."""
+    """Replace a float32 tensor of the int8 encoder by NaNs in ONNX's field float_data."""
     path = bundle / "int8" / "encoder.onnx"
     graph = onnx.load(path, load_external_data=False)
     tensor = next(one for one in graph.graph.initializer if one.data_type == 1 and one.external_data)
@@ -85,7 +85,7 @@ def move_weights(bundle: Path) -> None:
 
 
 def flip(name: str, num_bytes: int) -> Change:
-    """A change of random bytes of a file."""
+    """A change of `num_bytes` random bytes of a file, the same in every run."""
 
     def apply(bundle: Path) -> None:
         draw = random.Random(num_bytes)

@@ -23,7 +23,7 @@ from tests.bundles.damage import (
     put_folder,
     put_pipe,
     set_field,
-    set_weights,
+    set_weight,
     update_hashes,
     write,
 )
@@ -72,9 +72,9 @@ OTHERS = [
     Damage("alpha", set_field("decoding.alpha", float("nan")), "decoding.alpha"),
     Damage("alpha large", set_field("decoding.alpha", MAX_ALPHA + 1), "decoding.alpha"),
     Damage("alpha negative", set_field("decoding.alpha", -1), "decoding.alpha"),
-    Damage("weights NaN", set_weights(float("nan")), "int8/weights.bin: the weights"),
-    Damage("weights Inf", set_weights(float("-inf")), "values that are not numbers"),
-    Damage("weights huge", set_weights(3e38), "have values up to 3.0e+38, and none may be above 65504"),
+    Damage("weights NaN", set_weight(float("nan")), "int8/weights.bin: the weights"),
+    Damage("weights Inf", set_weight(float("-inf")), "values that are not numbers"),
+    Damage("weights huge", set_weight(3e38), "have values up to 3.0e+38, and none may be above 65504"),
     Damage(
         "weights in float_data", move_weights, "have 0 values in raw_data or in a file, and their shape has"
     ),
@@ -176,7 +176,17 @@ def test_flipped_bytes_raise_a_bundle_error_or_none(name: str, num_bytes: int, b
         load_tokenizers(load_bundle(bundle, choose=lambda manifest: "int8"))
 
 
-@pytest.mark.parametrize("content", [b"", b"\x0a", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 20, b"\x3b\x01"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x0a",
+        b"\x3a\xff\xff\xff\xff\x0f",
+        b"\x3a" + b"\xff" * 9 + b"\x01" + bytes(8),  # a length of -1
+        b"\xff" * 20,
+        b"\x3b\x01",
+    ],
+)
 def test_a_file_that_is_not_a_graph_is_an_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "graph.onnx").write_bytes(content)
     with pytest.raises(GraphFileError):
@@ -187,7 +197,7 @@ SERVED = [
     (1, Damage("pipe", put_pipe("manifest.json"), "manifest.json is missing or unreadable")),
     (2, Damage("length", set_field("max_target_length", 2**62), "max_target_length is")),
     (1, Damage("start token", set_field("special_ids.bos", -1), "special_ids.bos is -1")),
-    (2, Damage("weights", set_weights(float("nan")), "int8/weights.bin")),
+    (2, Damage("weights", set_weight(float("nan")), "int8/weights.bin")),
     (1, Damage("pieces", damage_pieces, "source.spm")),
     (2, Damage("golden", write("golden.jsonl", b""), "golden.jsonl holds no sentence")),
 ]
@@ -210,7 +220,7 @@ def test_a_server_ends_with_78(damage: Damage, num_lanes: int, bundle: Path) -> 
 @pytest.mark.server
 @pytest.mark.parametrize("num_lanes", [1, 2])
 def test_a_golden_sentence_with_an_impossible_beam_size(num_lanes: int, bundle: Path) -> None:
-    """The error names the line of golden.jsonl; the engine does not fail."""
+    """The error names the line of golden.jsonl. The engine does not fail."""
     golden = bundle / "golden.jsonl"
     golden.write_bytes(golden.read_bytes().replace(b'"beam_size":4', b'"beam_size":1000', 1))
     update_hashes(bundle)

@@ -25,6 +25,7 @@ from app.shortlist_file import (
     write_shortlists,
 )
 from app.text.tokenizer import Tokenizer
+from export.bundle_shortlist import write_with_shortlist
 from tests.api.server_process import ServerProcess
 from tests.bundles.damage import update_hashes
 from tests.engine.core_driver import CoreDriver, hypotheses_of
@@ -132,7 +133,21 @@ def test_a_damaged_shortlist_is_refused(damage: str, bundle: Path, tmp_path: Pat
         load_bundle(own)
 
 
-def test_a_file_error_is_one_line(tmp_path: Path) -> None:
+def test_a_refused_output_is_noticed_before_the_learning(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    arguments = ["shortlist", str(bundle), "--data", str(tmp_path / "none.tsv"), "--output", str(tmp_path)]
+    assert main(arguments) != 0
+    assert "exists and is not a bundle" in capsys.readouterr().err
+
+
+def test_missing_parents_are_made(bundle: Path, tmp_path: Path) -> None:
+    write_with_shortlist(load_bundle(bundle), tmp_path / "new" / "er" / "bundle", {0: table_of(bundle)}, -1.0)
+    assert load_bundle(tmp_path / "new" / "er" / "bundle").manifest.shortlist is not None
+
+
+def test_an_empty_file_is_a_shortlist_error(tmp_path: Path) -> None:
     (tmp_path / SHORTLIST).write_bytes(b"")
     with pytest.raises(ShortlistError, match="empty"):
         read_shortlists(tmp_path / SHORTLIST)

@@ -49,7 +49,7 @@ class ReferenceModel:
         return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
     def score(self, target: Ids) -> float:
-        """The score of a target's last token. It is negative infinity for a forbidden token."""
+        """The log-probability of a target's last token under the options: negative infinity for a forbidden token."""
         options, ids, token = self.options, target[:-1], target[-1]
         value = np.float32(self.next_scores(ids)[token])
         if len(ids) < len(options.target_prefix):
@@ -126,7 +126,7 @@ def every_translation(
 ) -> list[Hypothesis]:
     """All targets of at most max_target_length subwords that the options allow, best first.
 
-    A target ends with the end token. If that is forbidden, it ends at full length without it.
+    A target ends with the end token. A target of full length ends without one if the end token is forbidden there.
     """
     model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]

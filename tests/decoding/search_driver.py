@@ -57,9 +57,10 @@ def drive(
     num_candidates: int = 0,
     attention: Attention | None = None,
 ) -> list[list[Hypothesis]]:
-    """Run searches in a batch until they are done. Stored prefixes replace the cache.
+    """Run searches in a batch until they are done. Stored prefixes replace the cache. Returns each one's hypotheses.
 
-    A step computes distributions or attention only if a search requests them.
+    Each step passes distributions or attention on only if a search wants them. languages: one model for each search.
+    num_candidates: the least number of candidates of each step.
     """
     prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
     while alive := [index for index, search in enumerate(searches) if not search.is_done]:
@@ -75,6 +76,7 @@ def drive(
                     np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]
                 ]
         table = np.stack(tables)
+        # As in a runner's first step, the end token is no candidate (`StepOutput`).
         ranked = table.copy()
         ranked[
             [row for index, own in zip(alive, rows, strict=True) for row in own if prefixes[index] == [()]],

@@ -59,7 +59,7 @@ def test_the_second_attempt_forbids_repeated_trigrams_and_has_no_guard(ngram_siz
 
 
 def looping(period: int) -> NextScores:
-    """A language model that repeats a phrase. The end token is as probable as any other subword."""
+    """A language model that repeats a phrase of `period` subwords. All other tokens are about equally improbable."""
 
     def next_scores(prefix: tuple[int, ...]) -> list[float]:
         scores = [-9.0 - token / 100 for token in range(40)]

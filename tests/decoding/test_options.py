@@ -87,15 +87,14 @@ def test_equals_the_reference_search_with_the_same_options(seed: int) -> None:
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 @pytest.mark.parametrize("patience", [0.4, 0.9, 1.5, 3.0])
 def test_patience_sets_how_many_hypotheses_must_be_complete(beam_size: int, patience: float) -> None:
-    searches = []
     for seed in range(12):
         language = random_language(seed, vocab_size=20, eos_bonus=2.0)
         options = DecodingOptions(beam_size=beam_size, patience=patience, max_target_length=14)
-        searches.append(found_by(options, language))
-        assert_same(searches[-1], reference_search(language, options, eos_id=EOS))
+        found = found_by(options, language)
+        assert_same(found, reference_search(language, options, eos_id=EOS))
         if patience > 1.0:
             hasty = found_by(replace(options, patience=1.0), language)
-            assert searches[-1][0].score >= hasty[0].score
+            assert found[0].score >= hasty[0].score
 
 
 def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:

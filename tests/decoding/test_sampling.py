@@ -14,7 +14,7 @@ from app.decoding.sampling import candidate_ids, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
-# The id of each rank. Ids and ranks differ.
+# The id of each rank.
 SHUFFLED = [4, 0, 7, 2, 9, 1, 5, 3, 8, 6]
 NUM_DRAWS = 5000
 # Critical values of the chi-square distribution for the upper 0.1 %, by degrees of freedom.

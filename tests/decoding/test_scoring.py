@@ -1,4 +1,4 @@
-"""Length penalties computed by hand, and the check for invalid scores."""
+"""Length penalties and scores computed by hand, and the check for invalid scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greedy and beam search, compared with reference searches that share no code with them."""
+"""Greedy and beam search, compared with reference searches that share no code with them, or computed by hand."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ def test_sums_are_float64() -> None:
     assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)
 
 
-# The search ranks few sentences in lists, and many in arrays.
+# One sentence has few candidates, which the search ranks in lists. In this and the next test the larger number of
+# sentences has more than FEW_CANDIDATES, which it ranks in arrays.
 @pytest.mark.parametrize("num_sentences", [1, 12])
 def test_an_impossible_end_token_completes_no_hypothesis(num_sentences: int) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=5)

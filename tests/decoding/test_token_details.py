@@ -1,4 +1,4 @@
-"""The coverage penalty computed by hand (Wu et al. 2016, equation 14)."""
+"""The coverage, which the coverage penalty weights, computed by hand (Wu et al. 2016, equation 14)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE_LENGTH = 3
 
 
 def recorded(*attention: tuple[float, ...]) -> TokenDetails:
-    """Details of a target 4 5 6 ... with the attention of each token to the source. An extra column is ignored."""
+    """Details of the target 4 5 6 ... with each token's attention to the source, and a column beyond the source."""
     details = TokenDetails(DecodingOptions(coverage_penalty=1.0), SOURCE_LENGTH)
     for position, row in enumerate(attention):
         details.add(

@@ -1,4 +1,4 @@
-"""Contradictory options are rejected, and the error names both fields. Valid options pass."""
+"""Values out of range and contradictory options are rejected, and the error names the fields. Valid options pass."""
 
 from __future__ import annotations
 
@@ -84,11 +84,12 @@ def test_a_contradiction_names_both_fields(
         ("suppress_sequences", {"suppress_sequences": ((5, 50),)}),
         ("suppress_sequences", {"suppress_sequences": ((),)}),
         ("suppress_sequences", {"suppress_sequences": ((5,) * 1025,)}),
+        # The model of BOUNDS returns no attention.
         ("coverage_penalty", {"coverage_penalty": 0.2}),
         ("alignment", {"alignment": True}),
     ],
 )
-def test_a_value_out_of_its_range_names_its_field(field: str, changes: dict[str, Any]) -> None:
+def test_a_value_that_is_not_allowed_names_its_field(field: str, changes: dict[str, Any]) -> None:
     error = refusal(replace(BEAM, **changes))
     assert error.field == field
     assert field in error.message
@@ -161,7 +162,7 @@ def test_the_stricter_of_length_and_ratio_applies() -> None:
         ({"target_prefix": (5,) * 7, "max_target_ratio": 1.0}, 6, ("target_prefix", "max_target_ratio")),
     ],
 )
-def test_contradicting_ratios_name_the_ratio_fields(
+def test_a_contradiction_with_a_ratio_names_both_fields(
     changes: dict[str, Any], source_length: int, named: tuple[str, str]
 ) -> None:
     options = replace(BEAM, **changes)

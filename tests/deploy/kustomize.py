@@ -1,4 +1,7 @@
-"""Renders the kustomizations of deploy/kubernetes as far as they use Kustomize, because a machine may lack it."""
+"""Renders the kustomizations of deploy/kubernetes, on a machine without Kustomize too.
+
+The renderer has only the part of Kustomize that they use.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ def only(objects: list[Json], kind: str) -> Json:
 
 
 def _apply(folder: Path, given: list[Json]) -> list[Json]:
+    """The given objects and a kustomization's own, with its changes to all of them."""
     (kustomization,) = read(folder / "kustomization.yaml")
     assert kustomization.keys() <= FIELDS, "this renderer lacks a field"
     objects = list(given)
@@ -79,7 +83,7 @@ def _patched(objects: list[Json], folder: Path, patch: Json) -> list[Json]:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """A strategic merge: mappings by key, lists of objects by name, anything else is replaced."""
+    """A strategic merge: mappings by key, lists of objects by name. Anything else is replaced."""
     if isinstance(old, dict) and isinstance(new, dict):
         return {
             key: _merged(old[key], new[key]) if key in old and key in new else {**old, **new}[key]

@@ -1,4 +1,4 @@
-"""The Prometheus expressions in deploy/, of the alerts, the dashboard and the autoscalers."""
+"""The alerts and the dashboard of deploy/, and the Prometheus expressions of these and of the autoscalers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 FOLDER = ROOT / "deploy" / "monitoring"
 RULES = FOLDER / "rules" / "transduce.yml"
 SCALER = ROOT / "deploy" / "kubernetes" / "components" / "keda" / "scaled-object.yaml"
-# Values of Grafana's variables.
+# A value of each of Grafana's variables in the dashboard, because PromQL has no variables.
 VARIABLES = {"$__rate_interval": "1m", "$job": "transduce", "$instance": ".*"}
 
 
@@ -30,7 +30,7 @@ def dashboard() -> Json:
 
 
 def panels() -> list[Json]:
-    """The panels that show something."""
+    """The panels, without the rows that group them."""
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 

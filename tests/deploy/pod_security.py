@@ -1,6 +1,7 @@
 """Kubernetes' Pod Security Standard `restricted`, which includes `baseline`, as checks of a pod's specification.
 
-Fields of AppArmor, SELinux and Windows are not checked. Every sysctl counts as forbidden.
+Fields of AppArmor, SELinux and Windows are not checked, nor the hosts of probes. Stricter than the standard: every
+sysctl and every hostPort counts as forbidden.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ PROFILES = {"RuntimeDefault", "Localhost"}
 
 
 def violations(spec: Json) -> list[str]:
-    """What the standard forbids in a pod's specification; empty if it is restricted."""
+    """The violations of the standard in a pod's specification."""
     return [*_of_pod(spec), *(problem for each in _containers(spec) for problem in _of_container(each, spec))]
 
 

@@ -1,4 +1,4 @@
-"""Which series a PromQL expression reads. It knows the part of PromQL that the files of deploy/ use."""
+"""Which series a PromQL expression reads, in the part of PromQL that the files of deploy/ use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from typing import NamedTuple
 
 TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-# A name, with matchers in braces or without. Names in `by (...)` and in braces are found before.
+# A name, with matchers in braces or without. A name before a parenthesis is a function.
 SELECTOR = re.compile(r"\b([a-z_][a-z0-9_]*)\b(?!\s*\()(?:\{([^}]*)\})?")
-MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*")')
+MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
+RANGE = re.compile(r"\[[^\]]*\]")  # its units look like names
 OPERATORS = {"and", "or", "unless", "bool", "offset"}
 
 
@@ -30,23 +31,14 @@ class Reading(NamedTuple):
 
 def read_expression(expression: str) -> Reading:
     """The metrics and labels of an expression."""
-    grouped = {label.strip() for names in GROUPING.findall(expression) for label in names.split(",")}
-    rest = re.sub(
-        r"\[[^\]]*\]", " ", GROUPING.sub(" ", expression)
-    )  # without ranges, whose units look like names
+    # A string may hold a brace, a bracket or a word. Every mask is as long as what it replaces.
+    masked = TEXT.sub(lambda match: '"' + "x" * (len(match[0]) - 2) + '"', expression)
+    grouped = {label.strip() for names in GROUPING.findall(masked) for label in names.split(",")}
+    for pattern in (GROUPING, RANGE):
+        masked = pattern.sub(lambda match: " " * len(match[0]), masked)
     selectors = []
-    for match in _selectors(rest):
+    for match in SELECTOR.finditer(masked):
         if match[1] not in OPERATORS:
-            labels = frozenset(label for label, _ in MATCHER.findall(match[2] or ""))
-            selectors.append(Selector(match[1], labels, match[0]))
+            labels = frozenset(MATCHER.findall(match[2] or ""))
+            selectors.append(Selector(match[1], labels, expression[match.start() : match.end()]))
     return Reading(selectors, grouped)
-
-
-def _selectors(text: str) -> list[re.Match[str]]:
-    """Matches outside of strings. A regular expression in a matcher may hold a brace, so strings are masked."""
-    masked = TEXT.sub(lambda match: '"' + "x" * (len(match[0]) - 2) + '"', text)
-    return [
-        found
-        for match in SELECTOR.finditer(masked)
-        if (found := SELECTOR.match(text, match.start())) is not None
-    ]

@@ -32,7 +32,7 @@ http {{
     include {folder}/transduce.conf;
 }}
 """
-# What the log of a proxy has if its port is taken.
+# What the log of a proxy has, in lower or upper case, if its port is taken.
 TAKEN = "address already in use"
 # Caddy must neither open the ports 80 and 2019 nor install its own certificate.
 CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
@@ -55,6 +55,7 @@ def nginx(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> li
         "/etc/ssl/private/translate.example.org.key": str(pair[1]),
     }
     (folder / "transduce.conf").write_text(replaced((FOLDER / "nginx.conf").read_text("utf-8"), changes))
+    # Otherwise root's workers become the user nobody, which cannot write into the test's folder.
     user = "user root;" if os.getuid() == 0 else ""
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user))
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
@@ -90,7 +91,10 @@ PROXIES = {"nginx": nginx, "caddy": caddy, "envoy": envoy}
 
 @contextlib.contextmanager
 def running(name: str, folder: Path, upstream: int, pair: tuple[Path, Path]) -> Iterator[str]:
-    """Run a proxy; yields its URL. Skips the test where the program is not installed."""
+    """Run a proxy and yield its URL. Skips the test if the program is not installed.
+
+    upstream: the port of the server behind it. pair: the files of the certificate and of its key.
+    """
     if shutil.which(name, path=PATH) is None:
         pytest.skip(f"{name} is not installed")
     url = None

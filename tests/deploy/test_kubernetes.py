@@ -21,6 +21,7 @@ Json = dict[str, Any]
 OLDEST = "1.31"
 # Kinds that operators define. Kubernetes has no schemas for them.
 CUSTOM_KINDS = {"ServiceMonitor", "ScaledObject"}
+# The components that no overlay has.
 ADDED = [name for name in COMPONENTS if name not in {"hpa", "keda"}]
 LOADER = FOLDER / "components" / "bundle-volume" / "loader.yaml"
 MIB = 2**20
@@ -109,6 +110,7 @@ class TestPod:
         assert [*writable] == ["/tmp"]
         settings = load_settings({})
         tmp_limit = num_bytes(volumes[writable["/tmp"]]["emptyDir"]["sizeLimit"])
+        # Kept files, and ten uploads at once.
         assert tmp_limit > settings.max_kept_file_bytes + 10 * settings.max_file_bytes
         assert num_bytes(server["resources"]["limits"]["ephemeral-storage"]) > tmp_limit
 

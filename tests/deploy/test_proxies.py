@@ -1,4 +1,4 @@
-"""The server behind the proxies of deploy/proxy: TLS, streams, sizes, addresses and timeouts."""
+"""The server behind the proxies of deploy/proxy: TLS, links, streams, sizes, origins, addresses and timeouts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_link_of_a_file_has_the_scheme_and_the_host(client: httpx.Client) ->
 
 def test_a_stream_is_not_buffered(client: httpx.Client, hang_file: Path) -> None:
     """The next step starts after the client has read the event of the step before."""
-    # While the file is missing, a step sets the model's count of released steps to 0.
+    # Without the file, a step sets the model's count of returned steps to 0. It may be higher from an earlier proxy.
     assert client.post("/v1/translate", json=TEXT).status_code == 200
     hang_file.touch()
     release_steps(hang_file, 2)
@@ -89,7 +89,7 @@ def test_a_stream_is_not_buffered(client: httpx.Client, hang_file: Path) -> None
 
 
 def test_sizes(client: httpx.Client) -> None:
-    """The proxy passes on what the server may take. What is too large gets 413."""
+    """The proxy passes on a body slightly above the server's limit, which the server refuses. A larger one gets 413."""
     largest = Settings().max_file_bytes
     answer = client.post("/translate_file", data=FIELDS, files={"file": ("a.txt", b" " * largest)})
     assert answer.status_code == 413
@@ -168,6 +168,6 @@ def test_a_proxy_whose_port_is_taken_gets_another(
         ports = [taken.getsockname()[1], free_port()]
         monkeypatch.setattr("tests.deploy.proxies.free_port", lambda: ports.pop(0))
         with running(name, tmp_path, free_port(), pair) as url, client_of(url, pair) as client:
-            # There is no server behind it.
+            # No server is behind the proxy.
             assert client.get("/").status_code == (503 if name == "envoy" else 502)
         assert not ports

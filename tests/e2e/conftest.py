@@ -10,8 +10,8 @@ from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
 from tests.e2e.small_models import MODELS
 
+# `transduce serve` for ServerProcess: in a fork, which starts sooner, and in a new interpreter.
 FORKED_SERVE = ["transduce", "serve"]
-# The same in a new interpreter.
 SERVE = [sys.executable, "-W", "error", "-m", *FORKED_SERVE]
 
 
@@ -36,7 +36,7 @@ def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[Server
 
 @pytest.fixture
 def bundles(tiny_bundle: Path, tmp_path: Path) -> Path:
-    """Three copies of the tiny bundle. The folder of each is named m-NAME."""
+    """A folder with a copy of the tiny bundle for each of MODELS, in a folder m-NAME."""
     for name, pair in MODELS.items():
         copy_bundle(tiny_bundle, tmp_path / f"m-{name}", name=name, pairs=[pair])
     return tmp_path

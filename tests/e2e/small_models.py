@@ -11,6 +11,7 @@ from app.known_models import read_model
 from app.settings import Settings
 
 TEXT = "The old station is near the bridge."
+# The language pair of each model, by its name.
 MODELS = {"first": ("en", "de"), "second": ("fr", "en"), "third": ("it", "en")}
 SETTINGS: dict[str, object] = {
     "num_threads": 1,

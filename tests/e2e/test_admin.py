@@ -1,4 +1,4 @@
-"""Administrators load, unload and reload single models, with a token; a server can watch its bundles itself."""
+"""Administrators load, unload and reload single models, with a token. A server can watch its bundles itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture
 def on_demand(bundles: Path) -> Iterator[ServerProcess]:
-    """A server with API keys that holds two of the three models."""
+    """A server with an API key, whose memory budget fits two of the three models."""
     settings = {
         **SETTINGS,
         "model_memory": budget(bundles, 2),
@@ -118,7 +118,7 @@ def test_a_reload_with_another_language_renews_the_detector(
             assert answer["translations"][0]["text"] == portuguese["text"], "it is in the target language"
 
 
-def test_reload_without_a_budget(
+def test_without_a_budget_a_model_is_reloaded_but_not_unloaded(
     eager: ServerProcess,
     bundles: Path,
 ) -> None:

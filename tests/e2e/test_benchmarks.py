@@ -1,4 +1,4 @@
-"""The benchmark commands, on bundles with random weights: they run to the end and count correctly."""
+"""Three benchmark commands, on models with random weights: they run to the end and count correctly."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     forced = [case for case in result["cases"] if case["equal_ids"] is None]
     greedy = [case for case in result["cases"] if case not in forced and case["beam_size"] == 1]
     assert {case["equal_ids"] for case in greedy} == {1.0}, "equal weights must give equal ids"
+    # A forced target has 30 subwords.
     assert {case["spent"]["num_steps"] / case["num_calls"] for case in forced} == {30}
     assert {row["beam_size"] for row in result["arrivals"]} == {1, 4}
     assert all(row["ours_trials"] and row["peer_trials"] for row in result["arrivals"])

@@ -38,7 +38,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
         yield process.ready()
 
 
-def test_both_models_answer_as_each_alone(server: ServerProcess) -> None:
+def test_both_models_of_the_same_weights_give_the_same_translation(server: ServerProcess) -> None:
     body = {"text": TEXT, "source": "en", "target": "de"}
     with server.client() as client:
         names = [model["name"] for model in client.get("/v1/models").json()["models"]]
@@ -46,7 +46,7 @@ def test_both_models_answer_as_each_alone(server: ServerProcess) -> None:
         second = client.post("/v1/translate", json={**body, "model": "copy"}).json()
     assert names == [first["model"]["name"], "copy"]
     assert second["model"] == {"name": "copy", "version": "7"}
-    assert first["translations"] == second["translations"], "the weights are the same"
+    assert first["translations"] == second["translations"]
 
 
 def test_the_end_leaves_no_process(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A server with a memory budget: models are loaded when requests need them, and unloaded for others."""
+"""A server with a memory budget: models are loaded when requests need them, and unloaded to make room for others."""
 
 from __future__ import annotations
 

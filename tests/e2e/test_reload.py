@@ -49,7 +49,7 @@ def post(client: httpx.Client) -> httpx.Response:
 
 
 def versions_under_load(server: ServerProcess, action: Callable[[], None]) -> list[str]:
-    """Translate with several clients while `action` runs. Returns the version of each answer. All must be 200."""
+    """Translate with several clients while `action` runs. Each answer must be 200. Returns their versions."""
     is_over = threading.Event()
 
     def client_loop() -> list[str]:

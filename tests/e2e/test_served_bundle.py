@@ -33,7 +33,7 @@ def test_golden_sentences_over_http(
 ) -> None:
     """ONNX Runtime's operators match exactly. Native operators may differ if two subwords are equally probable.
 
-    Segments that the text layer corrects are left out, because the bundle holds the model's own output.
+    Sentences that the text layer splits or corrects are left out, because the bundle holds the model's own output.
     """
     bundle = load_bundle(tiny_bundle)
     tokenizer = Tokenizer(bundle.file("target.spm"))
@@ -128,12 +128,13 @@ def test_every_log_line_is_one_json_object_in_ascii(server: ServerProcess) -> No
         assert {"time", "level", "logger", "event"} <= json.loads(line).keys()
 
 
-def broken(tiny_bundle: Path, tmp_path: Path) -> Path:
-    """A copy of the bundle to modify."""
+def copy_of(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the bundle, in the folder `broken`, which the test breaks."""
     return Path(shutil.copytree(tiny_bundle, tmp_path / "broken"))
 
 
 def refusal(bundle: Path, **settings: object) -> list[str]:
+    """The lines that a server writes to stderr as it refuses to start."""
     with ServerProcess(FORKED_SERVE, {"bundle": bundle, "num_threads": 1, **settings}) as server:
         assert server.ended() == 78
         assert not [line for line in server.log if '"event": "ready"' in line]
@@ -142,7 +143,7 @@ def refusal(bundle: Path, **settings: object) -> list[str]:
 
 
 def test_every_problem_of_a_bundle_has_its_own_line(tiny_bundle: Path, tmp_path: Path) -> None:
-    bundle = broken(tiny_bundle, tmp_path)
+    bundle = copy_of(tiny_bundle, tmp_path)
     graph = bundle / "fp32" / "decoder.onnx"
     content = bytearray(graph.read_bytes())
     content[-100] ^= 0xFF
@@ -174,7 +175,7 @@ def test_wrong_golden_sentences_are_detected(tiny_bundle: Path, tmp_path: Path) 
     """Weights and hashes are right, but the model's translations differ from the golden ones."""
     import hashlib
 
-    bundle = broken(tiny_bundle, tmp_path)
+    bundle = copy_of(tiny_bundle, tmp_path)
     golden = bundle / "golden.jsonl"
     lines = [json.loads(line) for line in golden.read_text("utf-8").splitlines()]
     for line in lines:

@@ -38,7 +38,7 @@ def post(server: ServerProcess, path: str, **fields: object) -> Any:
 
 
 def test_concurrent_searches_do_not_change_a_translation(server: ServerProcess) -> None:
-    """Greedy searches, beams and guided searches share rows. Sentences join rows that others have left."""
+    """Greedy searches, beams and guided searches run in one batch. Sentences get rows that others have freed."""
     options: list[dict[str, object]] = [
         {"beam_size": 1},
         {"beam_size": 4},

@@ -28,7 +28,7 @@ class CoreDriver:
         self.runner = runner
         self.now = 0.0
         self.reports: list[Report] = []
-        self.reserved_rows: list[int] = []  # their number after each step
+        self.reserved_rows: list[int] = []  # the number of reserved rows after each step
         self.core = EngineCore(runner, settings, report=self.reports.append, clock=lambda: self.now)
 
     def submit(
@@ -39,12 +39,14 @@ class CoreDriver:
         request_id: str = "request",
         caller: str = "caller",
         deadline: float = 1e9,
+        streams: bool = False,
     ) -> Sequence:
+        """Put a sentence into the inbox. streams: whether its tokens are reported as they are decoded."""
         limits = self.runner.limits
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source)
         ids = np.array(source, dtype=np.int32)
         sequence = Sequence(ids, options, request_id, caller, deadline, self.now, search)
-        self.core.inbox.put(Submit(sequence))
+        self.core.inbox.put(Submit(sequence, streams=streams))
         return sequence
 
     def cancel(self, sequence: Sequence) -> None:

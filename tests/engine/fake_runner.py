@@ -46,7 +46,7 @@ def attention(source: Int32s, prefix: Int32s) -> Floats:
 
 
 class StepBudget:
-    """Decides whether a call takes its next step, as `StepInput` defines it."""
+    """Decides whether a call takes its next step, as `StepInput` and `StopCondition` define it."""
 
     def __init__(self, step: StepInput) -> None:
         self._step = step
@@ -75,7 +75,7 @@ class FakeRunner:
     encoded: every encoded source.
     encode_batches: the number of source tokens of each encode.
     optional_outputs: for each step, whether it requests distributions and whether it requests alignment.
-    steps: the number of steps of each decode.
+    steps: the number of steps of each decode without beams.
     """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:

@@ -24,7 +24,7 @@ from tests.engine.fake_runner import EOS, LIMITS
 
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 STEP_S = 0.01
-# The decoding time of an unsegmented text, at one step a token.
+# Seconds to decode the longest sentence that is assumed of a text before its segmentation, at one step a token.
 DECODE_TIME_S = USUAL_SENTENCE_TOKENS * STEP_S
 
 
@@ -70,7 +70,7 @@ class AdmissionDriver:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Source subwords a second, of greedy sentences."""
+        """Source subwords a second, if all sentences are greedy; None while the speed is unknown."""
         speed = self.admission.speed
         row_steps_per_s = speed.row_steps_per_s
         return None if row_steps_per_s is None else row_steps_per_s * 1000 / speed.row_steps(Cost.of(1, 1000))
@@ -114,7 +114,9 @@ def test_speed_follows_the_machine_and_the_requests() -> None:
     assert driver.tokens_per_s == pytest.approx(3200, rel=0.01)
     beam = DecodingOptions(beam_size=4, max_target_length=12)
     driver.admission.speed.measure(Report([ended(10, num_steps=10, options=beam)] * 20_000, []))
-    assert driver.tokens_per_s == pytest.approx(3200, rel=0.01), "a beam takes four times as many rows"
+    assert driver.tokens_per_s == pytest.approx(3200, rel=0.01), (
+        "a beam has four times the rows for the same tokens"
+    )
     lengthy = DecodingOptions(beam_size=1, min_target_length=110, max_target_length=200)
     driver.admission.speed.measure(Report([ended(10, num_steps=110, options=lengthy)] * 20_000, []))
     assert driver.tokens_per_s == pytest.approx(3200, rel=0.01), "steps of a minimum length are counted apart"

@@ -99,6 +99,7 @@ def test_each_step_of_a_call_is_counted() -> None:
         assert isinstance(sequence.outcome, SequenceResult)
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_steps for step in steps) == sequence.outcome.num_steps
+        # The first step has one row, each other step four.
         assert sum(step.num_row_steps for step in steps) == 4 * sequence.outcome.num_steps - 3
         steps_of_each.append((sequence.outcome.num_steps, len(steps)))
     (num_steps, num_calls), (num_host_steps, num_host_calls) = steps_of_each
@@ -106,7 +107,7 @@ def test_each_step_of_a_call_is_counted() -> None:
     assert num_calls < num_steps / 2
 
 
-def test_a_call_takes_one_step_while_a_sequence_could_be_admitted() -> None:
+def test_a_call_takes_one_step_while_only_the_encoding_budget_delays_a_sequence() -> None:
     """The encoding budget admits one sentence a step."""
     runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner, replace(SETTINGS, max_encode_tokens=16))
@@ -118,7 +119,7 @@ def test_a_call_takes_one_step_while_a_sequence_could_be_admitted() -> None:
 
 
 def test_a_finished_beam_does_not_stop_the_others() -> None:
-    """Its rows take no further steps."""
+    """The rows of the finished beam take no further steps. The first call has one step, as no step's time is known."""
     runner = BeamRunner(eos_bonus=1.0)
     driver = CoreDriver(runner)
     sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
@@ -242,7 +243,7 @@ def test_a_beam_with_another_stopping_rule_is_not_offloaded() -> None:
 
 
 class LoopingBeamRunner(LoopingRunner, BeamRunner):
-    """A runner that advances beams, and whose model loops."""
+    """A runner that advances beams of a model that loops."""
 
 
 def test_a_loop_is_found_at_the_same_step() -> None:

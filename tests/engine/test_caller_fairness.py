@@ -1,4 +1,4 @@
-"""Callers share a worker's rows and time. The runner skips paused rows, and the test sets the clock."""
+"""Callers share a worker's rows and time. The runner skips paused rows, and advances the clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20
 
 
 class TimedRunner(FakeRunner):
-    """A runner that takes ROW_S for each row that it does not skip.
+    """A runner whose step takes STEP_S, and ROW_S for each row that it does not skip, on the driver's clock.
 
     stepped: the number of these rows in each decode.
     """
@@ -77,7 +77,7 @@ def test_a_new_caller_gets_rows_at_once_and_no_more_than_its_share() -> None:
         driver.submit([6, EOS], GREEDY, request_id="more", caller="quiet")
     driver.step()
     assert 1 < driver.rows_of("quiet") < 4
-    third = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
+    third = driver.submit([7, EOS], GREEDY, caller="third")
     driver.step()
     assert third.status is Status.RUNNING, "some rows stay free for the next caller"
 
@@ -121,6 +121,7 @@ def test_paused_sequences_are_stepped_regularly() -> None:
         driver.timed.stepped.clear()
         before = driver.now
         driver.step()
+        # A step of more than 8 rows includes those of the loud caller.
         paused_s = 0.0 if driver.timed.stepped[-1] > 8 else paused_s + driver.now - before
         longest_s = max(longest_s, paused_s)
     assert 0.0 < longest_s < 2 * MAX_PAUSE_RATIO * (STEP_S + 20 * ROW_S)

@@ -1,4 +1,4 @@
-"""The engine's interface with a worker thread. The fake runner waits until the test opens its gate."""
+"""The engine's interface with a worker thread. A GatedRunner waits until the test opens its gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.engine import Engine
+from app.engine.engine import LAST_STEP_TIMEOUT_S, Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
@@ -28,11 +28,10 @@ from app.errors import (
 )
 from app.runtime.interface import StepInput, StepOutput
 from app.workers.thread_worker import ThreadWorker
-from tests.engine.core_driver import assert_same, expected
+from tests.engine.core_driver import SETTINGS, assert_same, expected
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
 
-SETTINGS = EngineLimits(max_encode_tokens=64)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 WIDE = DecodingOptions(beam_size=16, max_target_length=12)
 # Seconds. Only a hang takes longer, even on a busy machine.
@@ -161,10 +160,11 @@ def test_an_invalid_sentence_is_rejected_and_not_encoded(
     asyncio.run(scenario())
 
 
-def test_a_ratio_counts_the_source_without_its_end_token() -> None:
+@pytest.mark.parametrize("source", [[5, 6, 7, 8, EOS], [5, 6, 7, 8], [5, 6, 7, EOS, 8]])
+def test_a_ratio_counts_the_source_without_its_end_token(source: list[int]) -> None:
     async def scenario() -> None:
         async with running(FakeRunner(eos_bonus=-30.0)) as engine:
-            result = await submit(engine, [5, 6, 7, 8, EOS], replace(NARROW, max_target_ratio=1.5))
+            result = await submit(engine, source, replace(NARROW, max_target_ratio=1.5))
             assert len(result.hypotheses[0].ids) == 6
 
     asyncio.run(scenario())
@@ -351,7 +351,7 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
         engine.start()
         futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
         await runner.wait_for_forward()
-        await asyncio.wait_for(engine.close(0.05), 0.05 + 1.0 + 2.0)
+        await asyncio.wait_for(engine.close(0.05), 0.05 + LAST_STEP_TIMEOUT_S + 2.0)
         assert all(isinstance(future.exception(), NotReady) for future in futures)
         runner.gate.set()
 

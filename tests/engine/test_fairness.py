@@ -98,7 +98,7 @@ def test_prioritized_requests_of_a_caller_do_not_delay_another_caller() -> None:
 def test_the_number_of_sentences_taken_before_a_sentence_is_bounded(seed: int) -> None:
     """Before the i-th sentence of a request, FairQueue returns at most i * r * c - 1 others.
 
-    r: requests of a caller. c: callers. New sentences arrive at every turn.
+    r: requests of its caller, this one included. c: callers. New sentences arrive at every turn.
     """
     rng = random.Random(seed)
     num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
@@ -150,7 +150,7 @@ def test_a_callers_flood_does_not_delay_another_caller() -> None:
 
 
 def test_a_retry_is_served_before_requests_that_wait() -> None:
-    """The engine prioritizes a retry."""
+    """`Prioritize` moves the retry to the front of the queue."""
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     crowd = [driver.submit([5, EOS], NARROW, request_id=str(number)) for number in range(128)]
     driver.step()
@@ -166,7 +166,8 @@ def test_a_retry_is_served_before_requests_that_wait() -> None:
 def test_the_wait_in_steps_is_bounded(seed: int) -> None:
     """The wait is at most (W // floor(R / B) + 1) * (T + 1) + W + 1 steps, where W = i * r * c - 1.
 
-    R: rows. B: the widest beam. T: the longest target. W: sentences taken before this one, with i, r and c as above.
+    R: rows. B: the widest beam. T: the longest target. W: the most sentences taken before this one, with i, r and c as
+    above; r is 1 here.
     Sentences keep arriving meanwhile.
     """
     rng = random.Random(seed)
@@ -195,5 +196,5 @@ def test_the_wait_in_steps_is_bounded(seed: int) -> None:
         arrive()
         driver.step()
         steps += 1
-    ahead = place * 1 * (num_callers + 1) - 1
+    ahead = place * (num_callers + 1) - 1
     assert steps <= (ahead // (num_rows // widest) + 1) * (longest + 1) + ahead + 1

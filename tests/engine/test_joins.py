@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.messages import Join, Submit
+from app.engine.messages import Join
 from app.engine.sequence import Sequence
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
@@ -52,15 +52,8 @@ def deltas_of(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[i
     return [(n.position, n.ids) for r in driver.reports for n in r.deltas if n.sequence is sequence]
 
 
-def submit_stream(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
-    sequence = driver.submit(source, options)
-    message = driver.core.inbox.get()
-    assert isinstance(message, Submit)
-    driver.core.inbox.put(Submit(sequence, streams=True))
-    return sequence
-
-
 def tokens_of(deltas: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+    """The tokens that a client has after these deltas. Each replaces the tokens from its position on."""
     ids: list[int] = []
     for position, new in deltas:
         assert position <= len(ids)
@@ -73,7 +66,7 @@ def test_tokens_are_streamed_one_a_step(prefix: tuple[int, ...]) -> None:
     runner = FakeRunner(eos_bonus=-2.0)
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=1, max_target_length=12, target_prefix=prefix)
-    streamed = submit_stream(driver, [5, 9, EOS], options)
+    streamed = driver.submit([5, 9, EOS], options, streams=True)
     driver.submit([6, EOS], GREEDY)
     driver.run()
     (reference,) = expected([5, 9, EOS], options, runner)
@@ -95,7 +88,7 @@ def test_without_streaming_all_steps_are_in_one_report() -> None:
 def test_a_second_attempt_withdraws_the_sent_tokens() -> None:
     driver = CoreDriver(RepeatingRunner(replace(LIMITS, max_target_length=60), eos_bonus=-30.0))
     options = DecodingOptions(beam_size=1, max_target_length=50, loop_guard=True)
-    streamed = submit_stream(driver, [5, EOS], options)
+    streamed = driver.submit([5, EOS], options, streams=True)
     driver.run()
     deltas = deltas_of(driver, streamed)
     restarts = [index for index, (position, _) in enumerate(deltas) if position == 0]
@@ -109,7 +102,7 @@ def test_a_second_attempt_withdraws_the_sent_tokens() -> None:
 def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
     runner = FailingRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
-    streamed = submit_stream(driver, [5, 9, EOS])
+    streamed = driver.submit([5, 9, EOS], GREEDY, streams=True)
     driver.submit([6, EOS], GREEDY)
     driver.run()
     final = hypotheses_of(streamed)[0].ids
@@ -132,7 +125,7 @@ def test_a_joining_request_has_its_own_turn() -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "serve"])
-def test_a_sentence_of_two_requests_leaves_both_queues(end: str) -> None:
+def test_a_sentence_of_several_requests_leaves_all_their_queues(end: str) -> None:
     driver = CoreDriver(FakeRunner())
     driver.submit([9, EOS], WIDE, request_id="first")
     shared = driver.submit([10, EOS], WIDE, request_id="first")

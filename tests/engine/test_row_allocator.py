@@ -22,7 +22,7 @@ def make_sequence(beam_size: int) -> Sequence:
 
 
 class NaiveRows:
-    """A cache of labels. The content of a row is a pair: sentence, name of the hypothesis."""
+    """A cache of labels. The content of a row is a pair: the sequence's `id()`, and the name of the hypothesis."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str] | None] = [None] * NUM_ROWS
@@ -111,6 +111,7 @@ def test_only_rows_whose_parent_changed_are_copied() -> None:
     sequence.length = 1
     reorders, spreads = follow(allocator, sequence, [0, 0, 0, 0])
     assert not reorders
+    # For each copy: source row, target row, length, shared columns.
     assert spreads.moves == [0, 1, 1, 0, 0, 2, 1, 0, 0, 3, 1, 0]
     sequence.length = 2
     reorders, spreads = follow(allocator, sequence, [3, 1, 0, 2])  # the same four hypotheses in another order

@@ -1,4 +1,4 @@
-"""The engine decodes the sentences of a dead worker again. The fake workers record the messages to them."""
+"""The sentences of a dead worker are decoded again by another one. The fake workers record the messages to them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ START_ID, END_ID = 1, 2
 
 
 def trained(processor: Any, *, num_steps: int) -> Transformer:
-    """Train a model on `pairs` until translations end and differ. A batch holds sentences of equal length."""
+    """Train a model on `pairs`. With 120 steps its translations end and differ. A batch has pairs of equal lengths."""
     torch.manual_seed(1)
     model = Transformer(
         preset(
@@ -54,7 +54,7 @@ def trained(processor: Any, *, num_steps: int) -> Transformer:
 
 
 def write_argos(folder: Path, *, quantization: Quantization = "float32", num_steps: int = 120) -> Any:
-    """Write a package and return its translator."""
+    """Write a package. Returns CTranslate2's translator of it."""
     folder.mkdir(parents=True)
     content = sentencepiece_model([text for pair in pairs() for text in (pair.source, pair.target)], 110)
     (folder / "sentencepiece.model").write_bytes(content)

@@ -46,12 +46,13 @@ def vocabulary_model(sentences: Sequence[str], vocab_size: int) -> bytes:
 
 
 class FirefoxModel:
-    """Random weights by Marian's names, with matrices (inputs, outputs). num_source, num_target: subwords.
+    """Random weights by Marian's names, with matrices (inputs, outputs).
 
-    has_two: whether sources and targets have vocabularies and embeddings of their own.
+    num_source, num_target: the sizes of the vocabularies.
     """
 
     def __init__(self, *, has_two: bool = False, bits: int = 8) -> None:
+        """has_two: whether sources and targets have vocabularies and embeddings of their own. bits: 8, 16 or 32."""
         source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]
         self.models = models if has_two else [vocabulary_model(source + target, 110)]
@@ -86,12 +87,12 @@ class FirefoxModel:
         for stack, depth in (("encoder", ENCODER_LAYERS), ("decoder", DECODER_LAYERS)):
             for layer in range(1, depth + 1):
                 name = f"{stack}_l{layer}"
-                for attention in ("self",) if stack == "encoder" else ("context",):
-                    for letter in "qkvo":
-                        # What is attended to weighs so much that translations differ.
-                        found[f"{name}_{attention}_W{letter}"] = 3 * self._matrix(D_MODEL, D_MODEL)
-                        found[f"{name}_{attention}_b{letter}"] = self._vector()
-                    found |= self._norm(f"{name}_{attention}_Wo")
+                attention = "self" if stack == "encoder" else "context"
+                for letter in "qkvo":
+                    # With the factor, attention matters so much that translations differ.
+                    found[f"{name}_{attention}_W{letter}"] = 3 * self._matrix(D_MODEL, D_MODEL)
+                    found[f"{name}_{attention}_b{letter}"] = self._vector()
+                found |= self._norm(f"{name}_{attention}_Wo")
                 if stack == "decoder":
                     rnn = f"{name}_rnn"
                     found |= {f"{rnn}_{kind}": self._matrix(D_MODEL, D_MODEL) for kind in ("W", "Wf")}
@@ -116,7 +117,7 @@ class FirefoxModel:
         (folder / "lex.50.50.ende.s2t.bin").write_bytes(binary_shortlist(self.likely(), num_first=7))
 
     def likely(self) -> list[list[int]]:
-        """Target ids of each source id."""
+        """The target ids of each source id in the shortlist."""
         return [
             sorted({(7 * each + step) % self.num_target for step in (3, 11, 29)})
             for each in range(self.num_source)
@@ -175,7 +176,7 @@ class FirefoxModel:
         return self._affine(name, "o", mixed.swapaxes(0, 1).reshape(len(x), D_MODEL))
 
     def _ssru(self, name: str, x: Array) -> Array:
-        """c = sigmoid(f) c' + (1 - sigmoid(f)) x W, output relu(c)."""
+        """c = sigmoid(f) c' + (1 - sigmoid(f)) x W with f = x Wf + bf, output relu(c). c' is the last step's c."""
         gates, inputs = 1 / (1 + np.exp(-self._affine(name, "f", x))), x @ self.arrays[f"{name}_W"]
         state, outputs = np.zeros(D_MODEL), []
         for gate, value in zip(gates, inputs, strict=True):
@@ -227,7 +228,7 @@ def binary_model(arrays: Mapping[str, Array], options: Mapping[str, Any], kind: 
 
 
 def binary_file(entries: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:
-    """A file of arrays: name, number of the type, shape, bytes."""
+    """A file of arrays. entries: name, number of the type, shape and bytes of each."""
     head = struct.pack("<QQ", 1, len(entries))
     for name, kind, shape, content in entries:
         head += struct.pack("<4Q", len(name) + 1, kind, len(shape), len(content))

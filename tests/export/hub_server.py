@@ -25,8 +25,8 @@ TOKEN = "hf_a_token_of_the_test"
 class Hub:
     """What the server has, and what it was asked for.
 
-    models: the files of each model. revisions: those of all models. gated: models whose files need TOKEN.
-    fetched: names of fetched files, in order. requests: all paths.
+    models: the folder of each model. revisions: those of all models. gated: models whose files need TOKEN.
+    fetched: names of fetched files, in order. requests: the paths of all requests, without queries. url: of the server.
     """
 
     models: dict[str, Path]

@@ -68,6 +68,7 @@ def write_nllb(folder: Path, *, seed: int = 1, **changes: Any) -> Any:
     write_json(folder / "tokenizer_config.json", settings)
     converted = transformers.NllbTokenizer.from_pretrained(folder).backend_tokenizer
     write_json(folder / "tokenizer.json", with_languages(json.loads(converted.to_str()), first))
+    # <mask> follows the languages, and then two rows without a piece, as in released models.
     return write_model(folder, first + len(NLLB_LANGUAGES) + 3, seed, changes)
 
 
@@ -91,6 +92,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def write_model(folder: Path, vocab_size: int, seed: int, changes: dict[str, Any]) -> Any:
+    """Write config.json and random weights, and return the model. changes: fields of the configuration."""
     torch.manual_seed(seed)
     config = transformers.M2M100Config(
         **{
@@ -116,7 +118,7 @@ def tokenizer_of(folder: Path, source: str) -> Any:
 
 
 def ids_of(folder: Path, tokenizer: Tokenizer) -> dict[int, int]:
-    """The bundle's id of each id of the folder's model."""
+    """The bundle's id of each id of the folder's model. The first placeholder symbol has the row of <unk>."""
     vocabulary, problems = read_vocabulary(folder, json.loads((folder / "config.json").read_text("utf-8")))
     assert vocabulary is not None, problems
     found = {
@@ -128,7 +130,7 @@ def ids_of(folder: Path, tokenizer: Tokenizer) -> dict[int, int]:
 
 
 def train(model: Any, folder: Path, languages: tuple[str, str, str], *, num_steps: int) -> None:
-    """Train until translations end and differ, and write the weights.
+    """Train for num_steps batches of 24 pairs, and write the weights.
 
     languages: English, German, and a language whose texts are the English texts with reversed order of words.
     """

@@ -1,4 +1,7 @@
-"""Writes a Marian folder in Hugging Face's format, with `transformers` and SentencePiece. Its weights are random."""
+"""Writes Marian models with `transformers` and SentencePiece, in Hugging Face's format and in Marian's own.
+
+Their weights are random, or trained for a while.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from tests.model.sentences import pairs
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
 
 TAGS = (">>deu<<", ">>nld<<")
-# By whether the model is in pre-norm: the classes of its configuration and of itself.
+# The names of the classes of the configuration and of the model. The key is whether the model is in pre-norm.
 CLASSES = {
     False: ("MarianConfig", "MarianMTModel"),
     True: ("PegasusConfig", "PegasusForConditionalGeneration"),
@@ -43,7 +46,7 @@ def sentencepiece_model(sentences: list[str], vocab_size: int) -> bytes:
 
 
 def vocabulary(models: list[bytes], tags: tuple[str, ...]) -> dict[str, int]:
-    """The pieces of all models in Marian's order: end, unknown, the others alphabetically, padding."""
+    """The id of each piece of the models and of each tag. In order: end, unknown, others alphabetically, padding."""
     pieces: set[str] = set(tags)
     for model in models:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -99,7 +102,7 @@ def write_marian(
                 parameter.add_(0.2 * torch.randn_like(parameter))
         marian.final_logits_bias.normal_(std=0.5)
         start, table = config.decoder_start_token_id, marian.get_decoder().embed_tokens.weight
-        table[start] = 0.1 * torch.randn(config.d_model)
+        table[start] = 0.1 * torch.randn(config.d_model)  # <pad>, which `transformers` sets to zeros
         # Without tied embeddings these are separate tables. All get the same values.
         if not has_target_vocabulary:
             marian.model.shared.weight.copy_(table)
@@ -109,9 +112,9 @@ def write_marian(
 
 
 def train(marian: Any, folder: Path, *, num_steps: int, examples: Sequence[Pair] = ()) -> None:
-    """Train for num_steps, enough that translations end and differ, and write the weights.
+    """Train for num_steps batches of 16 examples, and write the weights.
 
-    examples: by default the pairs that the vocabulary was trained on.
+    examples: by default the pairs that the SentencePiece models were trained on.
     """
     tokenizer = tokenizer_of(folder)
     examples = examples or pairs()
@@ -144,7 +147,7 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def write_npz(folder: Path, output: Path) -> None:
-    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, one or two vocabularies in YAML."""
+    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, vocabularies in YAML, the .spm."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))
     state = load_file(folder / "model.safetensors")

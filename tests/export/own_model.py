@@ -22,7 +22,7 @@ EMOJI = "\U0001f642"
 
 
 def write_own_checkpoint(folder: Path, **changes: Any) -> Transformer:
-    """Train until translations end and differ, and write the checkpoint. changes: fields of the configuration."""
+    """Train for NUM_STEPS batches, so that translations end and differ. changes: fields of the configuration."""
     folder.mkdir(parents=True)
     tokenizer_file = folder / "trained.spm"
     train_tokenizer(pairs(), tokenizer_file, vocab_size=400, tags=(TAG, OTHER_TAG))

@@ -8,5 +8,5 @@ from app.text.tokenizer import Tokenizer
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The pieces of the tokenizer's SentencePiece model."""
+    """The piece of each id in the tokenizer's SentencePiece model."""
     return [str(tokenizer._processor.id_to_piece(each)) for each in ids]

@@ -72,6 +72,13 @@ def test_a_damaged_archive_is_an_error(write: object, name: str, tmp_path: Path)
         unpack(path, tmp_path / "out")
 
 
+@pytest.mark.parametrize(("write", "name"), WRITERS)
+def test_an_empty_archive_is_an_error(write: object, name: str, tmp_path: Path) -> None:
+    assert callable(write)
+    with pytest.raises(ArchiveError, match=r"m\.(zip|tar\.gz) has no files"):
+        unpack(write(tmp_path / name, {}), tmp_path / "out")
+
+
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zip_with_damaged_content_is_an_error(method: int, tmp_path: Path) -> None:
     path = tmp_path / "m.zip"
@@ -135,7 +142,8 @@ def test_a_folder_without_gzip_files_stays_as_it_is(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# The names are fixed: gzip's header has the time, and all processes of pytest-xdist must find the same tests.
+# The tests' names do not contain the bytes: gzip's header has the time, and all processes of pytest-xdist must find
+# the same tests.
 @pytest.mark.parametrize(
     "content",
     [b"no gzip", gzip.compress(bytes(5000))[:-12], gzip.compress(b"1")[:3]],

@@ -26,7 +26,7 @@ from tests.export.tiny import bundle_request, random_model, write_checkpoint
 from tests.forked import start_fork
 
 MARK = "a file that no bundle has"
-# Another version than the tiny bundle's.
+# A request of another version than the tiny bundle's.
 ONLY_INT8 = replace(bundle_request(version="2"), precisions=("int8",))
 
 
@@ -76,7 +76,7 @@ def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
     }
     size = (tiny / "bundle" / "int8" / "weights.bin").stat().st_size
     assert all(int(offset) + int(length) <= size for found in places.values() for offset, length in found)
-    # The graphs share all weights except the output's table and a part of the cross-attention's scales.
+    # The graphs share all weights of weights.bin except those of the output: its table, scales and offsets.
     assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 

@@ -1,10 +1,9 @@
-"""Marian models in Hugging Face's format become bundles. A bundle translates as `transformers` does."""
+"""Marian models in Hugging Face's format or Marian's own become bundles, which translate as `transformers` does."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from model.marian import read_marian
 from model.transformer import Transformer
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import FORKED_SERVE
+from tests.export.m2m_folder import change
 from tests.export.marian_folder import TAGS, tokenizer_of, train, write_marian, write_npz
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
@@ -74,7 +74,7 @@ def imported(folder: Path, output: Path, *more: str, target: tuple[str, ...] = (
 
 
 class IdMap:
-    """Maps the ids of vocab.json to the ids of a bundle."""
+    """Maps the ids of vocab.json to those of a bundle. The first placeholder symbol has the row of <unk>."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
@@ -153,7 +153,7 @@ def test_translations_are_those_of_transformers(
 
 
 def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -> list[tuple[int, ...]]:
-    """The ids of `generate()` for SENTENCES, as ids of the bundle, without the end token."""
+    """The ids of `generate()` for SENTENCES, as ids of the bundle, without start and end tokens."""
     ids = IdMap(folder, tokenizer)
     start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
     rows = marian.generate(
@@ -173,7 +173,7 @@ def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -
 
 @pytest.mark.server
 def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle: Bundle) -> None:
-    """Sentences that the server decodes again or repairs are left out. Random weights cause such sentences."""
+    """Sentences that the server decodes again or repairs are left out. A model of few training steps has some."""
     reference = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
     target = Tokenizer(bundle.file("target.spm"))
     body = {"source": "en", "target": "de", "beam_size": 4, "max_target_length": MAX_NEW_TOKENS}
@@ -226,7 +226,7 @@ def test_the_manifest_has_the_models_own_search(bundle: Bundle) -> None:
 
 @pytest.fixture
 def npz(tmp_path: Path) -> Path:
-    """Write the same model in Hugging Face's format and in Marian's. Marian's first decoder input is zeros."""
+    """A model in Marian's format, and beside it in Hugging Face's. Marian's first decoder input is zeros."""
     marian = write_marian(tmp_path / "theirs")
     with torch.no_grad():
         marian.get_input_embeddings().weight[-1] = 0
@@ -297,12 +297,6 @@ def broken(folder: Path, marian: Any, tmp_path: Path) -> Path:
     return shutil.copytree(folder, tmp_path / "broken")
 
 
-def change(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
-    found = json.loads(path.read_text("utf-8"))
-    edit(found)
-    path.write_text(json.dumps(found), "utf-8")
-
-
 def test_all_missing_files_are_listed(tmp_path: Path) -> None:
     with pytest.raises(UnusableModel) as found:
         read_marian(tmp_path)
@@ -350,9 +344,11 @@ def test_a_truncated_file_is_refused(broken: Path, name: str) -> None:
         read_marian(broken)
 
 
-def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: Any) -> None:
+@pytest.mark.parametrize("is_zip", [True, False])  # PyTorch before 1.6 wrote no zip archive
+def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: Any, is_zip: bool) -> None:
     (broken / "model.safetensors").unlink()
-    torch.save(marian.state_dict(), broken / "pytorch_model.bin")  # noqa: TID251 - as others write it
+    file = broken / "pytorch_model.bin"
+    torch.save(marian.state_dict(), file, _use_new_zipfile_serialization=is_zip)  # noqa: TID251 - as others write it
     reference, found = read_marian(folder).state, read_marian(broken).state
     assert reference.keys() == found.keys()
     assert all(torch.equal(reference[name], found[name]) for name in reference)

@@ -34,7 +34,7 @@ SENTENCEPIECE = ["source.spm", "target.spm"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model in the format of Hugging Face. Its padding has zeros, as in every model of OPUS-MT."""
+    """A model in the format of Hugging Face. The row of <pad> is zeros, as in every model of OPUS-MT."""
     folder = tmp_path_factory.mktemp("marian") / "opus-mt-en-de"
     marian = write_marian(folder)
     weights = load_file(folder / "model.safetensors")

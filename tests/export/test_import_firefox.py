@@ -43,7 +43,7 @@ SENTENCES = [pair.source for pair in pairs()][::20]
 
 
 def our_ids(model: FirefoxModel, read: ImportedModel, folder: Path) -> tuple[dict[int, int], dict[int, int]]:
-    """Our id of each of Marian's ids, for sources and for targets."""
+    """Our id of each of Marian's ids, for sources and for targets. The first placeholder has the row of <unk>."""
     found = []
     for proto, spm in ((model.models[0], read.source_spm), (model.models[-1], read.target_spm)):
         (folder / "side.spm").write_bytes(spm)
@@ -103,7 +103,7 @@ def bundle(theirs: FirefoxModel, tmp_path_factory: pytest.TempPathFactory) -> Bu
 
 
 def test_gzip_files_and_another_name_give_the_same_bundle(bundle: Bundle, tmp_path: Path) -> None:
-    """As Firefox publishes them, and with the file name of CTranslate2's weights."""
+    """Firefox publishes gzip files. Here all but the shortlist are packed. The weights have CTranslate2's file name."""
     packed = tmp_path / "ende"
     packed.mkdir()
     for path in (bundle.path.parent / "ende").iterdir():
@@ -256,7 +256,9 @@ def test_an_impossible_array_is_refused(tmp_path: Path, entries: Any, message: s
         (b"12345678" * 6, "it is not a binary shortlist"),
     ],
 )
-def test_a_shortlist_of_another_vocabulary_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_shortlist_of_another_vocabulary_or_format_is_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     (tmp_path / "lex.bin").write_bytes(content)
     with pytest.raises(BinaryError, match=message):
         read_shortlist(tmp_path / "lex.bin", num_source=3, num_target=3)

@@ -40,7 +40,7 @@ SENTENCES = [pair.source for pair in pairs()][::10]
 
 
 def id_map(vocabulary: Path, spm: bytes, folder: Path) -> dict[int, int]:
-    """The bundle's id of each id of a vocabulary but the padding, which is the start token."""
+    """The bundle's id of each id of a vocabulary. The padding is Marian's start token."""
     (folder / "side.spm").write_bytes(spm)
     tokenizer = Tokenizer(folder / "side.spm")
     pieces = json.loads(vocabulary.read_text("utf-8"))
@@ -201,7 +201,7 @@ def test_it_is_not_exported_to_other_formats(
         ),
     ],
 )
-def test_arrays_that_contradict_the_options_are_refused(
+def test_unsupported_options_and_missing_arrays_are_refused(
     tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     write_marian(tmp_path / "theirs")

@@ -74,7 +74,7 @@ def test_unknown_characters_are_placed_by_the_attention(
     body = {"source": "en", "target": "de", "text": f"{left} sees {right} again.", "beam_size": beam_size}
     (translation,) = client.post("/v1/translate", json=body).json()["translations"]
     assert translation["text"] == f"{right} again sees {left}."
-    assert "fallbacks" not in translation["segments"][0], "the model writes both, so nothing is repaired"
+    assert "fallbacks" not in translation["segments"][0], "the model writes all, so nothing is repaired"
 
 
 def test_unknown_characters_that_the_model_leaves_out_are_inserted(client: httpx.Client) -> None:

@@ -148,6 +148,16 @@ def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
     assert f"{int8:.2f}, fp32 30.00" in check.line()
 
 
+def test_if_no_sentence_of_the_export_fits_those_of_the_bundle_are_compared(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.verify.golden_sources", lambda _tokenizer, _manifest: [])
+    report = verify(tiny / "bundle", VerifyOptions())
+    assert [check.name for check in report.checks if not check.is_passed] == []
+    num_lines = len(load_bundle(tiny / "bundle").golden)
+    assert any(f"of {num_lines} sentences differ alone" in check.detail for check in report.checks)
+
+
 def test_a_file_without_scores_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "scores.json"
     for content in ("{}", "[1]", "no JSON", '[{"test_set": "x"}]'):

@@ -45,7 +45,7 @@ WORDS = {
 
 
 def sentences() -> list[Pair]:
-    """A few hundred pairs of the words above."""
+    """400 pairs of five of the words above and a number."""
     words = list(WORDS)
     pairs = []
     for index in range(400):

@@ -103,7 +103,7 @@ class Seen:
     """What the clients saw.
 
     num_left, num_killed: clients without an answer. num_begun: those of them that sent at least a whole header.
-    failures: good requests without an answer that is allowed, or with a wrong one.
+    failures: answers that are wrong or have a status that is not allowed.
     """
 
     good: Counter[int] = field(default_factory=Counter)
@@ -115,7 +115,7 @@ class Seen:
     failures: list[str] = field(default_factory=list)
 
     def is_enough(self, least: int) -> bool:
-        """Whether each class of clients and of faults has acted this often."""
+        """Whether each class of clients has acted this often, and each fault once."""
         clients = (self.good[200], self.malformed.total(), self.num_left, self.num_killed)
         return min(clients) >= least and all(self.faults[name] for name in FAULTS)
 
@@ -144,7 +144,7 @@ class Chaos:
         self._expected = [translations(answer.content) for answer in answers]
 
     def run(self, seconds: float, *, least: int) -> None:
-        """Run for some seconds, and longer until each class has acted `least` times. Raises what a client raised."""
+        """Run for some seconds, and longer until `Seen.is_enough(least)`. Raises what a client or a fault raised."""
         loops = [self._good] * NUM_GOOD + [self._malformed, self._leave, self._kill_clients, self._break]
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(len(loops)) as pool:
@@ -168,7 +168,8 @@ class Chaos:
             for _ in range(draw.randint(1, 20)):
                 number = draw.randrange(len(BODIES))
                 answer = client.post(ROUTE, content=BODIES[number], headers=HEADERS)
-                self.seen.good[answer.status_code] += 1
+                with self._counting:
+                    self.seen.good[answer.status_code] += 1
                 if answer.status_code == 200:
                     if translations(answer.content) != self._expected[number]:
                         self.seen.failures.append(f"a wrong answer to body {number}: {answer.text}")
@@ -178,7 +179,7 @@ class Chaos:
                     self.seen.failures.append(f"{answer.status_code}: {answer.text}")
 
     def _malformed(self, draw: random.Random) -> None:
-        """A body that is cut or has an unknown field."""
+        """A body that is cut, has an unknown field, or is nested too deeply."""
         body = draw.choice(BODIES)
         body = draw.choice(
             [body[: draw.randrange(len(body))], body.replace(b'"text"', b'"txt"'), b"[" * 1000]
@@ -263,7 +264,7 @@ FAULTS: dict[str, Callable[[Chaos, random.Random], None]] = {
 
 
 def write_bundle(folder: Path, version: int) -> Path:
-    """Put the bundled model there under this version."""
+    """Put the bundled model into `folder`, with this version. Returns the folder."""
     return copy_bundle(BUNDLED, folder, name="en-de", version=str(version))
 
 

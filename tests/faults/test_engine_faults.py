@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from app.errors import DeadlineExceeded, EngineFailure, NotReady
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from app.workers.thread_worker import ThreadWorker
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
-from tests.engine.fake_runner import EOS, FakeRunner
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
 
 POISON = 39
@@ -32,12 +32,16 @@ HANG_TIMEOUT_S = 120.0  # seconds; only a hang takes longer, even on a busy mach
 
 
 class PoisonedRunner(FakeRunner):
-    """Fails every forward that has POISON in a source, in the encoder or in the decoder from `at_position` on."""
+    """Fails every forward that has POISON in a source, in the encoder or in the decoder from `at_position` on.
 
-    def __init__(self, *, in_encoder: bool = False, at_position: int = 0) -> None:
+    in_copies: the copies of its rows fail instead of the forwards.
+    """
+
+    def __init__(self, *, in_encoder: bool = False, at_position: int = 0, in_copies: bool = False) -> None:
         super().__init__(eos_bonus=-1.0)
         self.in_encoder = in_encoder
-        self.at_position = at_position
+        self.at_position = LIMITS.max_target_length if in_copies else at_position
+        self.in_copies = in_copies
         self.num_failures = 0
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
@@ -55,6 +59,13 @@ class PoisonedRunner(FakeRunner):
                 raise EngineFailure("the decoder failed")
         return output
 
+    def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
+        if self.in_copies and any(POISON in self.source_of(row) for row in sources):
+            self.num_failures += 1
+            self.cache[:] = -9
+            raise EngineFailure("no memory for a copy of rows")
+        super()._copy_columns(sources, targets, lengths, shared)
+
 
 def source_without_poison(rng: random.Random) -> list[int]:
     return [token for token in random_source(rng) if token != POISON]
@@ -66,10 +77,11 @@ def source_without_poison(rng: random.Random) -> list[int]:
         lambda: PoisonedRunner(in_encoder=True),
         lambda: PoisonedRunner(at_position=0),
         lambda: PoisonedRunner(at_position=3),
+        lambda: PoisonedRunner(in_copies=True),
     ],
 )
 @pytest.mark.parametrize("num_poisons", [1, 2])
-def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -> None:
+def test_only_the_poison_fails(runner: Callable[[], PoisonedRunner], num_poisons: int) -> None:
     """The other running and queued sentences get the answers that they get without the poison."""
     for seed in range(4):
         rng = random.Random(seed)
@@ -83,7 +95,7 @@ def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -
         for sequence, source, options in jobs:
             assert_same(hypotheses_of(sequence), expected(source, options, poisoned))
         assert all(isinstance(one.outcome, EngineFailure) for one in poisons)
-        # The engine halves the batch after each failure, log2 times, and then the poison fails alone.
+        # Each failure halves the batch: five times for up to 22 sentences. Then the poison fails alone.
         assert poisoned.num_failures <= num_poisons * 6
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_failed for step in steps) == num_poisons

@@ -45,11 +45,11 @@ def test_a_leak_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         port = server.ready().port
         clients = [ShortTraffic(port, seed, words()) for seed in range(NUM_CLIENTS)]
         samples = sample_memory(server.pid, clients, num_requests=NUM_REQUESTS)
-        next(itertools.islice(samples, 2, 2), None)  # the warm-up
-        tight = slope(list(itertools.islice(samples, NUM_SAMPLES)))
+        next(itertools.islice(samples, 2, 2), None)  # skips two samples, the warm-up
+        steady = slope(list(itertools.islice(samples, NUM_SAMPLES)))
         leak_file.touch()
         leaking = slope(list(itertools.islice(samples, NUM_SAMPLES)))
-    assert tight < MAX_SLOPE < leaking
+    assert steady < MAX_SLOPE < leaking
     assert leaking < 1.5 * LEAKED_BYTES
 
 

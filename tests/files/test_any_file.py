@@ -51,7 +51,7 @@ MARKUP = st.lists(
 @given(MARKUP)
 @example("`\r\n`\nword ")
 @example("> word `\r\n>  word`\n>word  \r\n> word\n>  word")
-def test_any_markdown_and_html(text: str) -> None:
+def test_any_markdown_html_and_text(text: str) -> None:
     for file_format in (FileFormat.MARKDOWN, FileFormat.HTML, FileFormat.TXT):
         file = read_file(text.encode(), file_format)
         assert file.write([unit.text for unit in file.units]).decode() == text

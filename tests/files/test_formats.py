@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 from io import BytesIO
 from zipfile import ZipFile
 
@@ -18,7 +19,7 @@ UNCHANGED = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
 
 
 def with_swapped_case(text: str) -> str:
-    """Another text of the same length, with the same tags and placeholders."""
+    """Another text with the same tags and placeholders."""
     parts = UNCHANGED.split(text)
     return "".join(part if place % 2 else part.swapcase() for place, part in enumerate(parts))
 
@@ -111,7 +112,10 @@ def test_unchanged_texts_give_the_same_file(file_format: FileFormat) -> None:
 
 @pytest.mark.parametrize("file_format", sorted(set(FileFormat) - {FileFormat.PO}))
 def test_translations_replace_the_texts(file_format: FileFormat) -> None:
-    """The output has the translations as its texts, and translating it back gives the original file."""
+    """The output has the translations as its texts. Translated back, it is the original file, except in DOCX.
+
+    A PO file is left out, because a message with a translation is no text to translate.
+    """
     data = SAMPLES[file_format]
     file = read_file(data, file_format)
     out = changed(data, file_format)
@@ -139,9 +143,10 @@ def test_one_translation_changes_only_its_text(file_format: FileFormat, index: i
         assert after.getinfo("word/media/image1.png").date_time == (2001, 2, 3, 4, 5, 6)
         return
     lines, others = data.splitlines(), out.splitlines()
-    differing = [place for place, (one, other) in enumerate(zip(lines, others, strict=False)) if one != other]
-    assert differing
-    assert len(differing) <= 3 or file_format in {FileFormat.PO, FileFormat.MARKDOWN}
+    blocks = [each for each in SequenceMatcher(None, lines, others).get_opcodes() if each[0] != "equal"]
+    assert len(blocks) == 1
+    _, start, end, _, _ = blocks[0]
+    assert end - start <= 4
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
@@ -199,12 +204,23 @@ def test_a_zip_bomb_is_not_unpacked() -> None:
     assert len(bomb) < 20_000
     with pytest.raises(FileError, match="limit of 1000000 unpacked bytes"):
         read_file(bomb, FileFormat.DOCX, limits)
+
+
+def test_an_archive_with_too_many_entries_is_an_error() -> None:
     parts = {f"part{number}": b"" for number in range(30)}
     many = docx(DOCUMENT, **parts)
     with pytest.raises(FileError, match="entries and exceeds the limit of 20"):
         read_file(many, FileFormat.DOCX, FileLimits(max_parts=20))
-    with pytest.raises(FileError, match="exceeds the limit of 2 texts"):
-        read_file(b"a\nb\nc", FileFormat.TXT, FileLimits(max_units=2))
+
+
+@pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
+def test_an_entry_with_a_wrong_checksum_is_an_error(name: str) -> None:
+    data = docx()
+    with ZipFile(BytesIO(data)) as archive:
+        right = archive.getinfo(name).CRC.to_bytes(4, "little")
+    damaged = data.replace(right, bytes([right[0] ^ 1]) + right[1:])
+    with pytest.raises(FileError, match="not a readable"):
+        read_file(damaged, FileFormat.DOCX)
 
 
 def test_a_zip_bomb_with_a_false_size_is_not_unpacked() -> None:
@@ -325,8 +341,10 @@ def test_legacy_encodings() -> None:
     po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\nmsgid "\u00e9t\u00e9"\nmsgstr ""\n'
     file = read_file(po.encode("latin-1"), FileFormat.PO)
     assert file.write(["\u00fc"]).endswith(b'msgstr "\xfc"\n')
+    in_utf8 = po.replace("ISO-8859-1", "UTF-8").removesuffix('""\n') + '"10 \u20ac"\n'
+    assert file.write(["10 \u20ac"]) == in_utf8.encode()
     with pytest.raises(FileError, match="lacks"):
-        file.write(["\u20ac"])
+        file.write(["\ud800"])
     assert read_file("Hallo".encode("utf-16"), FileFormat.TXT).write(["ja"]) == "ja".encode("utf-16")
 
 

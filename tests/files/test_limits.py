@@ -1,4 +1,4 @@
-"""The limits of a file's content are checked before the file is read completely."""
+"""Files above a limit and files in an encoding that is no encoding of texts are rejected."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def document(body: str) -> bytes:
         (PARAGRAPH.format("a") * 40, FileLimits(max_units=39), "limit of 39 texts"),
         (PARAGRAPH.format("a" * 100), FileLimits(max_characters=99), "limit of 99 characters"),
         ("<w:p/>" * 40, FileLimits(max_elements=40), "limit of 40 XML elements"),
+        ("<w:p/>" * 30, FileLimits(max_elements=33), "limit of 33 XML elements"),  # the header has the 34th
         (PARAGRAPH.format("a" * 2_000), FileLimits(max_part_bytes=2_000), "limit of 2000 unpacked bytes"),
         ("<w:p " + " ".join(f'a{n}="1"' for n in range(1_001)) + "/>", FileLimits(), "1000 attributes"),
         ('<w:p w:a="' + "a" * 2_000_000 + '"/>', FileLimits(), "a tag of more than 1000000 bytes"),

@@ -9,7 +9,8 @@ import pytest
 from app.files import FileFormat
 from app.files.reading import read_file
 
-# Bytes, and seconds of CPU time. The limit is ten times the usual time, and a quadratic reader takes longer.
+# Bytes, and seconds of CPU time. The slowest file takes one to two seconds. If the limit is smaller, a busy machine
+# exceeds it. If larger, a quadratic reader keeps it.
 SIZE = 80_000
 LIMIT_S = 10.0
 MARKDOWN = [

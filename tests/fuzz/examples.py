@@ -27,7 +27,7 @@ def joined(tokens: Sequence[str], *, max_size: int) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def changed(draw: st.DrawFn, data: bytes, tokens: Sequence[str]) -> bytes:
-    """Bytes of which a few are replaced by tokens, and sometimes only a part of them."""
+    """Bytes of which one to three short ranges are replaced by tokens. Sometimes the end is cut off."""
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(data)))
         end = draw(st.integers(start, min(start + 8, len(data))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -34,9 +35,14 @@ class LoopProbe:
         self._connection.close()
 
     def slowest_s(self) -> float:
-        """The longest time since the last call, in seconds, in steps of 10 ms. Waits for one more answer."""
+        """The longest time since the last call, in seconds, in steps of 10 ms. Waits for one more answer.
+
+        Raises ConnectionError if the server has stopped answering.
+        """
         self._answered.clear()
-        self._answered.wait()
+        while not self._answered.wait(0.1):
+            if not self._thread.is_alive():
+                raise ConnectionError("the server does not answer the probe")
         found, self._slowest_s = self._slowest_s, 0.0
         return found
 
@@ -45,15 +51,14 @@ class LoopProbe:
         return (int(user) + int(system)) * TICK_S
 
     def _run(self) -> None:
-        before = self._cpu_s()
-        try:
+        with contextlib.suppress(OSError):  # the server has ended
+            before = self._cpu_s()
             while not self._ends.wait(0.002):
                 self._connection.sendall(PROBE)
-                while not self._connection.recv(4096).endswith(b"}"):
-                    pass
+                while not (answer := self._connection.recv(4096)).endswith(b"}"):
+                    if not answer:
+                        return
                 now = self._cpu_s()
                 self._slowest_s = max(self._slowest_s, now - before)
                 before = now
                 self._answered.set()
-        finally:
-            self._answered.set()  # a probe that has failed ends the wait

@@ -57,7 +57,7 @@ class Target:
     tokens: tuple[str, ...]
 
     def check_in_time(self, data: bytes) -> None:
-        """Check an input of at most MAX_BYTES. Raises what it raises; TooSlow if each of three runs is slow."""
+        """Check an input of at most MAX_BYTES. Raises what `check` raises; TooSlow if each of three runs is slow."""
         taken = []
         for _ in range(3):
             started = time.thread_time()
@@ -96,8 +96,8 @@ def check_markup(data: bytes) -> None:
 def characters_of(text: str) -> list[str]:
     """The decoded text's characters without case and spaces, sorted.
 
-    The text layer may change these: it lower-cases titles, joins spaces in markup, writes a lone `<` as a reference,
-    and moves a tag inside a word to the word's end.
+    The text layer may change case, spaces, references and order: it lower-cases titles, joins spaces in markup, writes
+    a lone `<` as a reference, and moves a tag inside a word to the word's end.
     """
     return sorted("".join(unescape(text).split()).casefold())
 
@@ -124,7 +124,7 @@ def check_segmentation(data: bytes) -> None:
 
 
 def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
-    """A file whose texts are unchanged is the same file. So is one with other texts, if it can be read again."""
+    """A file that is written with its own texts is unchanged. So is its copy with other texts, if it can be read."""
 
     def check(data: bytes) -> None:
         with contextlib.suppress(FileError):
@@ -202,14 +202,14 @@ def manifest() -> dict[str, Any]:
 
 
 def bundle_seeds() -> list[bytes]:
-    """Each field of the bundled model's manifest, and the begin of a graph."""
+    """Each field of the bundled model's manifest, and the beginning of a graph."""
     graph = (BUNDLE / "int8" / "native_encoder.onnx").read_bytes()
     return [*(json.dumps({name: value}).encode() for name, value in manifest().items()), graph[:MAX_BYTES]]
 
 
 @cache
 def body_seeds() -> list[bytes]:
-    """A form, JSON and a tensor."""
+    """A form, and inference requests whose tensor is in JSON or in binary."""
     tensor: dict[str, object] = {"name": "text", "datatype": "BYTES", "shape": [2]}
     header = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 10}}]}).encode()
     in_json = json.dumps({"id": "1", "inputs": [{**tensor, "data": ["Anna.", "No."]}]}).encode()

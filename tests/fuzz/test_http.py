@@ -48,7 +48,7 @@ def document(client: httpx.Client) -> dict[str, Any]:
     return found
 
 
-def test_the_probe_sees_a_stall() -> None:
+def test_the_probe_sees_a_stall_and_the_end_of_the_server() -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz.stalling_server"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -64,6 +64,10 @@ def test_the_probe_sees_a_stall() -> None:
             assert probe.slowest_s() < MAX_STALL_S
             client.get("/stall")
             assert probe.slowest_s() > MAX_STALL_S
+            server.kill()
+            server.wait()
+            with pytest.raises(ConnectionError):
+                [probe.slowest_s() for _ in range(3)]  # one answer may have come before
     finally:
         server.kill()
         server.communicate()

@@ -53,7 +53,7 @@ def test_random_inputs(name: str) -> None:
 
 
 def test_time_is_near_linear() -> None:
-    """In the number of repeats of a few tokens, after others, in each target."""
+    """In the number of repeats of a few tokens between others, in random targets."""
 
     @settings(
         max_examples=examples(6, per_s=1),

@@ -13,7 +13,7 @@ SOURCES = Path(__file__).parent
 GCC = ("gcc", "-O1", "-fPIC", "-shared", "-Wall", "-Werror")
 RUNTIME, CUDNN = "libcudart.so.13", "libcudnn.so.9"
 CUDNN_NAME = rb"\0(cudnn[A-Z]\w+)(?=\0)"
-# The C file of each library that the provider or the server loads. None: nothing is called.
+# The C file of each library that the provider or the server loads. None: all its functions return 0.
 LIBRARIES = {
     RUNTIME: "cudart.c",
     "libcublas.so.13": "cublas.c",

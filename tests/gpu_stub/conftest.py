@@ -48,7 +48,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def run_rehearsal(bundle_folder: Path, *, libraries: Path, trace_file: Path) -> None:
-    """Run the rehearsal in a process that loads these libraries. A failure has its standard error as a note."""
+    """Run the rehearsal in a process that loads these libraries. Fails with its standard error."""
     environment = os.environ | {
         "PYTHONPATH": f"{PACKAGES}:{ROOT}",
         "LD_LIBRARY_PATH": str(libraries),

@@ -1,7 +1,7 @@
 """Runs the GPU runner over the stand-ins for CUDA's libraries: python -m tests.gpu_stub.rehearsal FOLDER.
 
 The environment's loader path names the stand-ins, and its Python path a folder with onnxruntime-gpu. The trace has a
-section for each call of the runner. FOLDER: a bundle with an fp16 variant; only its manifest and graphs are read.
+section for each call of the runner. FOLDER: a manifest and an fp16 variant.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BEAM_SIZE = 4
 
 
 def main(folder: Path) -> None:
-    """Load the runner, encode, and decode steps of each shape three times."""
+    """Load the runner, and make each kind of its calls. Then load it with each switch, and decode one step."""
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     with section("load"):
         runner = load(folder, manifest)
@@ -95,7 +95,7 @@ def main(folder: Path) -> None:
 
 
 def load(folder: Path, manifest: Manifest, *switches: cuda_choice.Switch) -> CudaRunner:
-    """The runner of a bundle's fp16 variant."""
+    """The runner of a bundle's fp16 variant. switches: are measured, and chosen if they are faster."""
     variant, limits = manifest.variants["fp16"], limits_of(manifest, NUM_ROWS)
     return load_cuda_runner(folder, variant, limits=limits, switches=switches)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Events that make the GPU work, and are nodes of a graph when captured.
+# Events that make the GPU work. During a capture they become nodes of a graph, except a replay.
 LAUNCHES = ("kernel", "product", "memset", "copy", "replay")
 # Names of the kernels of interest, by a part of their symbols. The first match counts.
 KERNELS = {

@@ -1,4 +1,4 @@
-"""The licence of every locked package, and whether licences.toml allows it.
+"""The licence of every package that is locked for an extra or for the build, and whether licences.toml allows it.
 
 A package states its licence as an SPDX expression, as a text or as a classifier. licences.toml says what texts and
 classifiers mean. It also has the licences of packages that state none, or that are not installed here because they are
@@ -57,7 +57,7 @@ class Licences:
             return None
 
     def is_allowed(self, expression: str) -> bool:
-        """Whether every licence is allowed that applies together, and one of those to choose from."""
+        """Whether all licences joined by AND, or one of those joined by OR, are allowed. In a mixture of both: all."""
         choices = re.split(r"\s+OR\s+", expression.replace("(", " ").replace(")", " "))
         if " AND " in expression and len(choices) > 1:
             choices = [" AND ".join(choices)]  # a mixture: every licence in it must be allowed
@@ -75,7 +75,7 @@ class Licences:
 
 
 def packages() -> list[str]:
-    """The names of all locked packages."""
+    """The names of the packages in the locks of all extras and of the build."""
     names = {
         canonicalize_name(each.name) for lock in (*SERVING, *OTHERS, RAY, "build") for each, _ in locked(lock)
     }

@@ -29,11 +29,13 @@ def project_files() -> tuple[Path, ...]:
 
 
 def is_output(path: Path) -> bool:
-    """Whether a build, a cache or an environment created the file."""
+    """Whether git, a build, a cache, an environment or a training run created the file."""
     return any(
-        part.startswith((".venv", ".mypy", ".ruff", ".pytest", ".hypothesis", ".import_linter"))
+        part.startswith(
+            (".venv", ".mypy", ".ruff", ".pytest", ".hypothesis", ".import_linter", ".schemathesis")
+        )
         or part.endswith(".egg-info")
-        or part in {"__pycache__", "build", "dist", "runs", "data"}
+        or part in {".git", "__pycache__", "build", "dist", "runs", "data"}
         for part in path.parts
     )
 

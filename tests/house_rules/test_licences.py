@@ -1,4 +1,4 @@
-"""Every locked package has an allowed licence, and licences.toml names no other package."""
+"""Each package locked for an extra or the build has an allowed licence, and licences.toml states no other package's."""
 
 from __future__ import annotations
 

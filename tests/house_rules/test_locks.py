@@ -47,7 +47,7 @@ def pins(name: str, python: str) -> dict[str, str]:
 
 
 def direct(*extras: str) -> list[Requirement]:
-    """The requirements in pyproject.toml."""
+    """The requirements of the project and of these extras in pyproject.toml."""
     table = project()
     named = [
         *table["dependencies"],
@@ -73,7 +73,7 @@ def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SERVING, RAY, *WITHOUT_EXTRA])
-def test_the_serving_packages_are_locked_by_hash(name: str) -> None:
+def test_locks_of_servers_and_locks_without_an_extra_have_hashes(name: str) -> None:
     assert [str(requirement) for requirement, hashes in locked(name) if not hashes] == []
 
 
@@ -132,7 +132,7 @@ def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", [*SERVING, RAY, "train", "export", "bench", "loadtest", "top"])
+@pytest.mark.parametrize("name", [name for name in (*SERVING, RAY, *OTHERS) if name != "dev"])
 def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
     reference = pins("dev", python)
     found = pins(name, python)

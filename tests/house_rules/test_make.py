@@ -1,4 +1,4 @@
-"""`make` finds its Python, and its targets are those of the documentation."""
+"""`make` and .ci/run find their Python and run the right commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIND_PYTHON = str(ROOT / ".ci" / "find-python")
 
 
 def find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run .ci/find-python with only `path` and the system's basic tools on the PATH."""
+    """Run .ci/find-python with only `path` and the system's `tail` on the PATH."""
     tools = path / "tools"
     tools.mkdir(exist_ok=True)
     if not (tools / "tail").exists():
@@ -39,7 +39,7 @@ def put(path: Path, name: str, *, program: str = f'exec {sys.executable} "$@"') 
 
 
 def announcing(name: str) -> str:
-    """A working Python called `name`."""
+    """The program of a working Python that says that its path is `name`."""
     return f'[ "$1" = -c ] && echo {name} || exec {sys.executable} "$@"'
 
 
@@ -107,7 +107,7 @@ def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
     assert "rm -rf .venv;" in commands, "an environment with the other runtime would leave both in it"
 
 
-def test_serve_listens_on_loopback_by_default(tmp_path: Path) -> None:
+def test_serve_listens_on_loopback_by_default() -> None:
     """HOST is a common shell variable, so only make's command line sets it, and not the environment."""
     assert "exec .venv/bin/transduce serve --host 127.0.0.1 --port 8000" in make(
         "serve", HOST="0.0.0.0", PORT="1"
@@ -130,7 +130,7 @@ def test_house_rules_run_once_in_ci() -> None:
 
 
 def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
-    """A fake make fails before `test` and prints a summary for it. All targets run, the summary is last, CI fails.
+    """A fake make fails for all targets but `test`, and prints a summary for `test`. All targets run, and CI fails.
 
     The output of the targets between the first and the last is not lost.
     """

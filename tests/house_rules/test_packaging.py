@@ -1,4 +1,4 @@
-"""The contents of the wheel, and the build environment."""
+"""The contents of the wheel, the build of the native kernels, and the extras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md has every setting of the server, and no other."""
+"""docs/configuration.md has every setting of the server. It and the recipes name only variables that exist."""
 
 from __future__ import annotations
 

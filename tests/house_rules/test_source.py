@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from tests.house_rules.project import PACKAGES, ROOT, project_files, python_files
+from tests.house_rules.project import PACKAGES, ROOT, is_output, project_files, python_files
 
 MAX_LINES = 400
 DUMPING_GROUNDS = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -21,7 +22,7 @@ TOP_LEVEL = {
 # With character classes, so that this file does not match its own rules.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
-# Call or import -> why it is forbidden.
+# Call -> why it is forbidden.
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",
     "exec": "runs text as code",
@@ -36,6 +37,14 @@ FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shel
 def test_the_source_is_found() -> None:
     packages = {path.parts[0] for path in python_files(*PACKAGES)}
     assert packages == set(PACKAGES)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_generated"),
+    [(".git/config", True), (".schemathesis/x", True), (".gitignore", False), (".github/x", False)],
+)
+def test_without_git_its_own_files_and_caches_are_left_out(path: str, is_generated: bool) -> None:
+    assert is_output(Path(path)) == is_generated
 
 
 def test_no_file_is_too_long() -> None:

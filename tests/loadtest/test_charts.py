@@ -17,6 +17,7 @@ from transduce.loadtest.charts import (
     Series,
     describe_chart,
     draw,
+    number_text,
 )
 from transduce.loadtest.report_charts import count_timeline, rate_series
 
@@ -49,6 +50,12 @@ def test_a_chart_has_a_description() -> None:
     assert f'aria-label="{words}"' in draw(chart)
     bars = Chart(Axis("latency, ms", is_log=True), Axis("answers"), bars=[(10, 12, 5), (12, 15, 70)])
     assert describe_chart(bars).endswith("Most, 70, from 12 to 15.")
+
+
+def test_a_number_just_below_a_thousand_has_no_exponent() -> None:
+    assert [number_text(value) for value in (0.0, 0.01234, 12.34, 999.7, 1234.5)] == [
+        "0", "0.0123", "12.3", "1,000", "1,234",
+    ]  # fmt: skip
 
 
 def test_axis_labels_do_not_overlap() -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 
 from tests.forked import run_transduce
 from tests.loadtest.simulated_clock import simulated_run
 from tests.loadtest.steady_server import SteadyServer
+from transduce.cli import main
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
 from transduce.loadtest.document import read_json
 
@@ -108,13 +110,42 @@ def test_a_sweep_without_a_response_is_a_failure() -> None:
     assert "FAILED: 0 of" in done.stdout.splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--distinct",), "--distinct needs --file"),
+        (("--sweep", "--slo", LONG, "--runs", "2"), "--runs and --sweep exclude each other"),
+        (("--sweep", "--slo", LONG, "--runs", "1"), "--runs and --sweep exclude each other"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    more: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["loadtest", "http://127.0.0.1:1", *SHORT, *more]) == 2
+    assert capsys.readouterr().err == f"transduce loadtest: {message}\n"
+
+
+def test_a_report_of_a_server_that_lists_only_names_of_models(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    listed = {"models": ["one", {"name": "two", "version": "3"}]}
+    answer = httpx.Response(200, json=listed, request=httpx.Request("GET", "http://127.0.0.1:1"))
+    monkeypatch.setattr(httpx, "get", lambda *_args, **_options: answer)
+    parser = argparse.ArgumentParser()
+    add_loadtest_arguments(parser)
+    page = tmp_path / "report.html"
+    arguments = ["http://127.0.0.1:1", *SHORT, *PATIENT, "--html", str(page)]
+    assert run_loadtest(parser.parse_args(arguments), execute=simulated_run) == 0
+    assert "one, two 3" in page.read_text("utf-8")
+
+
 def test_only_the_url_is_required() -> None:
     done = loadtest()
     assert done.returncode == 2
     assert "required: URL\n" in done.stderr
 
 
-def test_every_run_has_other_texts_and_reports_its_seed(server: SteadyServer, tmp_path: Path) -> None:
+def test_every_run_has_another_seed_and_reports_it(server: SteadyServer, tmp_path: Path) -> None:
     for number in range(2):
         done = loadtest(server.url, *SHORT, *PATIENT, "--json", tmp_path / f"{number}.json")
         assert done.returncode == 0, done.stderr
@@ -134,6 +165,7 @@ def test_every_run_has_other_texts_and_reports_its_seed(server: SteadyServer, tm
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
+        (("http://127.0.0.1:1", "--clients", "x"), "'x' is not a whole number of at least 1"),
         (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude each other"),
         (("http://127.0.0.1:1", "--sweep"), "--slo"),
         (("http://127.0.0.1:1", "--pin"), "--server-pid"),

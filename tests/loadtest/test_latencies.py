@@ -72,8 +72,8 @@ def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | N
     if max_connections == 1:
         assert result.uncorrected_latency.percentiles["p95"] < 4
         assert result.uncorrected_latency.max_ms == pytest.approx(992, abs=10)
-    slow = [moment.p50_ms for moment in result.timeline if moment.p50_ms is not None]
-    assert slow == pytest.approx([2, 540, 2], abs=15)
+    medians = [moment.p50_ms for moment in result.timeline if moment.p50_ms is not None]
+    assert medians == pytest.approx([2, 540, 2], abs=15)
 
 
 def test_a_late_tester_invalidates_the_run() -> None:
@@ -113,7 +113,7 @@ class SlowArrivals(Arrivals):
 
 @pytest.mark.parametrize("slow", ["collection", "arrivals"])
 def test_slow_preparation_makes_no_request_late(slow: str) -> None:
-    """Requests of the warm-up are not late either: sent all at once they would leave a queue for the first ones."""
+    """Requests of the warm-up are not late either. Sent all at once, they would leave a queue for the run."""
     num_collections = 0
 
     def collect(phase: str, info: dict[str, int]) -> None:

@@ -83,6 +83,7 @@ def test_another_seed_gives_other_times_and_texts() -> None:
         lambda: ClosedLoop(0, 1.0),
         lambda: Target("127.0.0.1:8000"),
         lambda: Target("ftp://127.0.0.1"),
+        lambda: Target("http://127.0.0.1:99999"),
         lambda: Workload("empty", ()),
         lambda: Workload("share", (RequestSpec(("a",)),), disconnect_share=1.5),
         lambda: from_texts(["a", "b"], references=["c"]),

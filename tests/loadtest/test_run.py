@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 import uvloop
@@ -24,6 +25,7 @@ from transduce.loadtest.repeats import latency_of_all, repeat, summary
 from transduce.loadtest.result import RunRecord, make_result
 from transduce.loadtest.runner import Progress, observe, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
+from transduce.loadtest.server_side import ServerSide
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import built_in
 
@@ -68,7 +70,7 @@ def test_requests_without_a_response_time_out() -> None:
 
 
 def test_the_timeline_is_even_and_has_no_gaps() -> None:
-    """No request is due from 2.5 to 5 s: those bins are kept, and the last bin is as long as the others."""
+    """Bins in which no request is due are kept, and the last bin is as long as the others."""
     whole = RunPlan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
     due = (0.1, 2.4, 5.1, 7.4)
     samples = [Sample(index, 0, at, 3, ended_s=at + 0.05, outcome=OK) for index, at in enumerate(due)]
@@ -211,7 +213,10 @@ def test_cancelled_requests_do_not_count_as_failures() -> None:
 
 
 def test_every_phase_sends_its_requests() -> None:
-    """In the second phase 100 requests are due within 0.5 s and need a second: at least 29 take longer than 0.2 s."""
+    """In the second phase 100 requests are due within 0.5 s and need a second.
+
+    A response within 0.2 s of its due time comes in the first 0.7 s, and these are at most 71, in any order.
+    """
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 1.0))
     made = plan("http://127.0.0.1:1", 1.0, 1.0, load=Arrivals(phases, "constant"), timeout_s=120.0)
     with SteadyServer(service_ms=10.0) as server:
@@ -271,6 +276,16 @@ def test_a_server_without_keep_alive() -> None:
 )
 def test_server_timing_is_parsed(header: str, phases: dict[str, float]) -> None:
     assert read_server_timing(header) == phases
+
+
+@pytest.mark.parametrize(
+    ("body", "models"), [('{"models": [{"name": "a"}]}', [{"name": "a"}]), ('["a"]', None), ("a", None)]
+)
+def test_models_are_those_of_an_object_that_lists_them(
+    body: str, models: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(httpx, "get", lambda *_args, **_options: httpx.Response(200, text=body))
+    assert ServerSide(Target("http://127.0.0.1:1")).models() == models
 
 
 def test_a_result_is_json() -> None:

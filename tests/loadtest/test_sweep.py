@@ -29,7 +29,7 @@ def plan(url: str = "http://127.0.0.1:1", **more: Any) -> RunPlan:
 
 
 class SimulatedServer:
-    """Simulated runs that are in time up to a capacity. lag_s: the tester's lag in its first runs."""
+    """Simulated runs that are in time up to a capacity. lag_s: the tester's lag in each of its first runs."""
 
     def __init__(self, capacity: float, lag_s: tuple[float, ...] = ()) -> None:
         self.capacity = capacity
@@ -139,7 +139,7 @@ def test_the_capacity_of_a_server_is_found() -> None:
     assert 100.0 < found.max_rate < 107.0
 
 
-def test_a_sweep_runs_each_rate_with_texts_of_its_own() -> None:
+def test_a_sweep_runs_each_rate_with_a_seed_of_its_own() -> None:
     """Every response takes at least 10 ms, so on any machine no rate meets an objective of 5 ms."""
     settings = SweepSettings(duration_s=0.3, kind="constant", saturation_s=0.5, num_clients=4)
     with SteadyServer(service_ms=10.0) as server:

@@ -62,8 +62,6 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
             "--limit",
             3,
             "--json",
-            "--threads",
-            1,
             "--beam-size",
             beam_size,
             "--threads",
@@ -99,7 +97,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_error_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_an_error_is_one_line(arguments: tuple[str, ...], message: str) -> None:
     failed = run_transduce(*arguments)
     assert failed.returncode == 1
     assert message in failed.stderr

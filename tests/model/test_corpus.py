@@ -126,6 +126,7 @@ def test_tokens_with_one_counterpart_are_replaced_in_place() -> None:
     assert varied[1].startswith("Ein ")
     assert varied[1].endswith(".")
     assert "  " not in varied[1]
+    assert not shared_tokens("the car, an automobile", "das Auto", {"car": "auto", "automobile": "auto"})
 
 
 def batches_of(tokenizer: Tokenizer, **options: Any) -> Batches:

@@ -66,7 +66,7 @@ def test_a_failed_encoding_leaves_the_old_corpus(tmp_path: Path, tokenizer: Toke
     assert encode.num_calls == 1
 
 
-def test_the_fingerprint_of_a_file_changes_with_it(tmp_path: Path) -> None:
+def test_the_facts_of_a_file_change_with_its_modification_time(tmp_path: Path) -> None:
     path = tmp_path / "data.tsv"
     path.write_text("a\tb\n", "utf-8")
     before = file_facts([path])

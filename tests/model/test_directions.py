@@ -99,7 +99,7 @@ def test_one_way_pairs_are_read_in_one_direction(tagged_path: Path, tmp_path: Pa
 
 
 def test_one_way_pairs_have_the_lexicon_of_their_direction() -> None:
-    """A placeholder within a sentence replaces a source word of the pair's direction."""
+    """A placeholder replaces a word that the lexicon has, so its words are those of the pair's source language."""
     args = argparse.Namespace(tag=FORWARD, reverse_tag=BACKWARD)
     directions = with_lexicon(directions_of(args), [Entry("dog", "Hund", 1, 1.0)])
     assert [one.lexicon for one in directions] == [{"dog": "hund"}, {"hund": "dog"}]
@@ -109,7 +109,7 @@ def test_one_way_pairs_have_the_lexicon_of_their_direction() -> None:
     )
 
 
-def test_one_way_reverse_needs_a_reverse_tag(tmp_path: Path) -> None:
+def test_one_way_reverse_needs_a_reverse_tag() -> None:
     args = argparse.Namespace(tag=None, reverse_tag=None, one_way=[], one_way_reverse=["x.tsv"])
     with pytest.raises(CorpusError, match="--one-way-reverse needs --reverse-tag"):
         one_way_pairs(args, directions_of(args))

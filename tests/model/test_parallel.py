@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
+import select
 import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,6 +68,45 @@ def test_batches_divide_evenly_among_processes(monkeypatch: pytest.MonkeyPatch) 
     ProcessGroup().check(accumulate=4)
     with pytest.raises(ParallelError, match=r"accumulate is 3: with 2 processes it must be a multiple of 2"):
         ProcessGroup().check(accumulate=3)
+
+
+FAILING_FIRST = """
+import sys
+from model.parallel import ProcessGroup
+with ProcessGroup() as group:
+    try:
+        with group.first_before_others():
+            print("body", group.rank)
+            raise ValueError("no such file")
+    except ValueError as error:
+        print(type(error).__name__, error, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", FAILING_FIRST],
+            env={**common, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        second = processes[1].stdout
+        assert second is not None
+        assert select.select([second], [], [], LOADING_S)[0], "the second process waits"
+        assert second.readline() == "ParallelError the first process of the run has failed\n"
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.slow

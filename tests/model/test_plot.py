@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from app.text.tokenizer import Tokenizer
+from app.text.tokenizer import SPACE, Tokenizer
 from model import checkpoint
 from model.attention_maps import (
     END,
-    SPACE,
     START,
     AttentionMaps,
     align_words,
@@ -242,6 +241,7 @@ def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.Captur
         (("attention", *pair, "--tokenizer", tmp_path / "none.spm"), "none.spm is not a SentencePiece model"),
         (("positions", *pair[:2], *pair[4:], "--length", 10_000), "the model has 256 positions"),
         (("curves", "--run", tmp_path, *pair[4:]), "train.csv does not exist"),
+        (("curves", "--run", "a/train.csv", "--run", "b/train.csv", *pair[4:]), "two are called train.csv"),
     ):
         code, lines = plot(capsys, *arguments)
         assert code == 1

@@ -110,7 +110,7 @@ def test_an_ignored_reason_drops_nothing() -> None:
     assert rules.reason_against("Dashboard", "Dashboard") is None
 
 
-def test_every_reason_has_a_meaning_and_can_be_kept_or_has_an_option() -> None:
+def test_every_reason_has_a_meaning_and_keep_accepts_all_but_some() -> None:
     assert set(MEANINGS) == set(Reason)
     assert set(map(Reason, KEEP_CHOICES)) == set(Reason) - NOT_FOR_KEEP
 

@@ -59,7 +59,7 @@ def test_a_prefix_decodes_as_in_the_whole_target(norm: str) -> None:
             torch.testing.assert_close(model(source, target[:, :length])[:, -1], whole[:, length - 1])
 
 
-def test_a_position_depends_on_all_before_it() -> None:
+def test_the_last_position_depends_on_the_first() -> None:
     model, source, target = model_of(), ids(1, 5), ids(1, 7)
     changed = target.clone()
     changed[0, 0] = (changed[0, 0] + 1) % VOCAB_SIZE
@@ -74,7 +74,7 @@ def test_every_parameter_gets_a_gradient() -> None:
 
 
 def test_gates_near_1_keep_their_precision_in_bf16() -> None:
-    """sigmoid(8) is 0.99966, which is 1 in bf16; the state would never change."""
+    """The gate is sigmoid(8), 0.99966. bf16 would round it to 1, and then the state would never change."""
     block = SSRU(4)
     with torch.no_grad():
         block.w.weight.copy_(torch.eye(4))
@@ -87,7 +87,7 @@ def test_gates_near_1_keep_their_precision_in_bf16() -> None:
     assert found[0, -1, 0].item() == pytest.approx(expected, rel=0.01)
 
 
-def test_cross_attention_weights_are_those_of_a_model_with_ssrus() -> None:
+def test_a_model_with_ssrus_gives_its_cross_attention_weights() -> None:
     model, source, target = model_of(), ids(1, 5), ids(1, 7)
     with torch.no_grad():
         weights = model.cross_attention_weights(source, target)

@@ -24,6 +24,7 @@ from model.dropout import Dropout
 from model.options import TrainingOptions
 from model.schedule import learning_rate
 from model.trainer import Trainer, Window, progress_line
+from model.training_log import TrainingLog
 from model.transformer import Transformer
 from tests.forked import ForkedProcess, run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -249,9 +250,7 @@ def test_resume_with_another_optimizer_is_refused(
 
 def test_the_hours_left_end_with_the_time_of_the_run() -> None:
     row = {"step": 10, "elapsed_s": 60.0, "train_loss": 2.0, "dev_loss": 2.0, "target_tokens_per_s": 1000.0}
-    assert progress_line(row, TrainingOptions(max_steps=1_000_000)).endswith(
-        "1,666.7 h left".replace(",", "")
-    )
+    assert progress_line(row, TrainingOptions(max_steps=1_000_000)).endswith(" 1666.7 h left")
     assert progress_line(row, TrainingOptions(max_steps=1_000_000, max_time_s=3660.0)).endswith(" 1.0 h left")
 
 
@@ -263,6 +262,29 @@ def test_resume_with_another_batch_size_is_refused(
     other.batches.max_tokens = 400
     with pytest.raises(CheckpointError, match="max_tokens is 400, the run was made with 300"):
         other.resume()
+
+
+def test_only_the_first_process_of_a_resumed_run_writes_its_log(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer_in(tmp_path, tokenizer, tokenizer_path).save()
+    log = tmp_path / "train.csv"
+    log.write_text("step,train_loss\n3,2.0\n", "utf-8")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, num_lines in (("1", 2), ("0", 1)):
+        monkeypatch.setenv("RANK", rank)
+        assert trainer_in(tmp_path, tokenizer, tokenizer_path, accumulate=2).resume()
+        assert len(log.read_text("utf-8").splitlines()) == num_lines
+
+
+def test_an_empty_log_gets_its_header(tmp_path: Path) -> None:
+    """A run that was killed at its start may leave an empty file."""
+    (tmp_path / "train.csv").touch()
+    with TrainingLog(tmp_path, ["dev_loss_news"]) as log:
+        log.write({"step": 3.0, "dev_loss_news": 1.5})
+    with (tmp_path / "train.csv").open(encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["step"], row["dev_loss_news"]) == ("3.0", "1.5")
 
 
 def test_a_failed_write_keeps_the_old_checkpoint(

@@ -64,23 +64,20 @@ def copy_layer(ours: Any, theirs: Any) -> None:
 def test_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
     model = model_of(norm=norm, activation=activation)
     config = model.config
-    sizes = {
+    options: dict[str, Any] = {
         "d_model": config.d_model,
         "nhead": config.num_heads,
         "dim_feedforward": config.d_ff,
         "dropout": 0.0,
-    }
-    how: dict[str, Any] = {
-        **sizes,
         "activation": activation,
         "batch_first": True,
         "norm_first": norm == "pre",
         "layer_norm_eps": 1e-5,
     }
     encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(**how), config.num_encoder_layers, enable_nested_tensor=False
+        nn.TransformerEncoderLayer(**options), config.num_encoder_layers, enable_nested_tensor=False
     ).eval()
-    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**how), config.num_decoder_layers).eval()
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), config.num_decoder_layers).eval()
     if norm == "pre":
         encoder.norm, decoder.norm = model.encoder_norm, model.decoder_norm
     with torch.no_grad():
@@ -150,7 +147,7 @@ def test_layers_that_return_cross_attention_weights_compute_the_same() -> None:
 
 
 def parameters_by_hand(vocab_size: int, d_model: int, d_ff: int, num_layers: int) -> int:
-    """The number of parameters, by the sizes of the blocks.
+    """The number of parameters of the shared embedding and of `num_layers` layers of each stack.
 
     Attention has 4 (d^2 + d), feed-forward 2 d d_ff + d_ff + d, a norm 2 d. An encoder layer has 2 norms, a decoder
     layer has 3.
@@ -228,9 +225,10 @@ def test_a_source_longer_than_max_length_is_an_error() -> None:
 
 
 def test_an_empty_model_has_positions_and_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random numbers without memory would import PyTorch's compiler."""
+    """Random numbers for tensors without memory would import PyTorch's compiler."""
     expected = model_of().embedding.positions
-    monkeypatch.setattr(nn.init, "normal_", lambda *_, **__: pytest.fail("random numbers"))
+    for name in ("normal_", "xavier_uniform_"):
+        monkeypatch.setattr(nn.init, name, lambda *_, **__: pytest.fail("random numbers"))
     model = empty_model(preset("tiny", VOCAB_SIZE))
     assert all(parameter.is_meta for parameter in model.parameters())
     torch.testing.assert_close(model.embedding.positions, expected, atol=0, rtol=0)

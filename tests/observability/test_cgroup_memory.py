@@ -1,4 +1,4 @@
-"""The memory of the process's control group, read from pseudo files that a test writes."""
+"""The memory of the process's control group, read from files that stand for the kernel's pseudo files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_a_limit_it_is_infinite(memory: CgroupMemory, group: Path) -> No
     assert memory.limit_bytes() == math.inf
 
 
-def test_it_is_unknown_without_the_files(tmp_path: Path) -> None:
+def test_memory_and_limit_are_unknown_without_the_files(tmp_path: Path) -> None:
     memory = CgroupMemory(tmp_path / "none", tmp_path / "none")
     assert math.isnan(memory.used_bytes())
     assert math.isnan(memory.limit_bytes())

@@ -28,7 +28,7 @@ NATIVE = pytest.mark.skipif(not is_native_usable(), reason="no native kernels he
 def aligned_runner(
     model: Transformer, alignment: Alignment | None, precision: Any, folder: Path, kernels: Kernels
 ) -> LoadedRunner:
-    """A runner for graphs with this alignment."""
+    """A runner for graphs with this alignment; None: the default."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
     manifest = make_manifest(model.config, bundle_request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
@@ -36,7 +36,7 @@ def aligned_runner(
 
 
 def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment) -> Floats:
-    """PyTorch's attention in one forward pass: (len(target) + 1, source_length)."""
+    """PyTorch's mean attention of the heads, in one forward pass: (len(target) + 1, source_length)."""
     source = torch.from_numpy(pair.source).long()[None]
     target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_alignment_does_not_change_a_steps_candidates(precision: Any, tmp_path: 
     np.testing.assert_array_equal(after.ids, without[1])
 
 
-def test_the_default_is_the_second_to_last_layer() -> None:
+def test_the_default_is_the_second_to_last_or_only_layer() -> None:
     for num_layers, layer in ((1, 0), (2, 0), (3, 1), (6, 4)):
         config = preset("tiny", VOCAB_SIZE, num_decoder_layers=num_layers, num_heads=4)
         assert default_alignment(config) == Alignment(layer=layer, heads=(0, 1, 2, 3))

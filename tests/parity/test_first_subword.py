@@ -1,4 +1,4 @@
-"""No search ends before its first subword, on standard and native kernels."""
+"""No search ends before its first subword, on standard and native kernels, unless the forced target is empty."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def runner(
         DecodingOptions(beam_size=4, max_target_length=8, no_repeat_ngram_size=2),
         DecodingOptions(beam_size=4, max_target_length=8, suppress_sequences=((9,),)),
     ],
-    ids=["greedy", "beam", "wide", "noted", "sampled", "guided", "suppressed"],
+    ids=["greedy", "beam", "wide", "alternatives", "sampled", "no repeats", "suppressed"],
 )
-def test_every_hypothesis_has_a_subword(runner: LoadedRunner, options: DecodingOptions) -> None:
+def test_every_translation_has_a_subword(runner: LoadedRunner, options: DecodingOptions) -> None:
     assert all(translate_ids(runner, SOURCES, options))
 
 

@@ -32,7 +32,7 @@ def sources() -> list[tuple[int, ...]]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_hugging_face_model_gives_the_same_logits(norm: str) -> None:
-    """The batches are padded and have different lengths. So every weight and position matters."""
+    """The rows have different lengths, so the padding and the positions matter too."""
     pytest.importorskip("transformers")
     from benchmarks.oracles.transformers_oracle import m2m100, marian
 
@@ -76,7 +76,8 @@ def test_the_margin_of_greedy_search_is_that_of_its_closest_choice() -> None:
     assert decision_margin(model, source, Task([source], 1, 5)) == pytest.approx(min(gaps), abs=1e-5)
 
 
-# One step of an invented beam of 2, best first. Each entry is a sum, a live hypothesis and a token.
+# Steps of an invented beam of 2: the best continuations, best first, and the step's margin. Each continuation is a sum,
+# a live hypothesis and a token.
 STEPS = {
     "the last that lives on": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.3, 0, 7), (-4.0, 1, 8)], 0.3),
     "an end that just counts": ([(-1.0, 0, 5), (-2.0, 1, EOS_ID), (-2.1, 0, 7), (-4.0, 1, 8)], 0.1),

@@ -80,7 +80,7 @@ def test_int8_hypotheses_and_scores_in_a_batch(
     assert len({found[0].ids for found in alone}) == len(SENTENCES)
 
 
-def test_cancelled_sentences_end(runner: Runner, requests: list[BeamRequest]) -> None:
+def test_a_cancelled_sentence_is_counted(runner: Runner, requests: list[BeamRequest]) -> None:
     async def decode() -> int:
         async with Decoding(runner) as decoding:
             await decoding.submit_and_cancel(requests[0], delay_s=0.0)

@@ -40,7 +40,7 @@ SETTINGS: dict[str, object] = {
     "sentence_cache_bytes": 0,
     "coalesce": False,
 }
-# Requests of each dialect, with errors.
+# Requests of the native API and of two dialects. Two of them are refused.
 REQUESTS: list[tuple[str, dict[str, object]]] = [
     *[("/v1/translate", {**PAIR, "text": text, "beam_size": beam}) for text in TEXTS for beam in (1, 4)],
     ("/v1/translate", {**PAIR, "text": TEXTS, "num_hypotheses": 2, "beam_size": 2}),
@@ -101,7 +101,7 @@ def test_a_stream_ends_with_the_same_answer(cluster: RayCluster, expected: httpx
 
 
 class Load:
-    """Threads that each translate a text of TEXTS, wait for the answer, and check it.
+    """Threads that each translate the texts of TEXTS in turn, and check every answer.
 
     num_right, wrong: the answers so far. lost: the errors that remain after the client's retries.
     """
@@ -141,9 +141,9 @@ class Load:
 
     def wait_for_more(self, number: int) -> None:
         """Wait for this many further right answers."""
-        until, wanted = time.monotonic() + 240, self.num_right + number
+        deadline, wanted = time.monotonic() + 240, self.num_right + number
         while self.num_right < wanted:
-            assert time.monotonic() < until, (self.num_right, self.wrong, self.lost)
+            assert time.monotonic() < deadline, (self.num_right, self.wrong, self.lost)
             time.sleep(0.1)
 
 
@@ -221,7 +221,7 @@ def workers_of(replica: int) -> list[psutil.Process]:
 
 
 def test_a_replica_whose_engine_has_died_ends(cluster: RayCluster) -> None:
-    """The first death of a worker process ends the replica's process. No health check comes before."""
+    """Without restarts, the first death of a worker ends the replica's process. No health check comes before."""
     settings = {**SETTINGS, "max_worker_restarts": 0}
     replica = deployed_alone(cluster, "transduce-dying", settings, health_check_period_s=3600)
     workers = workers_of(replica)

@@ -21,7 +21,7 @@ def test_settings_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", RAYS_OWN)
-def test_a_setting_of_the_listener_is_refused(name: str) -> None:
+def test_a_setting_without_effect_under_ray_is_refused(name: str) -> None:
     assert name in Settings.model_fields
     texts = {"host": "0.0.0.0", "tls_certificate": "cert.pem", "tls_key": "key.pem"}
     value = texts.get(name, 9 if name == "max_connections_per_address" else 2000)

@@ -15,7 +15,8 @@ from app.runtime.native.cpu import TARGETS
 from tests.house_rules.project import ROOT
 
 NATIVE = ROOT / "app" / "runtime" / "native"
-# A library with the one operator, and a stand-in for cuLaunchKernel that runs the kernel with fewer threads a block.
+# A library with the one operator, and a stand-in for cuLaunchKernel that runs the kernel with HOST_THREADS threads a
+# block. The kernel needs a multiple of the threads that share a column (cuda/attention.cu).
 SOURCE = """
 #include "operators.h"
 #include "matrix_tiles.h"

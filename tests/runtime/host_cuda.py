@@ -33,11 +33,13 @@ STREAM = 4711
 
 
 class HostCuda:
-    """The CUDA functions that the project uses. They return `code` as their error code.
+    """The CUDA functions that the project uses. They return `code` as their error code; only frees always succeed.
 
-    is_late: whether copies and kernels run at the next wait instead of at once.
+    is_late: whether copies and kernels run when the host waits for them or a graph runs, instead of at once.
     num_waits, num_event_waits, num_copies_out: how often the host waited for the stream and for an event, and copied
         to the host.
+    blocks: all memory that was allocated, by address. freed: the addresses that were freed.
+    num_done: how many copies and kernels have run.
     New memory holds garbage, so a read before the first write gives a wrong result.
     """
 
@@ -48,7 +50,7 @@ class HostCuda:
         self.blocks: dict[int, Any] = {}
         self._is_late = is_late
         self._pending: deque[Any] = deque()
-        self._places: list[int] = []  # of each event, as a number of pieces of work
+        self._places: list[int] = []  # for each event, how many copies and kernels precede it
         self.num_done = self.num_event_waits = self.num_copies_out = 0
 
     def cudaStreamCreateWithFlags(self, reference: Any, flags: int) -> int:
@@ -73,7 +75,7 @@ class HostCuda:
     cudaFreeHost = cudaFree
 
     def cudaDeviceGetAttribute(self, reference: Any, attribute: int, device: int) -> int:
-        reference._obj.value = {75: 9, 76: 0}[attribute]
+        reference._obj.value = {75: 9, 76: 0}[attribute]  # compute capability 9.0
         assert device == 0
         return self.code
 
@@ -184,8 +186,8 @@ class Recorder:
 class RecordingSession(Session):
     """A session that records the bound addresses and the graph id of each run.
 
-    A run starts after all work that was enqueued before it, as on one stream. The caller does not wait until it ends.
-    A run repeats the graph num_repeats times, as capturing does.
+    A run starts after all work that was enqueued before it, as on one stream. Its options must tell ONNX Runtime not to
+    wait for its end. A run repeats the graph num_repeats times, as capturing does.
     """
 
     def __init__(self, *arguments: Any, cuda: Cuda, num_repeats: int = 1) -> None:
@@ -237,8 +239,8 @@ def one_variant(
     """A bundle that has only graphs. is_prefilled: whether targets begin with a start token of their pair."""
     variant = write_variant(folder, weights_of(model), precision)
     pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
-    asked = replace(bundle_request(), pairs=pairs)
-    return Bundle(folder, make_manifest(model.config, asked, {precision: variant}, folder), ())
+    request = replace(bundle_request(), pairs=pairs)
+    return Bundle(folder, make_manifest(model.config, request, {precision: variant}, folder), ())
 
 
 def random_sources(seed: int, number: int, *, least: int = 1) -> list[Int32s]:

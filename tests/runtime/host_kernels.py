@@ -93,13 +93,17 @@ def compile_for_host(folder: Path) -> Any:
 
 
 class HostDriver:
-    """A fake of CUDA's driver that runs kernels on this CPU. They return `code` as their error code.
+    """A fake of CUDA's driver that runs kernels on this CPU. Its functions return `code` as their error code.
 
     launches: the names of the kernels that were launched.
     """
 
     def __init__(self, library: Any, cuda: HostCuda, num_threads: int) -> None:
-        """num_threads: threads of each block, whatever the number on a GPU. The kernels work with any number."""
+        """num_threads: threads of each block, instead of the number on a GPU.
+
+        attend_rows needs a multiple of the threads that share a column (cuda/attention.cu). The other kernels work with
+        any number.
+        """
         self._library = library
         self._num_threads = num_threads
         self._cuda = cuda

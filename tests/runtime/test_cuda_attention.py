@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
 
     @property
     def appends(self) -> bool:
+        """Whether the call also writes a column of keys and values."""
         _, num_heads, _, head_dim = self.keys.shape
         return bool(self.projected.shape[1] == 3 * num_heads * head_dim)
 

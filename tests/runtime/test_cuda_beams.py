@@ -172,7 +172,7 @@ def take_both(
 
 
 def without_first_end(candidates: Candidates, *, is_first: bool = True) -> Candidates:
-    """The candidates of a first step: those without the end token."""
+    """The candidates with the end token last and impossible, as a first step has them. Unchanged if not is_first."""
     if not is_first:
         return candidates
     scores, ids = candidates[0].copy(), candidates[1]
@@ -212,7 +212,7 @@ def test_several_beams_share_a_call(library: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("place", "value"), [((2, 0), np.inf), ((2, 0), -np.inf), ((1, 3), np.nan)])
-def test_the_search_takes_a_step_whose_scores_are_not_numbers(
+def test_the_search_takes_a_step_without_scores(
     library: Any, monkeypatch: pytest.MonkeyPatch, place: tuple[int, int], value: float
 ) -> None:
     cuda = host_cuda(HostCuda(is_late=True))
@@ -235,7 +235,7 @@ Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 @pytest.fixture(scope="module", params=["fp32", "int8 prefilled"])
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """A CPU runner and a GPU runner whose copies and kernels run as late as possible."""
+    """A CPU runner, a GPU runner whose copies and kernels run as late as possible, and its decoder session."""
     precision, *prefilled = request.param.split()
     model = random_model(max_length=24)
     with torch.no_grad():

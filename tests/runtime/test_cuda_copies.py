@@ -38,7 +38,7 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
     )
 
 
-def test_one_launch_writes_and_copies_all_rows(kernels: Kernels) -> None:
+def test_a_launch_copies_all_rows_and_cycles_take_two(kernels: Kernels) -> None:
     """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = kernels.cuda
     pool = CudaPool(SHAPE, cuda, make_copier(cuda, kernels, 32), staging=cuda.allocate(SHAPE.num_bytes))
@@ -116,7 +116,7 @@ def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
     assert not np.ctypeslib.as_array((ctypes.c_uint8 * 300).from_address(address)).any()
     assert not memory.any()
     assert address % 256 == 0
-    assert cuda.free_bytes() == (3_000_000, 4_000_000)
+    assert cuda.free_and_total_bytes() == (3_000_000, 4_000_000)
     del cuda, memory
     gc.collect()
     assert sorted(library.freed) == sorted(library.blocks)
@@ -132,7 +132,7 @@ def test_a_cuda_error_is_an_engine_failure() -> None:
         lambda: cuda.allocate(8),
         lambda: cuda.allocate_host(8),
         lambda: cuda.upload(np.zeros(1, np.int32)),
-        cuda.free_bytes,
+        cuda.free_and_total_bytes,
         cuda.compute_capability,
         lambda: pool.copy(*(np.array([row], np.int32) for row in (0, 1, 1))),
     ):

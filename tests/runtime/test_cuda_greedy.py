@@ -33,11 +33,12 @@ from tests.runtime.host_kernels import host_kernels
 NUM_ROWS = 12
 # A subword that becomes the best one at a step that depends on the sentence.
 SIMILAR_TO_END = 396
+# The `start_id` for which any subword at the first position is a start token.
 ANY_ID = -1
 
 
 class Rows(NamedTuple):
-    """The arrays of `advance_greedy`, each (rows,)."""
+    """The arrays that `advance_greedy` reads and changes, each (rows,)."""
 
     ids: Int32s
     positions: Int32s
@@ -46,7 +47,7 @@ class Rows(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Its numbers."""
+    """The numbers of a call of `advance_greedy`, in their order."""
 
     first_position: int
     start_id: int
@@ -112,7 +113,7 @@ Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 @pytest.fixture(scope="module", params=["fp32", "int8 prefilled"])
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """A CPU runner and a GPU runner whose copies and kernels run as late as possible."""
+    """A CPU runner, a GPU runner whose copies and kernels run as late as possible, and its decoder session."""
     precision, *prefilled = request.param.split()
     model = random_model(max_length=24)
     with torch.no_grad():  # the end token is a little likelier than another one

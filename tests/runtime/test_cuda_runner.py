@@ -34,7 +34,7 @@ Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 @pytest.fixture(scope="module", params=["int8", "fp32", "fp32 prefilled"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Both runners. The GPU runner's graphs run three times for each call, as during capture."""
+    """Both runners. The GPU runner's decoder graph runs three times for each step, as during capture."""
     precision, *prefilled = request.param.split()
     folder = tmp_path_factory.mktemp(precision)
     bundle = one_variant(random_model(max_length=24), precision, folder, is_prefilled=bool(prefilled))

@@ -114,7 +114,7 @@ def test_auto_uses_a_usable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto") == choose_device("cuda") == "cuda"
 
 
-def test_onnxruntime_is_loaded_only_if_a_gpu_is_possible(
+def test_the_device_is_known_without_onnxruntime_unless_a_gpu_is_possible(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

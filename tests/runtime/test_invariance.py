@@ -77,16 +77,16 @@ def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
         np.testing.assert_array_equal(follow(runner, targets[: len(order)]), expected[order])
 
 
-def test_a_row_with_large_values_does_not_change_others(runner: LoadedRunner) -> None:
-    """Each row has its own scale. One scale for the whole tensor would make the other rows' values coarser."""
+def test_the_subwords_of_a_row_do_not_change_another_row(runner: LoadedRunner) -> None:
+    """Each row has its own scale. One scale for the whole tensor would depend on all rows."""
     sources = random_sources(6)[:2]
-    quiet = np.full((2, NUM_STEPS), BOS_ID, np.int32)
-    loud = quiet.copy()
-    loud[1] = np.arange(NUM_STEPS) + 50
+    targets = np.full((2, NUM_STEPS), BOS_ID, np.int32)
+    changed = targets.copy()
+    changed[1] = np.arange(NUM_STEPS) + 50
     found = []
-    for targets in (quiet, loud):
+    for ids in (targets, changed):
         runner.encode(sources, [0, 1])
-        found.append(follow(runner, targets)[0])
+        found.append(follow(runner, ids)[0])
     np.testing.assert_array_equal(found[0], found[1])
 
 
@@ -97,9 +97,8 @@ def test_the_number_of_threads_changes_no_result(
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)
-    # The native kernels have one thread pool in each process.
     two_threads = load_tiny_runner(model, "int8", tmp_path, num_rows=64, num_threads=2, kernels=kernels)
     two_threads.encode(sources, list(range(NUM_SENTENCES)))
     found = follow(two_threads, targets)
-    set_num_threads(1)
+    set_num_threads(1)  # the native kernels have one thread pool in each process
     np.testing.assert_array_equal(found, expected)

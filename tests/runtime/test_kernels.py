@@ -50,13 +50,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *, built: tuple[str, ...], supporte
 
 @needs_native
 def test_auto_is_native_if_possible(bundle: Bundle) -> None:
-    load = {
+    loaded = {
         choice: type(
             load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=choice)
         )
         for choice in ("auto", "native", "standard")
     }
-    assert load == {"auto": NativeRunner, "native": NativeRunner, "standard": OrtRunner}
+    assert loaded == {"auto": NativeRunner, "native": NativeRunner, "standard": OrtRunner}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The pages of mapped files are released, except written pages."""
+"""Mapped files are released from memory unless they were written to. Caches allocate a page when it is written."""
 
 from __future__ import annotations
 
@@ -102,3 +102,10 @@ def test_rows_after_num_sparse_are_in_large_pages() -> None:
         cache[1, row, 3 << 20] = 1
         assert resident_around(address) - before == pages * mmap.PAGESIZE
     assert cache.sum() == 2
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_NOHUGEPAGE"), reason="the advice is Linux's")
+def test_a_cache_needs_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Linux kernel without huge pages refuses the advice, like any advice that it does not know."""
+    monkeypatch.setattr(mmap, "MADV_NOHUGEPAGE", 12345)
+    assert paged_zeros((2, 4, 8), "float32", 2).sum() == 0

@@ -1,4 +1,4 @@
-"""In fp16, one call encodes sentences of several lengths, and padding changes no result."""
+"""In fp16, one call encodes sentences of several lengths, and padding changes no subword."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def greedy_ids(runner: CudaRunner, num_rows: int) -> Int32s:
 
 
 def test_a_sentence_has_the_same_ids_alone_and_with_others(bundle: Bundle) -> None:
-    """It is encoded alone and with 99 others, in at most two calls. It is decoded in the same row both times."""
+    """It is encoded alone, and with 99 others in at most two calls. It is decoded in the same row both times."""
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)
     encoder = runner._encoder
     assert isinstance(encoder, RecordingSession)
@@ -57,7 +57,7 @@ def test_a_sentence_has_the_same_ids_alone_and_with_others(bundle: Bundle) -> No
 
 
 def test_the_ids_of_padding_change_nothing(bundle: Bundle) -> None:
-    """The keys and values of a sentence are equal, bit for bit, whatever its padding and the lengths of others."""
+    """The keys and values of a sentence are equal, bit for bit."""
     session = onnxruntime.InferenceSession(bundle.path / bundle.manifest.variants["fp16"].encoder.file)
     random_numbers = np.random.default_rng(3)
     lengths = np.array([9, 1, 8, 4])

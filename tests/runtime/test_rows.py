@@ -96,7 +96,10 @@ def random_ids(seed: int, size: int) -> Int32s:
 
 
 def start(runner: LoadedRunner, *, same_source: bool) -> None:
-    """Encode one sentence a row and decode two steps of different subwords. Each cache then has 2 columns."""
+    """Encode one sentence a row and decode two steps, the second with a random subword a row.
+
+    Each cache then has 2 columns. same_source: whether all rows have one source, as those of a beam.
+    """
     lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
     sources = [
         np.append(random_ids(1 if same_source else row, n - 1), EOS_ID) for row, n in enumerate(lengths)

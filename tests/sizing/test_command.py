@@ -55,7 +55,7 @@ def test_a_server_is_measured_once_and_sized_twice(
         (["http://127.0.0.1:9", "--rate", "5", "--spare", "-1"], "--spare must be at least 0"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(
+def test_a_wrong_command_line_gives_one_line_of_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["size", *arguments]) != 0

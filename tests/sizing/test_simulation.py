@@ -4,19 +4,63 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from transduce.errors import CommandError
 from transduce.loadtest.dialects import ParsedResponse
+from transduce.loadtest.plan import Target
 from transduce.loadtest.sample import Sample
 from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import built_in
+from transduce.sizing import measure
 from transduce.sizing.capacity import Capacity, capacity, lengths_of, plan
 from transduce.sizing.costs import Costs, Level
-from transduce.sizing.measure import line_of_subwords, merged
+from transduce.sizing.measure import ENGINE_PHASES, line_of_subwords, merged
 from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_rate
+
+LIMITS = {'transduce_worker_rows_limit{worker="0"}': 64.0}
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """What `Samples.scrape` returns."""
+
+    values: dict[str, float]
+
+    def since(self, _earlier: Scraped) -> Callable[[str], float]:
+        return lambda _name: 10.0
+
+
+@pytest.mark.parametrize(
+    ("phases", "metrics", "message"),
+    [
+        ((), LIMITS, "no Server-Timing"),
+        (("queue", "encode"), LIMITS, "no Server-Timing"),
+        (ENGINE_PHASES, {}, "no metrics of its workers"),
+    ],
+)
+def test_a_server_without_the_needed_figures_is_one_error(
+    phases: tuple[str, ...], metrics: dict[str, float], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Mock(
+        outcomes={"ok": 3},
+        latency=Mock(mean_ms=5.0),
+        achieved_rate=1.0,
+        phases_ms={name: {"mean": 1.0} for name in phases},
+    )
+    monkeypatch.setattr(measure, "run", lambda _plan, _keep: result)
+    monkeypatch.setattr(measure.Samples, "scrape", lambda _url, _headers: Scraped(metrics))
+    monkeypatch.setattr(
+        measure, "_model", lambda _target: {"name": "m", "version": "1", "defaults": {"beam_size": 4}}
+    )
+    monkeypatch.setattr(measure, "line_of_subwords", lambda _samples: (0.0, 1.0))
+    with pytest.raises(CommandError, match=message):
+        measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
 
 
 def level(rows: float, step_ms: float, encode_ms: float = 0.0) -> Level:
@@ -36,7 +80,7 @@ COSTS = Costs(
     subwords_per_word=2.0,
     characters_per_word=5.0,
 )
-# One sentence at a time, each for 10 steps of 1 ms.
+# One sentence at a time, in steps of 1 ms.
 SERIAL = replace(COSTS, levels=(level(1, 1.0),), max_rows=1, beam_size=1, request_s=0.0)
 
 
@@ -47,7 +91,7 @@ def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
 
 @pytest.mark.parametrize("load", [0.4, 0.8])
 def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float) -> None:
-    """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
+    """M/D/1: the mean wait is load / (2 (1 - load)) service times (Pollaczek and Khinchine)."""
     service_s = 0.010
     found = latencies_s(SERIAL, [10] * 20_000, poisson_times_s(20_000, rate=load / service_s))
     wanted = service_s * (1 + load / (2 * (1 - load)))
@@ -94,7 +138,7 @@ def test_the_step_time_between_and_beyond_the_measured_rows() -> None:
     assert noisy.step_s(80) == pytest.approx(0.001), "more rows never take less time"
 
 
-def test_levels_of_similar_rows_are_one() -> None:
+def test_levels_of_similar_rows_become_their_mean() -> None:
     found = merged([level(56.3, 17.0), level(3.9, 1.0), level(54.6, 14.0), level(56.9, 15.5)])
     assert [one.rows for one in found] == pytest.approx([3.9, 55.933], abs=0.01)
     assert [one.step_s for one in found] == pytest.approx([0.001, 0.0155])
@@ -105,7 +149,7 @@ def sample(words: int, subwords: int | None) -> Sample:
     return Sample(index=0, number=0, scheduled_s=0.0, num_words=words, response=response)
 
 
-def test_a_sentence_has_subwords_of_its_own_and_some_a_word() -> None:
+def test_the_subwords_of_a_sentence_are_a_constant_and_a_number_a_word() -> None:
     found = line_of_subwords([sample(1, 5), sample(10, 23), sample(4, 11), sample(9, None)])
     assert found == pytest.approx((3, 2))
     assert line_of_subwords([sample(4, 10), sample(4, 14)]) == (0, 3)

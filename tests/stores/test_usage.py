@@ -148,7 +148,7 @@ def test_a_refused_request_costs_nothing() -> None:
         (EngineFailure("x"), True, 0),
     ],
 )
-def test_a_failure_gives_back_what_it_took(error: BaseException, is_delivered: bool, used: int) -> None:
+def test_which_failures_give_back_what_they_took(error: BaseException, is_delivered: bool, used: int) -> None:
     usage = usage_of(Clock("2027-01-01"))
 
     def fail() -> None:

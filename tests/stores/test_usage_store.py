@@ -60,9 +60,9 @@ class RedisServer:
             ],
             stdout=subprocess.DEVNULL,
         )
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while not (folder / "socket").exists():
-            assert time.monotonic() < until, "redis-server does not listen"
+            assert time.monotonic() < deadline, "redis-server does not listen"
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Usa
     if request.param == "sqlite":
         both = SqliteUsageStore(tmp_path / "usage"), SqliteUsageStore(tmp_path / "usage")
     else:
-        url = f"{request.getfixturevalue('redis').url}?db={len(request.node.name) % 16}"
+        url = request.getfixturevalue("redis").url
         both = RedisUsageStore(url), RedisUsageStore(url)
     yield both
     for store in both:
@@ -185,6 +185,11 @@ def test_a_path_that_is_no_database_is_an_error(tmp_path: Path, content: bytes |
         SqliteUsageStore(path)
 
 
+def test_a_path_that_the_system_refuses_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageStoreError, match="CANTOPEN"):
+        SqliteUsageStore(tmp_path / ("a" * 256))
+
+
 def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Path) -> None:
     async def scenario() -> int:
         usage = Usage(SqliteUsageStore(tmp_path / "usage"))
@@ -268,9 +273,7 @@ def test_two_servers_share_a_quota(tmp_path: Path) -> None:
             usage.set_limits({"sales": KeyLimits(characters_per_month=100)})
         with await first.begin("sales", 60):
             pass
-        await asyncio.sleep(
-            2
-        )  # within this time the first one saves, and what the second one knows becomes old
+        await asyncio.sleep(2)  # the first one saves its counts, and what the second one knows becomes old
         with pytest.raises(QuotaExceeded):
             await second.begin("sales", 41)
         with await second.begin("sales", 40):

@@ -15,7 +15,7 @@ NUM_TRIALS = 3
 
 
 def check_near_linear(work: Callable[[int], object], size: int) -> None:
-    """Fail if the time of the work grows as that of quadratic work, up to `size` and from there to twice `size`."""
+    """Fail if the time of work(size) grows as quadratic work does, both up to `size` and from there to twice `size`."""
     small_s = _least_s(work, size // TIMES)
     for _ in range(NUM_TRIALS):
         growth = _seconds(work, size) / small_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,16 @@ def scan(markup: str) -> tuple[str, list[Tag]]:
         else:
             text += part
     return text, tags
+
+
+def with_tags(text: str, tags: Sequence[Tag]) -> str:
+    """Return `text` with the markup of tags at their positions, which never decrease."""
+    parts: list[str] = []
+    done = 0
+    for tag in tags:
+        parts += (text[done : tag.position], tag.markup)
+        done = tag.position
+    return "".join([*parts, text[done:]])
 
 
 def aligned(source: str, target: str, pairs: Iterable[tuple[int, int]]) -> Alignment:

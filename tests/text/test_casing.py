@@ -22,7 +22,11 @@ from app.text.casing import Casing, casing_of, lowered, restored
         ("I'M LATE AND I AM HUNGRY", Casing.CAPITALS, "I'm late and I am hungry"),
         ("COVID-19 IS HERE", Casing.CAPITALS, "COVID-19 is here"),
         ("\u041f\u0420\u0418\u0412\u0415\u0422", Casing.CAPITALS, "\u041f\u0440\u0438\u0432\u0435\u0442"),
-        ("GAR\u0130P BIR YER", Casing.CAPITALS, "Gar\u0130p bir yer"),  # its lower case is two characters
+        (
+            "GAR\u0130P BIR YER",
+            Casing.CAPITALS,
+            "Gar\u0130p bir yer",
+        ),  # \u0130 in lower case is two characters
         ("NASA", Casing.PLAIN, "NASA"),
         ("A USB", Casing.PLAIN, "A USB"),
         ("U S A", Casing.PLAIN, "U S A"),
@@ -52,8 +56,8 @@ def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
     [
         ("OPEN", Casing.CAPITALS, "Open"),
         ("YES!", Casing.CAPITALS, "Yes!"),
-        ("NASA", Casing.PLAIN, "NASA"),  # not a word
-        ("IT", Casing.PLAIN, "IT"),  # a word, but often an acronym
+        ("NASA", Casing.PLAIN, "NASA"),  # not in the vocabulary
+        ("IT", Casing.PLAIN, "IT"),  # in the vocabulary, but often an acronym
         ("OPEN NOW", Casing.CAPITALS, "Open now"),
         ("YES MAN", Casing.PLAIN, "YES MAN"),
     ],

@@ -117,9 +117,10 @@ def test_a_detector_with_mapped_arrays_gives_the_same_probabilities(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_damaged_file_is_not_used(unpacked: Path, name: str) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_no_file_is_mapped_if_one_is_truncated(unpacked: Path, name: str, is_empty: bool) -> None:
     path = unpacked / f"{name}.npy"
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(b"" if is_empty else path.read_bytes()[:-1])
     found = read_arrays(unpacked)
     assert not any(isinstance(found[each], np.memmap) for each in NAMES)
 
@@ -138,6 +139,22 @@ def test_restricted_probabilities_add_up_to_one(detector: LanguageDetector) -> N
     assert sum(share for _, share in restrict_to(detected, ["de", "en"])) == pytest.approx(1.0)
     assert restrict_to(detected, ["xx"]) == restrict_to([("de", 0.0)], ["fr"]) == []
     assert restrict_to([("de", 0.0), ("fr", 1.0)], ["de"]) == [("de", 0.0)]
+
+
+PORTUGUESE = "As crian\u00e7as brincavam no jardim quando come\u00e7ou a chover."
+
+
+@pytest.mark.parametrize("target", ["pt", "pt-BR"])
+def test_each_of_two_codes_of_a_language_has_its_whole_probability(target: str) -> None:
+    served = ["en", "pt-BR", "pt"]
+    detected = LanguageDetector(served).detect(PORTUGUESE)
+    assert [code for code, _ in detected[:2]] == ["pt", "pt-BR"]
+    ranked = restrict_to(detected, served)
+    assert ranked[0][1] == ranked[1][1] > 0.95
+    assert ranked[0][1] + ranked[2][1] == pytest.approx(1.0)
+    assert is_in_target(PORTUGUESE, target, ranked)
+    assert foreign_language(PORTUGUESE, detected, {"en", target}) is None
+    assert foreign_language(PORTUGUESE, detected, {"en"}) == "pt"
 
 
 def test_a_code_with_a_region_is_returned_unchanged(detector: LanguageDetector) -> None:

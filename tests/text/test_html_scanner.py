@@ -1,4 +1,4 @@
-"""HTML is scanned according to the standard, without loss and in linear time."""
+"""HTML is scanned by the standard with the simplifications of `html_scanner`, without loss and in linear time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events(text: str) -> list[tuple[str, str, str]]:
         ("<p", [("unended", "", "<p")]),
     ],
 )
-def test_events_follow_the_html_standard(text: str, expected: list[tuple[str, str, str]]) -> None:
+def test_events_of_markup_and_text(text: str, expected: list[tuple[str, str, str]]) -> None:
     assert events(text) == expected
 
 

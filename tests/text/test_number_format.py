@@ -1,4 +1,4 @@
-"""Marks of numbers follow the target language, except in versions and times. Spaces at placeholders are corrected."""
+"""Quantities and dates are written as in the target language. Spaces and placeholders at its end are corrected."""
 
 from __future__ import annotations
 

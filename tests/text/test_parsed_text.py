@@ -84,6 +84,7 @@ MARKUP = st.lists(PIECES, max_size=5).map("".join)
 @settings(deadline=None)
 @given(MARKUP)
 def test_copied_markup_is_unchanged(markup: str) -> None:
+    # In HTML, a run of white space in a segment becomes one space.
     assert squeezed(translate_with(markup, HTML).text) == squeezed(markup)
     assert translate_with(markup.replace("&eacute;", "&#xe9;"), XML).text == markup.replace(
         "&eacute;", "&#xe9;"

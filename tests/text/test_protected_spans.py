@@ -24,7 +24,7 @@ PROTECTED = [
 PROSE = [
     "100% sure", "50 % off", "5% discount", "20%de", "a % b", "3 < 4 and 5 > 4", "see {the note below}", "{ a b }",
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
-    "<3 and 4>",    "snake_case", "www", "http is a protocol", "that@", "one, two",
+    "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
 
 

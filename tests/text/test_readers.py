@@ -1,4 +1,4 @@
-"""HTML and XML become blocks. Everything except the text is kept byte for byte."""
+"""HTML and XML become blocks, from which the markup can be written again unchanged."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("\u2013 Bread, he said.", "Bread, he said."),
         ("-5 degrees", "-5 degrees"),  # a minus has no space after it
         ("3.5 million loaves", "3.5 million loaves"),
-        # Four digits are no list mark, but sentencex takes them for a sentence, and it has no letter.
+        # "2024." is no list mark, because it has four digits. But for sentencex it is a sentence, and it has no letter.
         ("2024. A year of bread", "A year of bread"),
         ("*Bread* and butter", "*Bread* and butter"),
         ("(I know", "(I know"),
@@ -220,7 +220,7 @@ def test_splitting_an_over_long_sentence_is_near_linear() -> None:
 
     parts = list(fitting_spans(text, Span(0, len(text) - 1), fits))
     assert len(parts) >= 1000
-    # 100,000 characters fit after ten halvings, so each is checked 11 times; in quadratic time, some 500 times.
+    # After ten halvings the parts fit, so each character is checked 11 times. In quadratic time it would be 500 times.
     assert num_checked < 16 * len(text)
 
 

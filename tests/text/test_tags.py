@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.alignment import Alignment, words
-from app.text.tags import MAX_DEPTH, MAX_TAGS, Tag, TagKind, partners, place_tags, with_tags
-from tests.text.markup_samples import aligned, is_well_formed, scan
+from app.text.tags import MAX_DEPTH, MAX_TAGS, Tag, TagKind, partners, place_tags
+from tests.text.markup_samples import aligned, is_well_formed, scan, with_tags
 
 
 def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
@@ -215,7 +215,7 @@ def test_an_element_without_words_is_empty(
     source, tags = scan(markup)
     spans = [tuple((word.start, word.end) for word in words(text)) for text in (source, target)]
     if "onetwo" in source:
-        spans[0] = ((0, 3), (3, 6), (7, 12))
+        spans[0] = ((0, 3), (3, 6), (7, 12))  # `words` takes "onetwo" as one word
     placement = place_tags(
         source, tags, target, Alignment(spans[0], spans[1], np.array(weights, dtype=float))
     )

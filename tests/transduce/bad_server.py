@@ -14,7 +14,10 @@ Act = Callable[[socket.socket], None]
 
 
 class BadServer:
-    """Handles the k-th connection with the k-th act, and later connections with the last act."""
+    """Handles the k-th connection with the k-th act, and later connections with the last act.
+
+    has_begun: set once a request is read. has_seen_end: set once the client has closed a connection.
+    """
 
     def __init__(self, acts: list[Act]) -> None:
         self._acts = acts
@@ -69,7 +72,7 @@ def bad_server(*acts: Act) -> Iterator[BadServer]:
     assert not thread.is_alive()
 
 
-def read_request(connection: socket.socket) -> bytes:
+def read_request(connection: socket.socket) -> None:
     connection.settimeout(120)
     data = b""
     while b"\r\n\r\n" not in data:
@@ -78,7 +81,6 @@ def read_request(connection: socket.socket) -> bytes:
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     while lengths and len(body) < int(lengths[0].partition(b":")[2]):
         body += connection.recv(65536)
-    return body
 
 
 def answer(status: int, body: object, headers: str = "") -> Act:
@@ -88,7 +90,7 @@ def answer(status: int, body: object, headers: str = "") -> Act:
 
 
 def cut(sent: bytes = b"") -> Act:
-    """Close the connection in the middle of the response, or before it."""
+    """Send these bytes, and close the connection."""
     return lambda connection: connection.sendall(sent)
 
 

@@ -26,8 +26,7 @@ class Answer:
 class ScriptedServer:
     """Responds to each POST with the next of `answers`. After the last one it responds with the texts in upper case.
 
-    requests: the parsed bodies in order of arrival.
-    headers, paths: of the requests.
+    requests: the parsed bodies in order of arrival. headers: of the requests. paths: such as `POST /v1/translate`.
     """
 
     url: str
@@ -70,7 +69,7 @@ class Listener:
 
 @pytest.fixture(scope="session")
 def listener() -> Iterator[Listener]:
-    """A server for all tests, because uvicorn takes a tenth of a second or two to end."""
+    """A server for all tests, because uvicorn takes one or two tenths of a second to end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = Listener(url=f"http://127.0.0.1:{listening.getsockname()[1]}")
         config = uvicorn.Config(app, lifespan="off", ws="none", log_level="critical")

@@ -11,7 +11,7 @@ import pytest
 from transduce.cli import SUBCOMMANDS, Subcommand, main
 from transduce.errors import ExitCode
 
-EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotlib", "tensorboard")
+MODULES_OF_EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotlib", "tensorboard")
 
 
 def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ def subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.
 
 @pytest.mark.server
 def test_help_lists_every_command_without_any_extra() -> None:
-    done = without((*EXTRAS, "app", "model", "export", "numpy"), "--help")
+    done = without((*MODULES_OF_EXTRAS, "app", "model", "export", "numpy"), "--help")
     assert done.returncode == 0, done.stderr
     assert {"serve", "translate", "train", "evaluate", "export", "verify"} <= SUBCOMMANDS.keys()
     assert all(f"\n    {name} " in done.stdout for name in SUBCOMMANDS)
@@ -53,7 +53,7 @@ def test_help_lists_every_command_without_any_extra() -> None:
 @pytest.mark.server
 @pytest.mark.parametrize("name", list(SUBCOMMANDS))
 def test_help_of_a_command_without_its_extra(name: str) -> None:
-    done = without(EXTRAS, name, "--help")
+    done = without(MODULES_OF_EXTRAS, name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: transduce {name}")
     assert "exit codes:" in done.stdout

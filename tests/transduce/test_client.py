@@ -169,8 +169,9 @@ def test_an_invalid_response_raises_invalid_answer(body: object) -> None:
 
 
 def test_an_unknown_option_and_an_invalid_url() -> None:
-    with pytest.raises(ValueError, match="http://host:port"):
-        transduce.Client("localhost:8000")
+    for url in ("localhost:8000", "http://localhost:port", "http://localhost:99999", "http://[::1"):
+        with pytest.raises(ValueError, match="http://host:port"):
+            transduce.Client(url)
     with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):
         client.translate("yes", source="en", target="de", beamsize=4)  # type: ignore[call-arg]
 
@@ -225,7 +226,7 @@ def test_a_stream_is_retried_only_before_its_first_event() -> None:
     ],
 )
 def test_an_error_within_a_stream(code: str, expected: type[transduce.TransduceError], status: int) -> None:
-    """It has the status of the same error before a stream."""
+    """The error has the status that it has in a response without a stream."""
     refused = {"error": {"code": code, "message": "too late", "request_id": "r"}}
     with bad_server(cut(stream(("start", START), ("error", refused)))) as server:
         with pytest.raises(expected, match="too late") as caught:

@@ -41,7 +41,7 @@ def test_an_example(url: str, program: str, output: str) -> None:
     assert written.getvalue() == output
 
 
-def test_every_result_field_is_filled(url: str) -> None:
+def test_the_result_has_the_requested_details(url: str) -> None:
     with transduce.Client(url) as client:
         result = client.translate(
             "Anna sees 3 rivers. It is late.",

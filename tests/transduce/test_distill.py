@@ -27,8 +27,9 @@ PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
 
 
 class UpperCaseServer:
-    """A server from en to de and back. It answers each text in capitals, and rejects a text that contains `bad`.
+    """A server from en to de and back. Its translation of a text is the text in capitals, without `MUTE`.
 
+    It rejects a request with `bad` in a text.
     num_left: the number of answers until the server fails with 500. With None it never fails.
     """
 
@@ -94,6 +95,24 @@ def distill(
     return main(["distill", *options, "--batch-size", "8", *map(str, arguments)])
 
 
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--timeout=0", "'0' is not above 0"),
+        ("--timeout=nan", "'nan' is not a finite number"),
+        ("--max-wait=-1", "'-1' is negative"),
+    ],
+)
+def test_a_time_that_is_no_time_is_refused(
+    option: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    languages = ("--source", "en", "--target", "de")
+    with pytest.raises(SystemExit) as ended:
+        main(["distill", "--url", "http://x", *languages, "--output", str(tmp_path / "x.tsv"), option])
+    assert ended.value.code == 2
+    assert f"argument {option.partition('=')[0]}: {problem}" in capsys.readouterr().err
+
+
 def test_the_translation_becomes_the_target(server: UpperCaseServer, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.tsv.gz"
     assert distill(server, output, "--data", data, "--beam-size", 5) == 0
@@ -138,9 +157,10 @@ def test_sentences_without_a_translation_are_left_out_and_counted(
     assert distill(server, tmp_path / "out.tsv", *arguments) == 0
     found = [pair.source for pair in read_data(str(tmp_path / "out.tsv"))]
     assert found == ["first"] * 8 + ["fine", "all right", "last one"]
-    assert "16 sentences, " in (lines_of := capsys.readouterr().err)
-    assert "5 without a translation" in lines_of
-    assert lines_of.splitlines()[-1].endswith("out.tsv: 11 pairs of 16 sentences")
+    error = capsys.readouterr().err
+    assert "16 sentences, " in error
+    assert "5 without a translation" in error
+    assert error.splitlines()[-1].endswith("out.tsv: 11 pairs of 16 sentences")
 
 
 def test_rejection_of_the_first_texts_ends_the_run(
@@ -252,7 +272,7 @@ def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "x.tsv").read_text("utf-8") == "1\ta\tb\n1\tc\td\n"
 
 
-def test_an_output_written_twice_is_the_same(tmp_path: Path) -> None:
+def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
     key = {"a": 1, "b": ["x"]}
     with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
         output.write(["1\ta\tb", ""])

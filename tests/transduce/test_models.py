@@ -1,4 +1,4 @@
-"""The list of bundles."""
+"""`transduce models`: the list of bundles."""
 
 from __future__ import annotations
 

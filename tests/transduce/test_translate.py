@@ -88,7 +88,7 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
         "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
         "--no-repeat-ngram-size 3 --repetition-penalty 1.2 --temperature 0.7 --top-k 5 --top-p 0.9 --seed 0 "
         "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 "
-        "--num-alternatives 4 --token-scores --alignment --attention --model opus"
+        "--num-alternatives 4 --token-scores --alignment --attention --model opus --no-pivot"
     )
     assert translate(server, written(tmp_path, b"one\ntwo\n"), *options.split()) == 0
     assert server.requests == [
@@ -112,6 +112,7 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
             "suppress": ["nie", "nimmer"],
             "target_prefix": ["Heute", "Heute"],
             "model": "opus",
+            "pivot": False,
             "num_hypotheses": 2,
             "num_alternatives": 4,
             "token_scores": True,
@@ -151,6 +152,7 @@ def test_detail_options_need_json(
     [
         "--patience=nan", "--patience=much", "--length-penalty=wu:", "--length-penalty=wu:inf", "--early-stop=late",
         "--top-k=1.5", "--beam-size=0", "--temperature=inf",
+        "--timeout=nan", "--timeout=0", "--timeout=-1", "--max-wait=nan", "--max-wait=-1",
     ],
 )  # fmt: skip
 def test_an_invalid_option_value(server: ScriptedServer, tmp_path: Path, option: str) -> None:
@@ -200,7 +202,7 @@ def test_lines_are_sent_in_batches(
 def test_every_request_keeps_the_servers_limits(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Lines of 4,999, 12,006 and 120,000 characters are split so that items and requests keep the limits."""
+    """Lines of 12,006 and 120,000 characters are split into several items, and all items are divided into requests."""
     lines = ["a" * 4_999] * 12 + ["short words here. " * 667] + ["x y" * 40_000, "end"]
     content = "\n".join(lines).encode()
     assert translate(server, written(tmp_path, content), "--batch-size", "128") == 0
@@ -249,7 +251,7 @@ def test_retries_stop_after_max_wait(
 
 
 @pytest.mark.parametrize("status", [413, 504])
-def test_a_batch_that_is_too_large_is_halved(
+def test_a_batch_that_is_too_large_or_too_slow_is_halved(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], status: int
 ) -> None:
     server.answers = [Answer(status)]

@@ -61,16 +61,20 @@ def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: s
     assert out.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_the_request_options_of_each_kind_of_text(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_refused_request_ends_the_command(server: ScriptedServer, tmp_path: Path) -> None:
     path = tmp_path / "page.md"
-    path.write_bytes(b"One.\n\nTwo\nthree.\n\nFour *five*.\n\n<p>Six\n")
+    path.write_bytes(b"One.\n\nTwo.\n")
     server.answers = [Answer(422)]
     assert run(server, path, "--batch-size", 1) == 1
-    server.__class__ = SwapServer
-    server.requests.clear()
-    assert run(server, path, "--beam-size", 2, "--source", "auto") == 0
+    assert len(server.requests) == 1
+
+
+def test_the_request_options_of_each_kind_of_text(swapping: ScriptedServer, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_bytes(b"One.\n\nTwo\nthree.\n\nFour *five*.\n\n<p>Six\n")
+    assert run(swapping, path, "--beam-size", 2, "--source", "auto") == 0
     languages = {"source": "auto", "target": "de", "beam_size": 2}
-    assert server.requests == [
+    assert swapping.requests == [
         {"text": ["One."], **languages},
         {"text": ["Two\nthree."], "splitting": "no_newlines", **languages},
         {

@@ -36,7 +36,10 @@ NO_END = "..."
 
 
 class ScriptedEngine:
-    """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text."""
+    """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text.
+
+    prioritized: the sentences of `prioritize_retries`. costs: the arguments of each `resize`.
+    """
 
     def __init__(self, tokenizer: Tokenizer, limits: Any, translate: FakeModel) -> None:
         self.limits = limits

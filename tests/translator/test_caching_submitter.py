@@ -1,4 +1,4 @@
-"""Cached sentences, and sentences in flight with several subscribers. Runners wait until the test opens their gate."""
+"""Cached sentences, and sentences in flight with several subscribers, of the real engine with a fake runner."""
 
 from __future__ import annotations
 

@@ -141,13 +141,44 @@ def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
 def test_a_source_that_the_detector_does_not_know(
     pairs: str, text: str, source: str, is_translated: bool
 ) -> None:
-    """A text is returned unchanged only if all that is known says that it is in the target language."""
+    """A text with letters is returned unchanged only if, of all known languages, it is certainly in the target."""
     served = [LanguagePair(source=pair[:2], target=pair[3:]) for pair in pairs.split()]
     detector = LanguageDetector({code for pair in served for code in (pair.source, pair.target)})
     languages = Languages(served, LazyDetector(lambda: detector))
     found = languages.resolve(text, served[0].target, field="text")
     assert (found.source, found.pair is not None) == (source, is_translated)
     assert (found.confidence > 0) == (source != "xx")
+
+
+PORTUGUESE = "As crian\u00e7as brincavam no jardim quando come\u00e7ou a chover."
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text", "source", "is_translated"),
+    [
+        ("en>pt-BR en>pt", PORTUGUESE, "pt-BR", False),
+        ("en>pt en>pt-BR", PORTUGUESE, "pt", False),
+        ("en>pt en>pt-BR", "Bom dia", "en", True),
+        ("en>pt en>pt-BR", ENGLISH, "en", True),
+        ("pt>pt-BR en>pt-BR", PORTUGUESE, "pt", True),
+        ("pt-BR>en pt>en", PORTUGUESE, "pt", True),
+    ],
+)
+def test_a_language_with_two_codes(pairs: str, text: str, source: str, is_translated: bool) -> None:
+    """The detector gives both codes the same probability."""
+    codes = [pair.split(">") for pair in pairs.split()]
+    served = [LanguagePair(source=first, target=second) for first, second in codes]
+    detector = LanguageDetector({code for pair in codes for code in pair})
+    languages = Languages(served, LazyDetector(lambda: detector))
+    found = languages.resolve(text, served[0].target, field="text")
+    assert (found.source, found.pair is not None) == (source, is_translated)
+
+
+def test_a_text_in_a_target_that_is_only_a_source_under_two_codes() -> None:
+    served = [LanguagePair(source=code, target="en") for code in ("pt", "pt-BR")]
+    detector = LazyDetector(lambda: LanguageDetector(("pt", "pt-BR", "en")))
+    found = Languages(served, detector).resolve("crian\u00e7as", "pt-BR", field="text")
+    assert (found.source, found.pair) == ("pt-BR", None)
 
 
 def test_a_text_is_not_returned_unchanged_if_the_detector_knows_no_served_language() -> None:

@@ -109,7 +109,7 @@ def test_a_restart_withdraws_the_text(tokenizer: Tokenizer) -> None:
     assert observer.text == "Die Stadt"
     segment.restart()
     assert observer.text == ""
-    segment.restart()  # no text was sent, so none is withdrawn
+    segment.restart()  # no text is shown, so none is withdrawn
     assert observer.num_replaced == 2
     segment.on_tokens(0, first, ())
     segment.finish("DAS Haus", FinishReason.LENGTH)

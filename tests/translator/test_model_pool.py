@@ -266,6 +266,25 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
     assert run(2, test).most_bytes == 2
 
 
+def test_a_request_that_waits_for_its_turn_names_the_model_that_is_not_loaded() -> None:
+    async def test(loads: Loads) -> None:
+        a, b, c = (loads.model(name) for name in "abc")
+        await loads.use(c)
+        loads.may_load.clear()
+        async with contextlib.AsyncExitStack() as held:
+            turn = asyncio.create_task(
+                held.enter_async_context(loads.pool.both_held(a, a, time.monotonic() + HANG_TIMEOUT_S))
+            )
+            await let_tasks_run()
+            for pair in ((b, c), (c, b)):
+                with pytest.raises(NotReady, match="the model b is not loaded yet: other requests wait"):
+                    await held.enter_async_context(loads.pool.both_held(*pair, time.monotonic() + 0.01))
+            loads.may_load.set()
+            await turn
+
+    run(3, test)
+
+
 def test_a_request_for_two_models_waits_no_longer_than_its_deadline() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")

@@ -110,7 +110,7 @@ def test_a_pivot_that_is_too_long_is_translated_in_parts(tokenizer: Tokenizer) -
     assert len(translation.segments) == 1
 
 
-def test_the_default_is_to_refuse_the_pair(tokenizer: Tokenizer) -> None:
+def test_the_pair_is_refused_if_the_server_or_the_request_has_no_pivot(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     for models, changes in ((Models([*pivoted.models]), {}), (pivoted.models, {"pivot": False})):
         with pytest.raises(UnsupportedLanguages, match=r"supported: en to fr, fr to de$"):
@@ -331,9 +331,7 @@ def test_a_stream_shows_the_second_half(tokenizer: Tokenizer) -> None:
     assert seen.ended == {
         (0, index): segment.hypotheses[0].text for index, segment in enumerate(translation.segments)
     }
-    assert [span for (spans,) in [seen.spans] for span in spans] == [
-        segment.source for segment in translation.segments
-    ]
+    assert seen.spans == [[segment.source for segment in translation.segments]]
 
 
 def test_texts_that_need_no_model(tokenizer: Tokenizer) -> None:

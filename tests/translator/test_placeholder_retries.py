@@ -32,7 +32,7 @@ def test_all_numbers_are_placeholders_if_another_one_changes_then(tokenizer: Tok
     assert script.sources[2:] == ["Anna draws \ue000 cats and \ue001 trees."]
 
 
-def test_dropped_and_repeated_numbers_leave_no_gap(tokenizer: Tokenizer) -> None:
+def test_lost_numbers_and_unknown_placeholders_leave_no_gap(tokenizer: Tokenizer) -> None:
     def translate(source: str) -> str:
         return "Anna \ue003 draws \ue004 cats \ue005 ." if "\ue000" in source else "Anna draws."
 

@@ -51,7 +51,7 @@ def test_a_translation_with_all_terms_is_not_decoded_again(tokenizer: Tokenizer)
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater."
     assert script.sources == [text]
-    assert not script.engine.submitted[0][1].alignment, "the first attempt is decoded without the glossary"
+    assert not script.engine.submitted[0][1].alignment, "the first attempt is decoded as without a glossary"
     check_hits(text, translation, [("cat", "Kater")])
 
 

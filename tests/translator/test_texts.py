@@ -22,7 +22,7 @@ from app.text.tokenizer import Tokenizer
 from app.translator import TextSpan, Translation
 from app.translator.retry import MAX_SPLITS
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import NO_END, RecordingObserver, ScriptedTranslator
+from tests.translator.scripted import NO_END, RecordingObserver, ScriptedTranslator, request
 
 WORDS = [
     "Anna",
@@ -348,3 +348,13 @@ def test_an_observer_receives_every_segment(tokenizer: Tokenizer) -> None:
     }
     assert watcher.shown == watcher.ended
     assert result.translations[0].text == "Anna draws 2 cats. Nobody sees it."
+
+
+@pytest.mark.parametrize(("ends_source", "longest"), [(True, 56), (False, 60)])
+def test_the_default_limit_allows_the_minimum_ratio(tmp_path: Path, ends_source: bool, longest: int) -> None:
+    """The ratio counts the source without its end token, which some models do not have."""
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"), ends_source=ends_source)
+    script = ScriptedTranslator(tokenizer, str)
+    options = replace(script.translator.default_options, min_target_ratio=10.0)
+    chosen = script.translator.options(request([""], options=options), num_source_tokens=6)
+    assert chosen.max_target_length == longest

@@ -54,7 +54,7 @@ def model_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The module and the arguments of a server whose model returns its input. More may follow, as hang_file=PATH."""
+    """The module and the arguments of a server whose model returns its input. More may be added, as hang_file=PATH."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
     return ["tests.api.echo_server", str(tokenizer)]
 
@@ -73,7 +73,7 @@ def remove_hang_file(hang_file: Path) -> Iterator[None]:
 
 @pytest.fixture
 def open_ui(browser: Browser) -> Iterator[OpenUi]:
-    """Opens the page of a server. options: passed to the new browser context.
+    """Opens the page of a server. before: called with the page before it is opened. options: of the browser context.
 
     After the test no page may have a script error or a request to another host.
     """

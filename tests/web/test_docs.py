@@ -1,4 +1,4 @@
-"""The API page has a form for every route, and each form can send its request."""
+"""The API page has a section for every route, and its forms send requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.web.test_access import barriers
 
 @pytest.fixture
 def docs(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
-    """The page with the model's name in its examples."""
+    """The API page, once its examples have the model's name."""
     ui = open_ui(model_server)
     ui.page.goto(f"{ui.url}/docs")
     expect(section(ui, "GET", "/v2/models/{name}").locator("[name=path]")).to_have_value(

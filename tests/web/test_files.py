@@ -17,13 +17,13 @@ from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 CUES = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
-# Formats that plain text would destroy.
+# Files that a translation as plain text would destroy.
 FORMATS = ["film.srt", "film.vtt", "readme.md", "strings.po", "strings.json", "manual.docx"]
 
 
 @pytest.fixture(scope="module")
 def fileless_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """The page of a server that accepts no files."""
+    """A server that accepts no files."""
     with ServerProcess(echo_command, {"files_enabled": "false"}) as server:
         yield server.ready()
 
@@ -34,7 +34,7 @@ def fileless(open_ui: OpenUi, fileless_server: ServerProcess) -> TranslatePage:
 
 
 def check_rejected(ui: TranslatePage, *words: str) -> None:
-    """Check that the text is cleared and the message names a solution."""
+    """Check that the text is cleared and the message has these words."""
     for each in words:
         expect(ui["problem-text"]).to_contain_text(each)
     assert ui["source"].input_value() == ""

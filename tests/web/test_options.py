@@ -1,4 +1,4 @@
-"""The glossary, the swap of the languages, and an empty translation."""
+"""The glossary, the widest beam, the swap of the languages, and an empty translation."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     expect(ui["problem"]).to_be_hidden()
     body = json.loads(ui.posted[-1].post_data or "")
     assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
+
+
+def test_a_model_that_prefers_a_wider_beam_than_the_server_allows(
+    open_ui: OpenUi, echo_command: list[str]
+) -> None:
+    """The widest allowed beam is selected: the model's default is 4, and the server allows 3."""
+    settings: dict[str, object] = {"max_beam_size": 3, "max_num_hypotheses": 3}
+    with ServerProcess(echo_command, settings) as server:
+        ui = open_ui(server.ready()).ready()
+        expect(ui["beam"]).to_have_value("3")
+        ui.type(LATE)
+        expect(ui["target"]).to_contain_text(LATE)
+        assert ui.bodies_posted()[-1]["beam_size"] == 3
 
 
 def test_a_disabled_swap_button_says_why(open_ui: OpenUi, echo_command: list[str]) -> None:

@@ -51,11 +51,11 @@ def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
 
 
 def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
-    """Status 413, with the server's own message."""
+    """Status 413, with a message of the server."""
     ui = open_ui(narrow_server).ready()
     ui.type(f"{SENTENCE} {SENTENCE} {SENTENCE}")
     expect_problem(ui, "The request is too large.")
-    expect_problem(ui, "2")
+    expect_problem(ui, "more than 2 sentences")
     expect(ui["retry"]).to_be_hidden()
 
 

@@ -15,7 +15,7 @@ from tests.web.conftest import OpenUi
 TEXT = "Where is the station? It is late, and I would like to go home.\n\nCould you help me, please?"
 TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönnten Sie mir bitte helfen?"
 MAX_BYTES = 120_000
-COLORS = 224
+COLORS = 224  # in the palette of the written file
 
 
 @pytest.mark.parametrize(

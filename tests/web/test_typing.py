@@ -79,7 +79,7 @@ def test_a_superseded_request_is_cancelled_at_the_server(
     held_server.wait_until("transduce_inflight_requests", 0)
 
 
-def test_typing_cancels_the_request_before_the_next_one(
+def test_clearing_the_text_cancels_its_request(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
     ui = open_ui(held_server).ready()

@@ -49,8 +49,8 @@ def test_pointing_at_a_word_marks_its_source(ui: TranslatePage) -> None:
     expect(ui["map"].locator("tr.marked")).to_have_count(0)
 
 
-def test_a_mark_is_behind_its_word(ui: TranslatePage) -> None:
-    """The mirror element breaks its lines at the same places as the text area."""
+def test_the_mirror_is_exactly_behind_the_text(ui: TranslatePage) -> None:
+    """The mirror element, which has the marks, has the place and the size of the text area, which does not scroll."""
     text = " ".join([STATION] * 12)
     ui.type(text)
     expect(ui["target"].locator(".word")).to_have_count(12 * 4)
@@ -155,7 +155,7 @@ def test_a_large_map_scrolls_within_its_box(ui: TranslatePage) -> None:
 
 
 def test_the_map_is_drawn(ui: TranslatePage) -> None:
-    """Cells with more attention are darker."""
+    """Cells with different attention have different backgrounds."""
     ui.type(STATION)
     ui.shows(STATION_DE)
     cells = ui["map"].locator("td.filled")

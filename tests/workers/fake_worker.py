@@ -1,4 +1,7 @@
-"""A fork server with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`."""
+"""A fork server with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`.
+
+PLAN: a `FakePlan` in JSON. CONTROL: the descriptor of the socket to the server.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class FakePlan:
 
     folder: holds the control files. While `hold-NUMBER` exists, no forward of that worker returns. `held-NUMBER` exists
         while a forward waits. `calls-NUMBER` records the calls of the runner, one a line.
-    eos_bonus, max_steps: of the runner. In a call of several steps, each step takes at least STEP_S.
-    holds_after: if it is above 0, `hold-NUMBER` holds only calls of at least this number of steps.
+    eos_bonus, max_steps: of the runner. If max_steps is above 1, each step takes at least STEP_S.
+    holds_after: if it is above 0, `hold-NUMBER` holds a call only after this number of steps.
     ends: how loading ends: with the error of this name, or by SIGKILL.
     ends_in: the number of the worker whose loading ends. SHARED is the fork server.
     """
@@ -60,7 +63,7 @@ class FakePlan:
         return self._file("held", number).exists()
 
     def calls(self, number: int, kind: str) -> list[int]:
-        """Return the recorded calls of a worker's runner: `encode` (first subwords) or `share`."""
+        """Return the recorded calls of a worker's runner. kind: `encode` (first subwords) or `share` (busy workers)."""
         file = self._file("calls", number)
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{kind} ")]

@@ -135,6 +135,16 @@ def test_a_failed_load_ends_its_copy_of_the_fork_server(tmp_path: Path) -> None:
         fork_server.close()
 
 
+def test_if_there_is_no_bundle_the_fork_server_ends(tmp_path: Path) -> None:
+    fork_server = early_start.start_fork_server()
+    try:
+        with pytest.raises(BundleError):
+            BundleLoader(fork_server).load_all(Settings(bundle=tmp_path / "none"))
+        assert fork_server.process_id not in children()
+    finally:
+        fork_server.close()
+
+
 @pytest.mark.parametrize("load_yields", [True, False])
 def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -> None:
     def load(**_options: object) -> int:
@@ -145,7 +155,7 @@ def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -
     assert cast(int, load_shared(spec)) == (min(19, before + LOAD_NICENESS) if load_yields else before)
 
 
-def test_a_slow_thread_has_a_low_priority_and_leaves_the_processs_alone() -> None:
+def test_only_the_slow_thread_has_a_low_priority() -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 

@@ -228,7 +228,7 @@ Platform {small}\tGleis {small}
 
 
 def grouped(number: float, decimals: int = 0) -> tuple[str, str]:
-    """The number as English and as German text."""
+    """The number as English and as German text, with separators of thousands and this many decimals."""
     english = f"{number:,.{decimals}f}"
     return english, english.translate(str.maketrans(",.", ".,"))
 
@@ -334,6 +334,7 @@ def main() -> None:
         english, german = line.split("\t")
         for _ in range(PAIRS_A_TEMPLATE):
             filled = values(numbers)
+            # "a.m." at the end of a sentence needs no second full stop.
             pair = (
                 english.format(**{name: value[0] for name, value in filled.items()}).replace("..", "."),
                 german.format(**{name: value[1] for name, value in filled.items()}),

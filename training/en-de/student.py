@@ -35,14 +35,19 @@ def student_of(teacher: Transformer, layers: list[int]) -> Transformer:
 
 
 def main() -> None:
-    """Read the teacher's checkpoint and write the student's. Its tokenizer is the bundle's."""
+    """Read the teacher's checkpoint and write the student's, with a copy of the tokenizer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("teacher", type=Path, help="the folder of the teacher's weights")
     parser.add_argument("output", type=Path, help="the folder to write")
     parser.add_argument(
         "--layers", type=int, nargs="+", default=[0, 2], help="the teacher's decoder layers to keep"
     )
-    parser.add_argument("--tokenizer", type=Path, default=Path("bundles/en-de/source.spm"))
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        default=Path("bundles/en-de/source.spm"),
+        help="the teacher's SentencePiece model (default: %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the new weights")
     args = parser.parse_args()
     torch.manual_seed(args.seed)

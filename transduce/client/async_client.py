@@ -30,9 +30,9 @@ from transduce.client.retries import RetryLimits, RetryState
 class AsyncClient:
     """A client of one server. It keeps connections open between calls, and tasks may share it.
 
-    It is an async context manager. Every method raises TransduceError. A call is retried after 429, 503, a failed
-    connection or a lost answer, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total
-    (`RetryState`).
+    It is an async context manager. A method that sends a request raises TransduceError, and TypeError for an unknown
+    option. A call is retried after 429, 503, a failed connection or a lost answer, at most `max_retries` times and with
+    at most `max_wait_s` seconds of waiting in total (`RetryState`).
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AsyncClient:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """Score each translation with the model."""
+        """Score with the model: the k-th translation as one of the k-th text."""
         body = wire.score_body(text, translation, (source, target), options)
         return parsed(read_scores, await self._request("POST", wire.SCORE, body), "a score")
 

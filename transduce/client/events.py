@@ -17,7 +17,7 @@ from transduce.client.results import (
     read_translations,
 )
 
-# The most bytes of one event. A longer event ends the stream with an error.
+# The most bytes of an event's data, which the server writes as one line. A longer line ends the stream with an error.
 MAX_EVENT_BYTES = 64_000_000
 
 
@@ -50,7 +50,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class SegmentDone:
-    """The segment's translation is complete."""
+    """The segment's translation is complete: `text`. num_done: complete segments so far, of all num_segments."""
 
     text_index: int
     segment: int

@@ -75,7 +75,7 @@ class GlossaryHit:
 class Segment:
     """A sentence, or a part of an over-long one. Fields that the request does not enable are None or empty.
 
-    fallbacks: repairs of its translation. changed_numbers: None if all numbers agree.
+    fallbacks: repairs and retries of its translation. changed_numbers: None if all numbers agree.
     source_tokens: with `attention`, the segment's subwords; the end token and a language tag have empty spans.
     """
 
@@ -115,7 +115,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Usage:
-    """Number of subwords, including end tokens, and of sentences."""
+    """Numbers of a request's subwords, including end tokens, and of its sentences."""
 
     source_tokens: int = 0
     target_tokens: int = 0
@@ -124,7 +124,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class ModelName:
-    """The model that produced the result."""
+    """A model by its name and version."""
 
     name: str = ""
     version: str = ""
@@ -134,7 +134,8 @@ class ModelName:
 class TranslationResult:
     """One translation per text, in order.
 
-    seed: the seed of the sampling, only with `sampling`. models: all models that translated, only with a pivot.
+    model: the model that translated; if several did, that of the first text translated. seed: the seed of the sampling,
+    only with `sampling`. models: all models that translated, only with a pivot.
     """
 
     translations: tuple[Translation, ...]
@@ -157,7 +158,10 @@ class TranslationResult:
 
 @dataclass(frozen=True)
 class PairScore:
-    """The model's log-probability of one translation. score: the same with length penalty and coverage penalty."""
+    """The model's log-probability of one translation. score: the same with length penalty and coverage penalty.
+
+    num_tokens: subwords of the translation, the end token included.
+    """
 
     log_probability: float
     score: float

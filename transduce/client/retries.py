@@ -11,10 +11,11 @@ from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Over
 DEFAULT_RETRY_AFTER_S = 1.0
 # A server that restarts is back after a moment. Where no server runs, more retries would only delay the error.
 MAX_CONNECTION_RETRIES = 2
+# Seconds to wait after a lost answer or the first failed connection. After the second one it is twice as long.
 CONNECTION_RETRY_S = 0.2
 # A request that ends two servers may be the cause of their end.
 MAX_LOST_ANSWERS = 1
-# Random share added to each wait, so that callers that were rejected together do not retry together.
+# The largest random share that is added to a wait, so that callers that were rejected together do not retry together.
 JITTER = 0.25
 
 

@@ -54,9 +54,8 @@ class Endpoint:
 
     @classmethod
     def of(cls, url: str, api_key: str | None, timeout_s: float) -> Endpoint:
-        """Validate the arguments. Raises ValueError for an invalid URL."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        """The endpoint of a URL that may end in slashes. Raises ValueError unless it is like http://host:port."""
+        if not is_server_url(url):
             raise ValueError(f"{url!r} is not of the form http://host:port")
         return cls(url.rstrip("/"), api_key, timeout_s)
 
@@ -93,6 +92,15 @@ class Endpoint:
         return ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}")
 
 
+def is_server_url(url: str) -> bool:
+    """Whether the URL has the scheme http or https, a host, and no port or a valid one."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is this machine's loopback address."""
     try:
@@ -102,7 +110,10 @@ def is_loopback(host: str) -> bool:
 
 
 def translate_body(text: Texts, source: str, target: str, options: TranslateOptions) -> dict[str, Any]:
-    """The body of a translate request. Raises TypeError for an unknown option."""
+    """The body of a translate request. One `target_prefix` counts for each of several texts.
+
+    Raises TypeError for an unknown option.
+    """
     fields = request_fields(options, TranslateOptions)
     prefix = fields.get("target_prefix")
     if isinstance(prefix, str) and not isinstance(text, str):
@@ -168,7 +179,8 @@ def error_of(response: httpx.Response) -> TransduceError:
 
 # Statuses that a proxy sends if the server behind it has ended. If Transduce sends them, the body has an error object.
 LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
-CODES = {
+# The status of a plain response with this error code, if it is not 422.
+STATUS_BY_CODE = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
     "quota_exceeded": HTTPStatus.TOO_MANY_REQUESTS,
     "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -185,7 +197,7 @@ def stream_error(data: Json) -> TransduceError:
     error = data.get("error", data)
     fields = error if isinstance(error, dict) else {}
     code = fields.get("code")
-    status = CODES.get(code, HTTPStatus.UNPROCESSABLE_ENTITY) if isinstance(code, str) else None
+    status = STATUS_BY_CODE.get(code, HTTPStatus.UNPROCESSABLE_ENTITY) if isinstance(code, str) else None
     return make_error(fields, status or HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 

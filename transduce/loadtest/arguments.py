@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from transduce.api_key import find_api_key
+from transduce.arguments import above_zero, not_negative, number, positive
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import DIALECTS, RequestSpec
@@ -47,7 +48,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--rate",
-        type=_above_zero,
+        type=above_zero,
         metavar="R",
         help=f"requests/s on a schedule (default: {DEFAULT_RATE:g}); with --sweep, the first rate (default: 0.8 of the "
         "saturation)",
@@ -60,7 +61,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--clients",
-        type=_whole,
+        type=positive,
         metavar="N",
         help="instead of a schedule: N clients that each wait for their response",
     )
@@ -73,26 +74,31 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--burstiness",
-        type=_above_zero,
+        type=above_zero,
         default=DEFAULT_BURSTINESS,
         metavar="X",
         help="shape of bursty arrivals; 1 is Poisson, smaller is burstier (default: %(default)g)",
     )
     add(
         "--duration",
-        type=_above_zero,
+        type=above_zero,
         default=DEFAULT_DURATION_S,
         metavar="S",
-        help="seconds of one run (default: %(default)g)",
+        help="seconds of one run, without --phases (default: %(default)g)",
     )
     add(
         "--warm-up",
-        type=_not_negative,
+        type=not_negative,
         default=DEFAULT_WARM_UP_S,
         metavar="S",
         help="seconds of load before the run that do not count (default: %(default)g)",
     )
-    add("--runs", type=_whole, default=1, metavar="N", help="runs, each with its own seed (default: 1)")
+    add(
+        "--runs",
+        type=positive,
+        metavar="N",
+        help="without --sweep: runs, each with its own seed (default: 1)",
+    )
     add(
         "--seed",
         type=int,
@@ -100,14 +106,14 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--timeout",
-        type=_above_zero,
+        type=above_zero,
         default=DEFAULT_TIMEOUT_S,
         metavar="S",
         help="seconds to wait for a response (default: %(default)g)",
     )
     add(
         "--connections",
-        type=_whole,
+        type=positive,
         metavar="N",
         help="most open connections; further requests wait for a free one (default: no limit)",
     )
@@ -141,13 +147,13 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--rest",
-        type=_whole,
+        type=positive,
         metavar="N",
         help="first send N requests to the idle server, and compare the translations under load with these answers",
     )
     add(
         "--disconnects",
-        type=float,
+        type=number,
         default=0.0,
         metavar="SHARE",
         help="share of requests that the tester gives up, 0 to 1",
@@ -186,24 +192,25 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         type=_share,
         default=DEFAULT_MIN_OK,
         metavar="SHARE",
-        help="share of requests, 0 to 1, that must be answered; with fewer, the run has FAILED (default: %(default)g)",
+        help="share of requests, 0 to 1, that must be answered; with fewer, the run has FAILED (default: %(default)g); "
+        "with --sweep, one answer is enough",
     )
     add(
         "--min-rate",
-        type=_above_zero,
+        type=above_zero,
         metavar="R",
         help="required answers/s; with --sweep, the least rate that the sweep must find",
     )
     add(
         "--precision",
-        type=_above_zero,
+        type=above_zero,
         default=0.05,
         metavar="X",
         help="relative precision of a sweep's rate (default: %(default)g)",
     )
     add(
         "--server-pid",
-        type=_whole,
+        type=positive,
         metavar="PID",
         help="process of a server on this machine, to report its CPU time and memory, workers included",
     )
@@ -214,10 +221,10 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--max-lag",
-        type=_above_zero,
+        type=above_zero,
         default=DEFAULT_MAX_LAG_S * 1e3,
         metavar="MS",
-        help="ms of p99 lag of the tester up to which a run is always valid (default: %(default)g)",
+        help="ms of lag (p99) of the tester that are always allowed (default: %(default)g)",
     )
     add("--label", default="", help="name of the run in reports")
     add("--json", type=Path, metavar="FILE", help="write the result file")
@@ -228,7 +235,7 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
     """The run plan of the arguments.
 
     Raises:
-        CommandError: arguments contradict each other, a value is invalid, or a file holds no valid text.
+        CommandError: arguments contradict each other, a value or the API key is invalid, or a file holds no valid text.
         OSError: a file cannot be read.
     """
     ways = [name for name in ("rate", "phases", "clients") if getattr(args, name) is not None]
@@ -237,6 +244,8 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
             "--phases, --clients and --rate exclude each other, and --sweep goes with --rate only",
             exit_code=ExitCode.USAGE,
         )
+    if args.sweep and args.runs is not None:
+        raise CommandError("--runs and --sweep exclude each other", exit_code=ExitCode.USAGE)
     if args.sweep and not args.slo:
         raise CommandError("--sweep needs an --slo, such as --slo p99=500ms", exit_code=ExitCode.USAGE)
     if args.pin and args.server_pid is None:
@@ -276,6 +285,8 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
     if args.file is None:
         if args.references is not None:
             raise ValueError("--references needs --file")
+        if args.distinct:
+            raise ValueError("--distinct needs --file")
         workload = built_in(args.workload, seed=seed, is_distinct=not (args.repeated or args.rest))
     else:
         references = None
@@ -314,34 +325,13 @@ def _option(text: str) -> tuple[str, Any]:
 def _phases(text: str) -> tuple[Phase, ...]:
     try:
         pairs = [part.split(":") for part in text.split(",")]
-        return tuple(Phase(_above_zero(rate), _above_zero(duration)) for rate, duration in pairs)
+        return tuple(Phase(above_zero(rate), above_zero(duration)) for rate, duration in pairs)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not like 10:60,40:30") from error
 
 
-def _above_zero(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of at least 0")
-    return value
-
-
 def _share(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not from 0 to 1")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value

@@ -1,7 +1,7 @@
 """Arrival times: the due time of every request is drawn from a seed before the first request is sent.
 
 The gaps of `bursty` arrivals follow a gamma distribution with shape `burstiness` (below 1: bursts; 1: Poisson), as in
-common serving benchmarks. Times are scaled within each phase, so that the offered rate is exact.
+common serving benchmarks. Times are scaled within each phase, so that it has as many requests as its rate says.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ClosedLoop:
     Attributes:
         num_clients: number of concurrent clients.
         duration_s: length of the run.
-        num_requests: if set, the run ends after this many requests.
+        num_requests: if set, the run ends after this many requests, if it does not end before.
     """
 
     num_clients: int
@@ -103,6 +103,6 @@ class ClosedLoop:
     num_requests: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError without clients or with a duration of 0."""
+        """Raises ValueError without clients, or if the duration is not above 0."""
         if self.num_clients < 1 or self.duration_s <= 0:
             raise ValueError("a closed loop needs at least one client and a duration above 0")

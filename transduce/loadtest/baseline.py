@@ -11,7 +11,7 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, Texts
 from transduce.loadtest.runner import observe
 
-# Seconds that the baseline may take.
+# Seconds after which the baseline sends no further request. The requests that are left have no baseline.
 LIMIT_S = 300.0
 
 
@@ -20,9 +20,9 @@ class BaselineError(ValueError):
 
 
 def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
-    """Return the responses of the idle server to the first requests of the run.
+    """Return the responses of the idle server to the workload entries of the run's first requests.
 
-    They are sent one after another. Of equal requests, one is sent.
+    The requests are sent one after another, each entry once.
 
     Raises:
         BaselineError: every text of the workload is distinct, or a request failed.
@@ -51,7 +51,7 @@ def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
 
 
 def first_numbers(plan: RunPlan, num_requests: int) -> list[int]:
-    """The workload entries of the first requests after the warm-up, each entry once."""
+    """The workload entries of the first requests, each entry once. In an open loop, the warm-up's are left out."""
     warm_up = plan.warm_up_arrivals()
     begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0
     sequence = plan.workload.sequence(plan.seed)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from transduce.loadtest.tables import page_number
+
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 36, 48
 NUM_TICKS = 6
@@ -39,7 +41,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. label: with its unit. ticks: (value, text) instead of round numbers, if set."""
+    """One axis. label: with its unit.
+
+    ticks: (value, text) instead of round numbers, if set. low: its lower end instead of the smallest value, if set.
+    """
 
     label: str
     is_log: bool = False
@@ -144,16 +149,16 @@ def _scale(
 
 
 def _step(span: float) -> float:
-    """1, 2 or 5 times a power of ten, so that the span has about NUM_TICKS steps."""
+    """The smallest 1, 2 or 5 times a power of ten with which the span has at most NUM_TICKS steps."""
     rough = span / NUM_TICKS
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    """Powers of ten, and 2 and 5 times them if at most `most` ticks result."""
+    """Powers of ten, and 2 and 5 times them if there is room. most: the gaps between ticks that fit into the axis."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    # The step from 2 to 5 is the widest; those from 1 to 2 and 5 to 10 are a quarter narrower.
+    # The narrowest gaps, from 1 to 2 and from 5 to 10, are a factor of 2.
     factors = (1, 2, 5) if math.log10(high / low) / math.log10(2) <= most else (1,)
     values = [factor * 10.0**power for power, factor in itertools.product(powers, factors)]
     return [(value, number_text(value)) for value in values if low <= value <= high]
@@ -185,12 +190,8 @@ def legend(entries: Sequence[tuple[str, str, bool]]) -> str:
 
 
 def number_text(value: float) -> str:
-    """A short number with thousands separators."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    """A number with three significant digits and thousands separators."""
+    return page_number(value, 3)
 
 
 def _bar(to_x: Scale, to_y: Scale, bottom: float, bar: tuple[float, float, float]) -> str:

@@ -35,7 +35,7 @@ Row = tuple[str, list[float | None]]
 
 
 def compare_files(paths: Sequence[Path], html: Path | None) -> int:
-    """Print the comparison, and write the HTML page if `html` is set. Returns the exit code.
+    """Print the comparison, and write the HTML page if `html` is set. Returns 0.
 
     Raises:
         CommandError: too few or too many files.

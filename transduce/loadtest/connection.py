@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._fail(ConnectionLostError())
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of the response."""
+        """Parse a part of the response. Data that answers no request closes the connection."""
         response = self._response
         if response is None:
             self.close()

@@ -42,7 +42,7 @@ class RunMetadata:
 
     label: str
     command: str
-    models: Any = None
+    models: list[dict[str, Any]] | None = None
     pinning: Pinning = field(default_factory=Pinning)
 
 

@@ -1,8 +1,8 @@
 """Distinct English texts without numbers, drawn from a seed: templates with word slots, joined to any length.
 
 A server may cache translations, so a load of distinct texts must never repeat one. The first clause makes a sentence
-distinct: its words are the digits of a mixed-radix number, which encodes the text's number within the run. The other
-parts are random.
+distinct: its words are the digits of a mixed-radix number, which encodes the text's number within the run. Which clause
+it is, and the other parts, are random.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _template(text: str, slots: dict[str, tuple[str, ...]]) -> Template:
 
 
 def distinct_sentence(num_words: int, seed: int, number: int) -> str:
-    """A sentence of `num_words` words, or of one word more or less. The shortest has four words.
+    """A sentence of `num_words` words, or of one word more or less; of four words if `num_words` is less than four.
 
     With the same seed, all numbers below MIN_COMBINATIONS give different sentences.
     """
@@ -123,15 +123,16 @@ def distinct_sentence(num_words: int, seed: int, number: int) -> str:
 
 def distinct_opening(seed: int, number: int) -> str:
     """Words that precede a text, such as "Ida Keller, the old baker from Graz, wrote:"; distinct for each `number`."""
-    opening = read_grammar().speaker
-    return opening.fill(_spread(opening, seed, number))
+    speaker = read_grammar().speaker
+    return speaker.fill(_spread(speaker, seed, number))
 
 
 @functools.lru_cache(maxsize=512)
 def _fitting(num_words: int, *, is_start: bool) -> tuple[Template, ...]:
     """The clauses that can come next in a sentence that lacks `num_words` words.
 
-    Such a clause either ends the sentence, or leaves enough words for further clauses.
+    If one clause can end the sentence, these are the clauses of the nearest length. Else each of them leaves enough
+    words for a connector and a further clause.
     """
     grammar = read_grammar()
     clauses = grammar.starts if is_start else grammar.clauses

@@ -80,7 +80,7 @@ def distribution(seconds: Iterable[float]) -> Distribution | None:
 
 
 def bar_of(milliseconds: float) -> float:
-    """The lower bound of a value's bar."""
+    """The lower bound of a value's bar. The first bar also holds the values below it."""
     bound = FIRST_BAR_MS
     step: float = 10 ** (1 / BARS_PER_DECADE)
     while bound * step <= milliseconds:
@@ -106,13 +106,13 @@ def percentile_of(seconds: list[float], percentile: float) -> float | None:
 def rank_of(num: int, percentile: float) -> int:
     """The nearest rank, from 1, of a percentile among `num` ordered values.
 
-    It is the first value that at least `percentile` % of the values do not exceed.
+    The value at this rank is the smallest one that at least `percentile` % of the values do not exceed.
     """
     return max(1, math.ceil(num * percentile / 100 - 1e-9))
 
 
 def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
-    """A percentile by nearest rank.
+    """A percentile in ms by nearest rank; 0 without values.
 
     The histogram's own method rounds to the nearest rank, so more than 1 % of the values may exceed its p99.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from transduce.client.wire import is_server_url
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import DIALECTS, Dialect
 from transduce.loadtest.slo import Slo
@@ -37,8 +38,7 @@ class Target:
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid URL."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in PORTS or not parts.hostname:
+        if not is_server_url(self.url):
             raise ValueError("the server's URL must look like http://127.0.0.1:8000")
 
     @property

@@ -39,8 +39,9 @@ def references_of(workload: Workload) -> Expectation | None:
 def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] | None:
     """chrF and the share of exact matches with the expected translations.
 
-    Returns None if no response has an expected translation. Responses with cached sentences are left out; `num_known`
-    counts them. If all are left out, both figures are None.
+    samples: with the texts of their responses (`RunPlan.keeps_texts`). Returns None if no response has an expected
+    translation. Responses with cached sentences are left out; `num_known` counts them. If all are left out, both
+    figures are None.
 
     Raises:
         ModuleNotFoundError: sacrebleu is not installed.

@@ -11,17 +11,12 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
-RATES = (
-    "offered_rate",
-    "achieved_rate",
-    "goodput",
-    "tester_cpu_share",
-)
+FIGURES = ("offered_rate", "achieved_rate", "goodput", "tester_cpu_share")
 DISTRIBUTIONS = ("latency", "uncorrected_latency", "first_text", "lag")
 
 
 def repeat(plan: RunPlan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
-    """Execute a plan several times, each time with another seed."""
+    """Execute a plan several times, each time with another seed. Raises what `run` raises."""
     return [
         run(dataclasses.replace(plan, seed=plan.seed + 1000 * number), on_progress)
         for number in range(num_runs)
@@ -29,10 +24,10 @@ def repeat(plan: RunPlan, num_runs: int, on_progress: OnProgress | None = None) 
 
 
 def summary(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:
-    """Median, minimum and maximum of each figure over the runs; rates per second, latencies in ms."""
+    """Median, minimum and maximum of each figure over the runs; rates per second, latencies and lag in ms."""
     values: dict[str, list[float]] = {}
     for run_ in runs:
-        for name in RATES:
+        for name in FIGURES:
             _add(values, name, getattr(run_, name))
         for name, value in run_.per_s.items():
             _add(values, f"{name}_per_s", value)

@@ -95,7 +95,7 @@ async def run_async(
 async def observe(
     plan: RunPlan, on_progress: OnProgress | None = None, *, clock: Clock = time.perf_counter
 ) -> RunRecord:
-    """Execute a plan and return its raw samples.
+    """Execute a plan and return its raw data.
 
     clock: the clock of the schedule and of all measured times. It must advance with the running event loop's timers.
     """
@@ -135,7 +135,7 @@ def _no_collections() -> Iterator[None]:
 class _Run:
     """The state of one run. Everything happens on the event loop.
 
-    The constructor sets the time of the first request, so slow preparation must come before that.
+    The constructor prepares first and then sets `started_at`, because slow preparation would delay the first request.
     """
 
     def __init__(self, plan: RunPlan, clock: Clock) -> None:
@@ -184,7 +184,10 @@ class _Run:
         await asyncio.wait(self.tasks, timeout=until - self.now())
 
     async def drain(self) -> None:
-        """Wait for the remaining requests; those without a response after the time limit stay `open`."""
+        """Wait for the remaining requests; those without a response after the time limit and GRACE_S stay `open`.
+
+        Raises the first error of a task, which is a bug in the tester.
+        """
         if self.tasks:
             _, pending = await asyncio.wait(self.tasks, timeout=self.plan.timeout_s + GRACE_S)
             for task in pending:
@@ -269,7 +272,7 @@ class _Run:
         return self._read(sample, request, response)
 
     def _read(self, sample: Sample, request: RunRequest, response: RawResponse) -> str:
-        """The outcome of a complete response; its times are already recorded."""
+        """The outcome of a complete response; the times of its request and of its end are already recorded."""
         if response.status != HTTP_OK:
             return self._failed(f"{STATUS_PREFIX}{response.status}", error_message(bytes(response.body)))
         if response.first_text_at:

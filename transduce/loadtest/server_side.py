@@ -14,7 +14,7 @@ import httpx
 
 from transduce.loadtest.plan import Target
 
-# Seconds for /v1/models and /metrics; a server without them only delays the report.
+# Seconds to wait for /v1/models and /metrics. If a server does not answer, the report lacks its figures.
 TIMEOUT_S = 5.0
 # Metrics of a Transduce server: (name in the report, sum, count). The ratio of sum and count is the mean over the run.
 MEANS = (("batch_rows_mean", "transduce_batch_size_sum", "transduce_batch_size_count"),)
@@ -29,7 +29,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerSnapshot:
-    """The server at one moment. metrics: samples without labels. cpu_s, pss_mb: of its processes; or None."""
+    """The server at one moment. metrics: samples without labels. cpu_s, pss_mb: of its processes; None if not known."""
 
     metrics: dict[str, float]
     cpu_s: float | None
@@ -43,15 +43,20 @@ class ServerSide:
         self._target = target
         self._pid = pid
 
-    def models(self) -> Any:
-        """The models of `GET /v1/models`; None if the server has no such route."""
+    def models(self) -> list[dict[str, Any]] | None:
+        """The models of `GET /v1/models`; None if the server does not list them there.
+
+        Another server may list only their names.
+        """
         answer = self._get("/v1/models")
-        with contextlib.suppress(ValueError):
-            return answer.json().get("models") if answer is not None else None
+        with contextlib.suppress(ValueError, AttributeError):
+            listed = answer.json().get("models") if answer is not None else None
+            if isinstance(listed, list):
+                return [each if isinstance(each, dict) else {"name": str(each)} for each in listed]
         return None
 
     def snapshot(self) -> ServerSnapshot:
-        """Measure the server now."""
+        """Measure the server now. Raises OSError if its process has ended."""
         answer = self._get("/metrics")
         metrics: dict[str, float] = {}
         for line in answer.text.splitlines() if answer is not None else ():

@@ -13,7 +13,7 @@ main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:24px;margin:0 0 4px;line-height:1.25}
 h2{font-size:16px;margin:0 0 10px}
 p{margin:0 0 10px}
-.soft,.soft a{color:var(--soft)}
+.soft{color:var(--soft)}
 .verdict{display:inline-block;padding:2px 12px;border-radius:99px;color:#fff;font-weight:600;font-size:13px;
 letter-spacing:.04em;vertical-align:4px;margin-left:10px;text-transform:uppercase}
 .passed{background:#0b7a53}.missed,.failed{background:#c02626}.invalid{background:#a85b00}
@@ -45,7 +45,7 @@ svg .label{fill:var(--ink)}
 svg .note{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}
 .legend{display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--soft);margin:0 0 6px}
 .legend span{overflow-wrap:anywhere}
-.legend i,.key{display:inline-block;width:16px;margin-right:7px;vertical-align:4px;border-top:2.5px solid var(--c)}
+.legend i{display:inline-block;width:16px;margin-right:7px;vertical-align:4px;border-top:2.5px solid var(--c)}
 .legend i.dash{border-top-style:dashed}
 .grid{stroke:var(--grid)}
 .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}

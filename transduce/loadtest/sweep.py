@@ -67,9 +67,9 @@ class SweepResult:
     """The result of a sweep.
 
     Attributes:
-        max_rate: requests/s; None if no rate held or none was confirmed. If there are problems, it is not confirmed.
+        max_rate: requests/s; None if no rate held or none was confirmed. It may be unconfirmed if there are problems.
         saturation: the closed loop's run; None if `first_rate` was set.
-        points: all runs on a schedule, in order.
+        points: all runs on a schedule, in the order of their execution.
         problems: reasons not to trust the figure; empty without any.
     """
 
@@ -108,7 +108,6 @@ def sweep(
     settings: SweepSettings,
     *,
     on_point: OnPoint | None = None,
-    on_progress: OnProgress | None = None,
     run_one: Run = run,
 ) -> SweepResult:
     """Find the highest rate at which `plan`'s objectives are met; the plan's own load is not used.
@@ -120,7 +119,7 @@ def sweep(
     """
     if not plan.slos:
         raise ValueError("a sweep needs an objective such as p99=500ms")
-    search = _Search(plan, settings, on_point, lambda one: run_one(one, on_progress))
+    search = _Search(plan, settings, on_point, lambda one: run_one(one, None))
     saturation = search.saturate() if settings.first_rate is None else None
     first = settings.first_rate or (FIRST_SHARE * saturation.achieved_rate if saturation else 0.0)
     found = None
@@ -157,7 +156,7 @@ class _Search:
 
     @property
     def num_left(self) -> int:
-        """Runs until `max_runs`."""
+        """How many runs are left of `max_runs`."""
         return self.settings.max_runs - len(self.points)
 
     def holds(self, rate: float) -> bool:

@@ -86,7 +86,9 @@ def describe_cached(shares: list[float | None]) -> str:
 
 def _quality(quality: dict[str, Any]) -> str:
     if quality["chrf"] is None:
-        return f"nothing to compare: all {quality['num_known']} responses came from the server's cache"
+        return (
+            f"nothing to compare: all {quality['num_known']} responses have sentences from the server's cache"
+        )
     return (
         f"chrF {quality['chrf']:.1f}, {quality['exact_share']:.1%} exact, against {quality['against']}, "
         f"{quality['num_texts']} texts"

@@ -17,10 +17,11 @@ from transduce.loadtest.dialects import RequestSpec
 from transduce.loadtest.grammar import distinct_opening, distinct_sentence
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
+# Requests of a mix that is drawn at random; a tenth of them for arrays.
 NUM_PREPARED = 500
 ARRAY_LENGTH = 32
 SHORT_WORDS = 7
-# Most requests are short and some are very long: requests behind a long sentence wait.
+# Most requests are short and some are very long, to show how long short ones wait behind a long one.
 BIMODAL_LONG_SHARE = 0.2
 BIMODAL_CLAUSES = 14
 BEAMS = (1, 2, 4, 8)
@@ -54,7 +55,7 @@ class Workload:
     references: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError without requests, for a share outside 0 to 1, or for references that do not match."""
+        """Raises ValueError without requests, or if a share or time is out of range, or references do not match."""
         if not self.requests:
             raise ValueError("a workload needs at least one request")
         if not 0 <= self.disconnect_share <= 1 or self.disconnect_within_s <= 0:
@@ -148,7 +149,7 @@ def own_sentences() -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file that are not blank. Raises OSError, ValueError."""
+    """The lines of a UTF-8 file that are not blank. Raises OSError, and ValueError if there is none."""
     found = [line for line in _lines(path) if line]
     if not found:
         raise ValueError(f"{path} holds no text")
@@ -156,7 +157,10 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(texts: Path, references: Path) -> list[tuple[str, str]]:
-    """The lines of two files, side by side, without those that are blank in both. Raises OSError, ValueError."""
+    """The lines of two files, side by side, without those that are blank in both.
+
+    Raises OSError, and ValueError for files of different lengths, a line that is blank in one file only, or no lines.
+    """
     columns = _lines(texts), _lines(references)
     if len(columns[0]) != len(columns[1]):
         raise ValueError(f"there are {len(columns[0])} lines of texts but {len(columns[1])} of references")
@@ -181,7 +185,7 @@ def from_texts(
 ) -> Workload:
     """A workload with one request per text."""
     pairs = tuple((reference,) for reference in references) if references is not None else None
-    return Workload(name, tuple(RequestSpec((text,)) for text in texts), references=pairs)
+    return Workload(name, _singles(texts), references=pairs)
 
 
 def _singles(texts: Sequence[str]) -> tuple[RequestSpec, ...]:
@@ -215,7 +219,7 @@ def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec
 def _one_long_sentence(draw: random.Random, short: Sequence[str]) -> str:
     """Clauses joined so that no sentence splitter separates them."""
     clauses = [text.rstrip(SENTENCE_ENDS) for text in draw.sample(short, BIMODAL_CLAUSES)]
-    return ", and ".join(clause[0].lower() + clause[1:] for clause in clauses).capitalize() + "."
+    return ", and ".join(clauses).capitalize() + "."
 
 
 def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
@@ -243,7 +247,7 @@ MIXES: dict[str, tuple[str, Maker]] = {
 
 
 def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
-    """The workload of one of MIXES. Raises KeyError.
+    """The workload of one of MIXES. Raises KeyError for another name.
 
     is_distinct: whether each text is replaced by a distinct one with about as many words.
     """

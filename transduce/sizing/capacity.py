@@ -14,6 +14,7 @@ from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_
 
 # Requests of a simulated run. With fewer, the 99th percentile is that of few requests. With more, a run takes longer.
 NUM_REQUESTS = 6000
+# Closed-loop clients of the run that gives `Capacity.saturated`. With fewer, a large server has idle rows.
 SATURATING_CLIENTS = 128
 PRECISION = 0.01  # of the rate, as a share
 
@@ -49,7 +50,7 @@ def lengths_of(words: Sequence[int], costs: Costs, *, seed: int = 1) -> list[int
 
 
 def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
-    """The capacity of one server by simulation. Raises CommandError if even an idle server misses the objective."""
+    """The capacity of one server by simulation. Raises CommandError if it misses the objective at almost no load."""
     lengths = lengths_of(words, costs)
     saturated = saturated_rate(costs, lengths, num_clients=SATURATING_CLIENTS)
 

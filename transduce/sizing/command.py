@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 
@@ -69,9 +68,9 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> float:
-    """A number above 0. Raises argparse.ArgumentTypeError."""
+    """A finite number above 0. Raises argparse.ArgumentTypeError."""
     value = number(text)
-    if not (math.isfinite(value) and value > 0):
+    if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
 
@@ -90,7 +89,7 @@ def objective(text: str) -> Slo:
 
 
 def run_size(args: argparse.Namespace) -> int:
-    """Measure or read the costs, simulate, and print.
+    """Measure or read the costs, simulate, and print. Returns 0.
 
     Raises CommandError, OSError if a file cannot be read or written, and ValueError for an invalid URL.
     """

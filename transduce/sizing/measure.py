@@ -62,7 +62,8 @@ class Samples:
 class Pass:
     """One closed loop.
 
-    result, samples: the tester's. grown: how much a counter of the server has grown.
+    result: the tester's. grown: how much a counter of the server has grown. samples: the requests that had ended at the
+    tester's last report of its progress.
     """
 
     num_clients: int
@@ -97,7 +98,8 @@ def measure(
     """The costs of the server at `target`. No other client may use it meanwhile.
 
     workload: requests of one sentence each. seconds: of each closed loop. on_level: called after each of them.
-    Raises CommandError if a request fails, or if the server is not a Transduce server.
+    Raises CommandError if a request fails, if the server is not a Transduce server or has no model for the languages,
+    if its answers have no Server-Timing, or if it decodes nothing, because its cache has the sentences.
     """
     passes = []
     for number, num_clients in enumerate(CLIENTS):
@@ -125,13 +127,17 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
     alone, grown = passes[0].result, passes[0].grown
     if alone.latency is None or not grown(SENTENCES):
         raise CommandError("a single client got no answer")
+    limits = [
+        value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
+    ]
+    if not alone.phases_ms.keys() >= set(ENGINE_PHASES):
+        raise CommandError("the answers have no Server-Timing of the engine: does a proxy remove it?")
+    if not limits:
+        raise CommandError("the server has no metrics of its workers: measure one that is ready")
     engine_ms = sum(alone.phases_ms[name]["mean"] for name in ENGINE_PHASES)
     words = [len(text.split()) for spec in workload.requests for text in spec.texts]
     per_sentence, per_word = line_of_subwords(passes[0].samples)
     characters = [len(text) for spec in workload.requests for text in spec.texts]
-    limits = [
-        value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
-    ]
     beam_size = int(model["defaults"]["beam_size"])
     return Costs(
         name=f"{model['name']} {model['version']}",

@@ -28,7 +28,7 @@ from app.runtime.stop_condition import StopCondition, WakeFlag
 from transduce.sizing.costs import Costs
 
 CALLER = "one"
-MAX_STEPS = 1 << 20
+MAX_STEPS = 1 << 20  # of a call: in practice no limit
 MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
 Event = Callable[[float], None]
 

@@ -20,7 +20,7 @@ START = "process_start_time_seconds"
 
 @dataclass(frozen=True)
 class WorkerState:
-    """One worker. state: idle, busy or stalled."""
+    """One worker. state: idle, busy or stalled. step_age_s: seconds since its step began; 0 while it is idle."""
 
     number: str
     model: str
@@ -45,11 +45,12 @@ class ModelState:
 class Frame:
     """One view. Rates, percentiles and utilisation are of the last interval_s seconds.
 
-    In the first frame, and in the first after a failed scrape or a restart of the server, they are NaN, and statuses
-    and rejected are empty.
+    In the first frame, and in the first after a failed scrape or a restart of the server, these figures and interval_s
+    are NaN, and statuses and rejected are empty. A percentile is also NaN if nothing was measured in the interval, and
+    any figure is NaN if the server has no such metric.
     p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: share of
     the time in which the workers compute, 0 to 1. statuses: answers per second by status, without probes. rejected: per
-    second and by reason, the requests that got no translation. drain_s: seconds until the queue is done.
+    second and by reason, the requests that got no translation. drain_s: seconds until the queue is done, if known.
     """
 
     interval_s: float
@@ -132,7 +133,7 @@ class _Change:
         self.seconds = math.nan if before is None else now.at - before.at
 
     def rate(self, name: str) -> float:
-        """Events a second of all samples of a counter."""
+        """Events a second of all samples of a counter; NaN without an earlier scrape or without samples."""
         return self._sum(name) / self.seconds
 
     def rates(self, label: str, name: str, keep: Keep = lambda _labels: True) -> dict[str, float]:

@@ -127,7 +127,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
 
 
 def _bar(value: float, limit: float) -> Text:
-    """A bar of BAR_WIDTH characters; empty without a limit."""
+    """A bar of BAR_WIDTH characters; empty without a value or a limit."""
     if not (math.isfinite(value) and math.isfinite(limit) and limit > 0):
         return Text("")
     share = min(1.0, value / limit)

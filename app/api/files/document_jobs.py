@@ -1,4 +1,4 @@
-"""Translates uploaded documents in batches of texts, so that other requests run between the batches."""
+"""Translates uploaded documents in batches of texts, each within the limits of a request."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class DocumentJobs:
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
         """Translate and store the document. Removes it if that fails.
 
-        Raises NoSuchPair, and the errors of `Translator.translate`.
+        Raises NoSuchPair, and the errors of `Models.translate`, `FileWorkers.write` and `DocumentStore.keep`.
         """
         try:
             async with self._turns:
@@ -169,11 +169,17 @@ class DocumentJobs:
                     translations[number] = text
                     document.num_done += len(texts[number].text)
         left_s = document.started_at + self.limits.timeout_s - time.monotonic()
-        content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
+        try:
+            content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
+        except DeadlineExceeded as error:  # its message names left_s, which the caller does not know
+            raise self._late() from error
         await self.store.keep(document, content)
 
+    def _late(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"the file was not translated in {self.limits.timeout_s:g} s")
+
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The source language of the file; the target if the file needs no translation. Raises NoSuchPair."""
+        """The source language of the file; the target if the file needs no translation. Raises NoSuchPair, NotReady."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
@@ -203,12 +209,15 @@ class DocumentJobs:
     async def _translate_batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of one batch. If it is too large or misses its deadline, its halves are translated."""
+        """The translations of one batch. If it is too large or misses its deadline, its halves are translated.
+
+        If the server is overloaded, it waits and tries again. Raises the errors of `Models.translate` but Overloaded.
+        """
         ends_at = document.started_at + self.limits.timeout_s  # seconds of time.monotonic
         while True:
             now = time.monotonic()
             if now >= ends_at:
-                raise DeadlineExceeded(f"the file was not translated in {self.limits.timeout_s:g} s")
+                raise self._late()
             request = TranslationRequest(
                 texts=tuple(text.text for text in texts),
                 source=source,
@@ -239,7 +248,7 @@ class DocumentJobs:
 
 
 def seconds_remaining(file: StoredDocument) -> int:
-    """An estimate of the seconds until the translation is done, at least 1; 10 before the first text is translated."""
+    """An estimate of the seconds until the translation is done, at least 1; 10 before the first batch is translated."""
     spent_s = time.monotonic() - file.started_at
     rest = file.num_characters - file.num_done
     return max(1, round(spent_s * rest / file.num_done)) if file.num_done else 10

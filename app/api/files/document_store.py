@@ -62,7 +62,7 @@ class StoredDocument:
     message: the reason for the status ERROR.
     num_characters: code points to translate. num_done: how many of them are translated.
     started_at, expires_at: seconds of time.monotonic.
-    num_bytes: bytes of the upload in memory, later of the translation on disk.
+    num_bytes: bytes of the upload in memory, later of the translation on disk; 0 with the status ERROR.
     """
 
     file_id: str
@@ -111,7 +111,7 @@ class DocumentStore:
         return file
 
     async def keep(self, file: StoredDocument, content: bytes) -> None:
-        """Store the translation. Raises Overloaded if a limit is reached."""
+        """Store the translation. Raises Overloaded if all documents would then exceed max_kept_bytes."""
         self._sweep()
         self._check_room(len(content) - file.num_bytes)
         file.num_bytes = len(content)

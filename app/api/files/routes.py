@@ -31,7 +31,10 @@ TRANSLATE = operation(
     SimpleFileAnswer,
     body=SimpleFileBody,
     media=(MULTIPART,),
-    errors=ERRORS,
+    errors=Errors(
+        ERRORS.answer,
+        {**ERRORS.statuses, 403: "the API key is unknown, or a page of another site sent the request"},
+    ),
     example={"source": "en", "target": "de"},
 )
 DOWNLOAD = operation(

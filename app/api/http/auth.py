@@ -13,9 +13,9 @@ from app.stores.key_limits import NO_LIMITS, KeyLimits
 
 # Paths that never need a key. A probe cannot hold one, and a user types the key into the page.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
-# Routes below this path check the administrator's token instead.
-ADMIN_PATHS = "/admin/"
-# The second is the scheme of DeepL's clients, for the /v2 routes.
+# Routes whose paths begin with this check the administrator's token instead.
+ADMIN_PREFIX = "/admin/"
+# The second is the scheme of DeepL's clients. Every route accepts both.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
@@ -53,7 +53,7 @@ class ApiKeys:
 
         authorization: the values of the Authorization header. Raises Unauthorized.
         """
-        if path in OPEN_PATHS or path.startswith(ADMIN_PATHS) or not self._names:
+        if path in OPEN_PATHS or path.startswith(ADMIN_PREFIX) or not self._names:
             return ""
         if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEMES):
             raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_missing=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from app.api.http.error_table import OrjsonResponse, answer_to
+from app.api.http.error_table import MAX_MESSAGE_CHARACTERS, OrjsonResponse, answer_to
 from app.errors import InvalidRequest, RetryLater, ServiceError
 
-MAX_MESSAGE_CHARACTERS = 600
 # Makes the body of an error from its status and message.
 BodyOf = Callable[[int, str], dict[str, str]]
 

@@ -22,7 +22,7 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
 
     A body without a content type is JSON if it begins with a brace, else a form. max_bytes: the most bytes of the body.
     Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form or of the query string,
-    and for too many arrays and objects. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
+    and for too many brackets `[` and `{`. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)
@@ -71,7 +71,10 @@ def parse_form(body: bytes) -> Fields:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The body. max_bytes: its most bytes. Raises PayloadTooLarge as soon as more have arrived, RequestCancelled."""
+    """The body. A large one is returned when it is its turn to be parsed. max_bytes: the most bytes of the body.
+
+    Raises PayloadTooLarge as soon as more bytes have arrived. Raises RequestCancelled.
+    """
     body = bytearray()
     try:
         async for chunk in request.stream():

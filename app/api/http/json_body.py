@@ -12,8 +12,9 @@ from app.loop_turns import take_turn
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
-# A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. If smaller, parsing a body of brackets
-# blocks the event loop for more than a few milliseconds. If larger, bodies of many short arrays are refused.
+# A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. Brackets and braces in strings also count.
+# If smaller, parsing a body of brackets blocks the event loop for more than a few milliseconds. If larger, bodies of
+# many short arrays are refused.
 BYTES_PER_CONTAINER = 8
 # Larger bodies are parsed and validated in turns. That takes up to 10 ms for 50,000 bytes. If larger, many such bodies
 # delay other requests. If smaller, requests with short texts wait for turns.
@@ -24,7 +25,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
     """The parsed body. max_bytes: the most bytes of the body.
 
     Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as more
-    bytes have arrived, and for too many arrays and objects. Raises MalformedRequest for invalid JSON, NaN, numbers
+    bytes have arrived, and for too many brackets `[` and `{`. Raises MalformedRequest for invalid JSON, NaN, numbers
     beyond a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises RequestCancelled.
     """
     _check_media(request.scope["headers"])
@@ -47,13 +48,15 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
 
 
 def parse_json(body: bytes | bytearray, *, max_bytes: int) -> object:
-    """The value of a JSON text. max_bytes: the most bytes of a body, which limits its arrays and objects.
+    """The value of a JSON text. max_bytes: the most bytes of a body, which limits its brackets `[` and `{`.
 
     Raises PayloadTooLarge, MalformedRequest.
     """
     max_containers = max_bytes // BYTES_PER_CONTAINER
     if body.count(b"[") + body.count(b"{") > max_containers:
-        raise PayloadTooLarge(f"the body has more than {max_containers} arrays and objects")
+        raise PayloadTooLarge(
+            f"the body has more than {max_containers} brackets [ and {{, those in texts included"
+        )
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -51,7 +51,8 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# Key of a scope's extension: whether the client has disconnected or stalled, and how long the request waited unread.
+# Key of a scope's extension: whether the client has disconnected or stalled, how long the request waited unread, and a
+# function that sets the callback for a disconnect.
 CONNECTION = "transduce.connection"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
@@ -133,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count the bytes of an incomplete header, and feed the parser."""
         if self.transport.is_closing():
             return
-        is_first_data = self._read_timer is None and self._is_idle()  # of a request
+        begins_request = self._read_timer is None and self._is_idle()
         self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
@@ -152,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
-        if is_first_data and not self._has_arrived and not self.transport.is_closing():
+        if begins_request and not self._has_arrived and not self.transport.is_closing():
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
@@ -189,7 +190,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count and record a header. A trailer of a chunked body is only counted (RFC 9110, section 6.5.1).
 
-        Raises RefusedRequest if the header is too large or contradicts itself.
+        Raises RefusedRequest if the header is too large, or Host or Transfer-Encoding is invalid or repeated.
         """
         self._num_parsed_bytes += len(name) + len(value) + 4
         if self._num_parsed_bytes > self._max_header_bytes:
@@ -287,7 +288,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """Close the connection if its request is incomplete, because the server ends."""
+        """Close the connection, because the server ends. A request that has arrived completely is answered first."""
         if self._read_timer is not None:
             self._stop_read_timer()
             self.transport.close()

@@ -6,7 +6,7 @@ import sys
 
 
 def print_address(scheme: str, host: str, port: int, *, has_page: bool) -> None:
-    """Print the server's address on stderr, if stderr is a terminal. host: as in the settings."""
+    """Print the server's address on stderr, if stderr is a terminal. host: the address that it listens on."""
     if not sys.stderr.isatty():
         return
     # A browser cannot open the wildcard address.

@@ -95,7 +95,7 @@ class Framing:
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The caller's X-Request-Id if it is a plain word, else a new one."""
+    """The caller's X-Request-Id if it has 1 to 64 ASCII letters, digits and `.`, `_`, `-`; else a new one."""
     sent = next((value for name, value in headers if name == b"x-request-id"), b"")
     return sent.decode("ascii") if _REQUEST_ID.fullmatch(sent) else f"{getrandbits(128):032x}"
 

@@ -133,7 +133,10 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals on the event loop. A Python signal handler could run in the middle of a change of state."""
+        """Handle signals on the event loop. A Python signal handler could run in the middle of a change of state.
+
+        Also sets the event loop's default executor, because uvicorn calls this first on the loop.
+        """
         loop = asyncio.get_running_loop()
         loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))
         for number in _SIGNALS:

@@ -60,7 +60,7 @@ class TokenAnswer(TypedDict):
         ]
     ]
     attention: NotRequired[
-        Annotated[float | None, Field(description="with alignment: the attention to `source`, 0 to 1")]
+        Annotated[float, Field(description="with alignment: the attention to `source`, 0 to 1")]
     ]
     weights: NotRequired[
         Annotated[

@@ -1,8 +1,7 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-No search gets the default that is declared here for one of its options (`SEARCH_FIELDS` of that module): an option that
-the body does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the
-body sets.
+A search does not use the defaults that its options (`SEARCH_FIELDS` of that module) have here. An option that the body
+does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the body sets.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _token(token: Token, start: int) -> TokenAnswer:
         "target": _span(token.target.moved(start)),
         "log_probability": token.log_probability,
     }
-    if token.source is not None:
+    if token.source is not None and token.attention is not None:
         answer["source"] = _span(token.source)
         answer["attention"] = token.attention
     if token.weights:

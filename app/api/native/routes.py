@@ -175,7 +175,10 @@ def server_timing(timings: Timings) -> str:
 async def build_answer(
     models: Models, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
-    """Return the result of `build`. A large result is built, serialised and freed on another thread."""
+    """Return the result of `build`.
+
+    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread.
+    """
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     if not is_long:
         return build()

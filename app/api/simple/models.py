@@ -17,12 +17,14 @@ from app.api.limits import RequestLimits
 def _to_number(value: object) -> object:
     """Convert a string of digits, as a form sends it, to a number.
 
-    Only the first nine characters are read, which bounds the work. `AtMost` then refuses a number above the limit.
+    Only nine digits after leading zeros are read, which bounds the work. `AtMost` then refuses a number above the
+    limit.
     """
     if isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdecimal():
-            return int(value.strip()[:9])
+            number = int(digits.lstrip("0")[:9] or "0")
+            return -number if value.strip().startswith("-") else number
     return value
 
 

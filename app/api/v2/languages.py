@@ -1,4 +1,4 @@
-"""Language codes of the /v2 routes. They are in upper case, and only targets have regional varieties."""
+"""Language codes of the /v2 routes. /v2/languages lists them in upper case, and only targets with their regions."""
 
 from __future__ import annotations
 

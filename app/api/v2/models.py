@@ -229,7 +229,7 @@ class V2Language(TypedDict):
 
 
 class V2Usage(TypedDict):
-    """The code points translated for the caller's key in this month, or in this day if only the day has a limit.
+    """The code points counted for the caller's key in this month, or in this day if only the day has a limit.
 
     character_limit: the limit of the key for that month or day; 1,000,000,000,000 if it has none.
     """

@@ -99,8 +99,8 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
     """Set how many threads share an operator, the caller included (initially 1). Returns how many there are.
 
     spin_us: microseconds for which an idle thread polls for the next operator before it sleeps (initially 150); None
-    keeps the value. There are fewer threads than requested if the system refuses to start more. One thread pool serves
-    all sessions of the process. Raises ValueError for less than 1, RuntimeError if the library cannot be used.
+    keeps the value. There are fewer threads than requested if the pool or the system refuses more. One thread pool
+    serves all sessions of the process. Raises ValueError for less than 1, RuntimeError if the library cannot be used.
     """
     if num_threads < 1:
         raise ValueError(f"num_threads is {num_threads}; it must be at least 1")
@@ -129,7 +129,7 @@ def allow_matrix_tiles(is_allowed: bool) -> bool:
 
 
 def block_times() -> dict[str, dict[str, float]]:
-    """Seconds spent by `encoder` and `decoder` in each kind of block in this process, summed over threads.
+    """Seconds spent by `encoder` and `decoder` in each kind of block in this process (native/block_times.h).
 
     Raises RuntimeError if the library cannot be used.
     """

@@ -108,7 +108,7 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
     }
 }
 
-// Replaces scores by e^(score - max), by 0 past the end. Returns the sum.
+// Replaces each of `count` scores by e^(score - max), and the rest of the last vector by 0. Returns the sum.
 [[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
     const Floats lowest = all16(-__builtin_inff());

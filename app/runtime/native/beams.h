@@ -46,8 +46,8 @@ public:
           attention_(reinterpret_cast<float*>(complete_ + 3 * (max_complete() + b_))) {}
 
     int64_t length() const { return header_[3]; }
-    // Throws InvalidArgument unless all rows, last tokens, columns and lengths are in range. num_positions: number of
-    // positions from that of the first step on.
+    // Throws InvalidArgument unless size, rows, last tokens, columns and lengths are in range. num_positions: number of
+    // positions from that of the first step on. num_columns: the columns of the attention that can be recorded.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const;
     // Writes the next step's id and position of the row of each live hypothesis. If the beam is done, writes
     // FREE_ROW_ID as the id of all its rows instead. first_position: that of the first step.

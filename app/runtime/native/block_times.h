@@ -1,5 +1,5 @@
-// Time that encoder and decoder spend in each kind of block, summed over all threads. In ONNX Runtime's profile a whole
-// stack is one operator.
+// Time that encoder and decoder spend in each kind of block, summed over the threads that take rows through blocks. A
+// thread that only shares a product of a block is not counted. In ONNX Runtime's profile a whole stack is one operator.
 #pragma once
 
 #include <atomic>

@@ -30,7 +30,7 @@ inline void each_vector(const float* logits, int64_t count, Visit&& visit) {
     for (int vector = 0; at < count; at += LANES, ++vector) visit(vector, at, load_some(logits, at, count));
 }
 
-// Returns the maxima with negative infinity replaced by the lowest number, so that a difference is never NaN.
+// Returns the maxima with negative infinity replaced by the lowest number: negative infinity minus itself would be NaN.
 Floats finite(Floats maxima) { return max16(all16(std::numeric_limits<float>::lowest()), maxima); }
 
 // Returns the k-th largest number of G vectors, k <= 16 G. It is the smallest number that fewer than k numbers exceed.
@@ -103,8 +103,8 @@ ClassMaxima::ClassMaxima() : bound(LOWEST) { std::fill(largest, largest + PANEL,
 
 // A log-softmax subtracts twice. With m the largest magnitude and log(V) < 32, the results have magnitudes up to 2 m
 // and 2 m + log(V). The first result of each logit is rounded by at most 2^-24 of 2 m. Second results that are equal
-// differ by at most one last place before rounding, 2^-23 of 2 m + 32. Together this is less than 2^-22 of 2 m + 32. The
-// returned slack is four times as large.
+// differ by at most one last place before rounding, 2^-23 of 2 m + 32. Together this is less than 2^-22 of 2 m + 32.
+// The returned slack is four times as large.
 float rounding_slack(float max_magnitude) { return (2 * max_magnitude + 32) * 0x1p-20f; }
 
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,

@@ -42,9 +42,9 @@ static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 // max_magnitude: no logit exceeds this magnitude.
 float rounding_slack(float max_magnitude);
 
-// Scans a span's logits (count,) for the row's k best. class_maxima: of the row's earlier spans, or new. hits_out:
-// (count,) receives the groups of 16 logits with a hit, or nullptr. next: the logits of the next call, which are
-// prefetched.
+// Scans a span's logits (count,) for the row's k best. slack: of rounding_slack. class_maxima: of the row's earlier
+// spans, or new. hits_out: (count,) receives the groups of 16 logits with a hit, or nullptr. next: the logits of the
+// next call, which are prefetched.
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,
                     float* hits_out, const float* next);
 

@@ -6,7 +6,7 @@
 
 namespace transduce {
 
-// Copies bytes [first, end) of one row to another row, in every plane.
+// Copies [first, end) of one row to another row, in every plane. copy_rows counts in bytes, and a Beam in columns.
 struct RowCopy {
     int64_t source, target, first, end;
 };

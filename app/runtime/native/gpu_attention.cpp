@@ -15,7 +15,7 @@ namespace {
 
 // Threads of a block: MAX_THREADS of attention.cu.
 constexpr unsigned NUM_THREADS = 128;
-// Halves that the kernel reads at once, and the most of a head.
+// Halves that the kernel reads at once, and the most halves of a head.
 constexpr int VECTOR = 8, MAX_WIDTH = 128;
 
 // cuLaunchKernel of CUDA's driver: function, grid, block, bytes of shared memory, stream, arguments, further options.

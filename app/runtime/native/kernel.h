@@ -16,7 +16,7 @@ namespace transduce {
 class InvalidArgument : public std::exception {
 public:
     explicit InvalidArgument(const char* message) { std::snprintf(message_, sizeof message_, "%s", message); }
-    // format: of printf, with at least one value. Longer messages are cut.
+    // format: of printf, with at least one value. A message that is longer than message_ is cut.
     template <class Value, class... Values>
     InvalidArgument(const char* format, Value value, Values... values) {
         std::snprintf(message_, sizeof message_, format, value, values...);
@@ -57,7 +57,7 @@ public:
     Tensor constant(int index) const;
     // Returns whether there is an input `index` that is a constant of the graph.
     bool has_constant(int index) const;
-    // Return an attribute. Throw InvalidArgument if it is missing or of another type.
+    // Return an attribute. Throw InvalidArgument if it is missing or of another type, or is a text of 64 bytes or more.
     int64_t integer(const char* name) const;
     float number(const char* name) const;
     std::string text(const char* name) const;
@@ -80,8 +80,8 @@ public:
 
     // Returns input `index`. Throws InvalidArgument if it is missing.
     Tensor input(int index) const;
-    // Gives output `index` this shape, and returns its memory. Throws InvalidArgument if memory of another shape is
-    // bound to the output.
+    // Gives output `index` this shape, and returns its memory; nullptr if the graph does not have the output. Throws
+    // InvalidArgument if memory of another shape is bound to the output.
     template <class T>
     T* output(int index, std::initializer_list<int64_t> shape) const {
         return static_cast<T*>(output_data(index, shape));

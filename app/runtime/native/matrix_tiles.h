@@ -9,7 +9,8 @@ namespace transduce {
 // Rows of a tile, and inputs of each row that one instruction multiplies.
 constexpr int MATRIX_ROWS = 16, MATRIX_DEPTH = 64;
 
-// Returns whether tile registers are used: processor and system have them, and transduce_allow_matrix_tiles allows it.
+// Returns whether tile registers are used: the library is built for AVX-512, processor and system have them, and
+// transduce_allow_matrix_tiles allows them.
 bool has_matrix_tiles();
 
 // Divides rows into tiles of equal height. The last tile may overlap the one before it.

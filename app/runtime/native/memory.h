@@ -26,7 +26,7 @@ private:
     char* data_ = nullptr;
 };
 
-// The two nested levels of scratch memory of one call: a step over several blocks, and a block inside the step.
+// The two nested levels of scratch memory of one call. step: of a whole encoder or decoder. block: of one block inside.
 enum class ScratchLevel { block, step };
 
 // The calling thread's scratch memory, valid until the thread's next Scratch of the same level. A thread has at most

@@ -91,7 +91,8 @@ private:
     const Linear& linear_;
     const float* absmax_;
     Store& store_;
-    // Rows stored between two instructions: enough to store the largest group during one vector's product.
+    // Rows that store_some() stores: enough for the largest group during one vector's product, if the last run of
+    // inputs is as long as the first. store_rest() stores the others.
     int64_t rows_per_turn_;
     Rows next_rows_{}, rows_{};
     int vector_ = 0;

@@ -40,7 +40,7 @@ struct BlockInput {
     }
 };
 
-// Returns input `index`, int32 (n,). Throws InvalidArgument unless its values are in [low, high).
+// Returns input `index`, int32 (n,). Throws InvalidArgument unless it has this shape and its values are in [low, high).
 const int32_t* indices_of(const KernelCall& call, int index, int64_t n, int64_t low, int64_t high);
 
 // The weights of an attention block: the projection to queries (in self-attention also to keys and values), W_O, norm.

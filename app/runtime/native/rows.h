@@ -21,7 +21,8 @@ struct Norm {
 };
 
 // Quantizes one row to 8 bits. With m = max |x|: q = round_half_even(x * (127 / m)) + 128 if the range is symmetric,
-// else q = round_half_even(x * (255 / m)). Returns m. A row of zeros has m = 0 and undefined q. m is NaN if any x is.
+// else q = round_half_even(x * (255 / m)). Stores q - STORED_INPUT_OFFSET. Returns m. A row of zeros has m = 0 and
+// undefined q. m is NaN if any x is.
 float quantize_row(const float* x, int width, ActivationRange range, Quantized* q);
 
 // LayerNorm of one row: (x - mean) / sqrt(variance + epsilon) * gamma + beta. Ba et al. 2016, section 3.
@@ -33,7 +34,7 @@ void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to);
 // Calls row(index) for each of n rows, by several threads if that is faster. nanoseconds: rough cost of a row.
 template <class Row>
 void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
-    // A chunk takes a microsecond or more. There are at most 64 chunks.
+    // A chunk takes about a microsecond or more. There are at most 64 chunks.
     int64_t rows_per_chunk = std::max<int64_t>(1, 1000 / std::max<int64_t>(1, nanoseconds));
     rows_per_chunk = std::max(rows_per_chunk, (n + 63) / 64);
     parallel_for(int((n + rows_per_chunk - 1) / rows_per_chunk), n * nanoseconds, [&](int chunk, Direction) {
@@ -42,8 +43,8 @@ void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Returns the number of runs into which n rows are divided, each for one thread. Returns 0 if the rows stay one run: the
-// threads share each product, or this thread already runs rows of its own.
+// Returns the number of runs into which n rows are divided, each for one thread. Returns 0 if the rows stay one run:
+// the threads share each product, or this thread already runs rows of its own.
 inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
     int64_t threads = num_threads(), max_rows = linear.max_own_rows();
     if (runs_own_rows || n < linear.min_own_rows() * threads) return 0;
@@ -54,10 +55,10 @@ inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
     return std::min<int64_t>(rounds * threads, MAX_CHUNKS);
 }
 
-// Divides n rows into runs and calls block(begin, count) for each run. Either there is one run whose products all threads
-// share, or each thread takes runs of its own, in which nothing is divided again. The results between the block's products then stay in the thread's cache, and the
-// thread waits for no other. linear: a product of the block, which decides the length of a run. nanoseconds: rough cost
-// of a row.
+// Divides n rows into runs and calls block(begin, count) for each run. Either there is one run whose products all
+// threads share, or each thread takes runs of its own, in which nothing is divided again. The results between the
+// block's products then stay in the thread's cache, and the thread waits for no other. linear: a product of the block,
+// which decides the length of a run. nanoseconds: rough cost of a row.
 template <class Block>
 void for_each_row_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
     int64_t count = num_row_blocks(linear, n);
@@ -106,7 +107,8 @@ private:
     float* absmax_ = nullptr;
 };
 
-// The end of an attention or feed-forward block: total = residual + x W + b, normalised = LayerNorm(total), all (n, outputs).
+// The end of an attention or feed-forward block: total = residual + x W + b, normalised = LayerNorm(total). x: (n,
+// inputs). residual, total, normalised: (n, outputs).
 void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,
                        float* total, float* normalised);
 

@@ -18,7 +18,7 @@ class SlotShortlists:
     """
 
     def __init__(self, library: ctypes.CDLL, num_slots: int) -> None:
-        """All slots have the whole vocabulary. library: that of the decoder. Raises MemoryError."""
+        """Give all slots the whole vocabulary. library: that of the decoder. Raises MemoryError."""
         self._set = library.transduce_set_shortlists
         address = library.transduce_new_shortlists(num_slots)
         if address is None:
@@ -29,12 +29,13 @@ class SlotShortlists:
     def set(self, slots: NDArray[Any], lists: Sequence[NDArray[np.int32]]) -> None:
         """Replace the lists of some slots, all in range.
 
-        lists: ascending ids; an empty list stands for the whole vocabulary. The next decoder call checks the ids.
-        Raises MemoryError; the slots then have undefined lists.
+        lists: at least one, each of ascending ids; an empty one stands for the whole vocabulary. The first decoder call
+        that needs a list checks that its ids are in the vocabulary. Raises MemoryError; the slots then have undefined
+        lists.
         """
         ids = np.concatenate(lists, dtype=np.int32)
-        counts, targets = np.array([len(each) for each in lists], np.int64), slots.astype(np.int64)
-        addresses = targets.ctypes.data, counts.ctypes.data, ids.ctypes.data
+        counts, numbers = np.array([len(each) for each in lists], np.int64), slots.astype(np.int64)
+        addresses = numbers.ctypes.data, counts.ctypes.data, ids.ctypes.data
         if not self._set(self.address, len(counts), *addresses):
             raise MemoryError("no memory for shortlists")
 

@@ -98,7 +98,7 @@ struct alignas(64) ThreadPool {
 ThreadPool pool;
 
 // Takes chunks from one end. It takes fewer as fewer are left, so that all threads end together. Returns the number of
-// chunks, and stores the first one in *chunk.
+// chunks, 0 if none is left, and stores the first one in *chunk.
 int take(Direction direction, int* chunk) {
     uint64_t word = pool.queue.load(std::memory_order_acquire);
     for (;;) {
@@ -282,8 +282,9 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
 
 }  // namespace transduce
 
-// Sets the number of threads that work on a job: the caller and num_threads - 1 workers. Returns the new
-// number, which is smaller if the system refuses more threads. Must not be called from two threads at once.
+// Sets the number of threads that work on a job: the caller and num_threads - 1 workers, of which there are 0 to
+// MAX_WORKERS. Returns the new number, which is smaller if the system refuses more threads. Must not be called from two
+// threads at once.
 extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
     using namespace transduce;
     int num_wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;
@@ -300,7 +301,7 @@ extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(
     return num_wanted + 1;
 }
 
-// Sets how long a worker looks for the next job before it sleeps. A negative number stands for 0.
+// Sets how long a worker looks for the next job before it sleeps; initially 150 us. A negative number stands for 0.
 extern "C" __attribute__((visibility("default"))) void transduce_set_spin_us(int microseconds) {
     transduce::pool.spin_ns.store(int64_t(microseconds < 0 ? 0 : microseconds) * 1000);
 }

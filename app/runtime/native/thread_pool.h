@@ -52,12 +52,12 @@ private:
 // Runs chunks until there are none left to take.
 using Job = void (*)(void* context, Chunks& chunks);
 
-// Most chunks of one job: the queue holds a chunk's index in 16 bits.
+// Most chunks of a job that threads share: the queue holds a chunk's index in 16 bits.
 constexpr int MAX_CHUNKS = 65535;
 
-// Memory that the next job reads. Threads prefetch it while they wait. The caller prefetches `bytes` bytes upward from
-// `up`; workers prefetch the piece at `down` and then the pieces before it. bytes 0: the memory that the previous job
-// named stays.
+// Memory that the next job reads. Threads prefetch it while they wait, `bytes` bytes each. The caller goes upward from
+// `up`. Workers prefetch the piece at `down`, of `piece` bytes, and then the pieces before it. bytes 0: the memory that
+// the previous job named stays.
 struct Prefetch {
     const char* up = nullptr;
     const char* down = nullptr;
@@ -69,12 +69,13 @@ int num_threads();
 
 // Runs chunks 0..num_chunks-1, each exactly once, and returns when all of them are done.
 //
-// nanoseconds: rough cost of the whole job on one thread. It decides whether the workers take part and whether sleeping
-// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, possibly with the job
-// that makes this call, the caller runs all chunks alone.
+// nanoseconds: rough cost of the whole job on one thread. It decides whether the workers take part, whether sleeping
+// workers are woken, and how many chunks a thread takes at once. prefetch: memory that the job after this one reads.
+// The caller runs all chunks alone if there are more than MAX_CHUNKS, or if the pool is busy, possibly with the job
+// that makes this call.
 //
-// Throws what the job throws on any thread: the first exception, after the chunks under way are done. Chunks that no
-// thread has begun by then are not run.
+// Throws what the job throws on any thread: the first exception, after the other threads have run the chunks that they
+// have taken. The chunks that are left in the queue are not run.
 void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const Prefetch& prefetch);
 
 // run_job for a callable (Chunks&) that runs every chunk it can take.

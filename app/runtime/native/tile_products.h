@@ -22,7 +22,7 @@ inline void _tile_stored(int, void*, size_t) {}
 inline void _tile_dpbusd(int, int, int) {}
 #endif
 
-// Prefetches a panel in `times` equal parts.
+// Prefetches a panel of `bytes` bytes in `times` equal parts, one part a step(). from nullptr: nothing.
 class PanelPrefetcher {
 public:
     PanelPrefetcher(const char* from, size_t bytes, int64_t times)
@@ -39,7 +39,8 @@ private:
 };
 
 // Tiles of rows that are multiplied together. x: the first row of each tile, `stride` bytes from row to row. sums:
-// (VECTORS, tiles, height, 16). tile_stride: numbers from one tile's sums to the next.
+// (VECTORS, tiles, height, 16), of which a panel of a single run uses only the first two vectors. tile_stride: numbers
+// from one tile's sums to the next.
 struct TileGroup {
     static constexpr int MAX_TILES = 4, VECTORS = 4;
     static constexpr size_t LINE = 64;

@@ -39,7 +39,8 @@ async function send(form) {
     const answer = await fetch(form.elements.path.value.replace(/^\//, ""), requestOf(form));
     const type = answer.headers.get("Content-Type") ?? "";
     const showStatus = () => {
-      status.textContent = `${answer.status} ${answer.statusText}, ${Math.round(performance.now() - started)} ms, ${type}`;
+      const ms = Math.round(performance.now() - started);
+      status.textContent = `${answer.status} ${answer.statusText}, ${ms} ms, ${type}`;
     };
     showStatus();
     if (type.startsWith("application/octet-stream")) offer(link, await answer.blob());

@@ -1,31 +1,18 @@
-"""A text whose detected language is not served is rejected in every dialect. The error names the language."""
+"""A text whose detected language is not served is refused by every API. The error names the language."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S
 
 FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 ENGLISH = "The weather was very good yesterday."
 SHORT = ["OK", "Hallo", "42", "Fran\u00e7ois Dupont", "Berlin"]
 INFER = "/v2/models/echo/infer"
-
-
-@pytest.fixture(scope="module")
-def server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    with ServerProcess(echo_command, {"files_enabled": "true"}) as process:
-        yield process.ready()
-
-
-@pytest.fixture(scope="module")
-def http(server: ServerProcess) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
 
 
 def infer(texts: list[str]) -> dict[str, object]:

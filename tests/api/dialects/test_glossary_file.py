@@ -1,4 +1,4 @@
-"""The glossary file of a server: no other user may read it, and a file that cannot be written gives 503."""
+"""The glossary file of a server: no other user may read it, and if it cannot be read or written, the answer is 503."""
 
 from __future__ import annotations
 

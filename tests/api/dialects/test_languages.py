@@ -21,7 +21,7 @@ SERVED = ["de", "en", "pt-BR", "zh-Hans"]
         ("xx", None),
     ],
 )
-def test_codes_at_the_root(code: str, found: str | None) -> None:
+def test_a_code_or_its_alias(code: str, found: str | None) -> None:
     assert find_language(code, SERVED) == found
 
 
@@ -39,7 +39,7 @@ def test_codes_at_the_root(code: str, found: str | None) -> None:
         ("", None),
     ],
 )
-def test_codes_at_v2(code: str, found: str | None) -> None:
+def test_a_code_with_or_without_its_region(code: str, found: str | None) -> None:
     assert served_language(code, SERVED) == found
 
 

@@ -81,7 +81,7 @@ def test_one_text_has_one_detected_language(http: httpx.Client) -> None:
     assert answer["detectedLanguage"]["language"] == "en"
 
 
-@pytest.mark.parametrize(("alternatives", "count"), [(2, 2), ("2", 2), (3, 3)])
+@pytest.mark.parametrize(("alternatives", "count"), [(2, 2), ("2", 2), (3, 3), ("0000000002", 2)])
 def test_alternatives(http: httpx.Client, alternatives: object, count: int) -> None:
     answer = translated(http, alternatives=alternatives)
     assert len(set(answer["alternatives"]) - {answer["translatedText"]}) == count

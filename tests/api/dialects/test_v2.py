@@ -86,19 +86,22 @@ ACCEPTED: list[dict[str, Any]] = [
 ]
 
 
-def test_names_of_html_elements_are_matched_in_any_case(http: httpx.Client) -> None:
-    """An untranslated element ends the sentence, so it is no part of a segment's source."""
-    body = {**BASE, "text": ["Anna <B>sees 12/31/2025</B> me."], "tag_handling": "html", "ignore_tags": ["B"]}
-    (row,) = http.post("/v2/translate", json=body).json()["translations"]
-    assert row["text"] == "Anna <B>sees 12/31/2025</B> me."
-
-
 @pytest.mark.parametrize("fields", ACCEPTED, ids=[str(index) for index in range(len(ACCEPTED))])
 def test_what_is_accepted(http: httpx.Client, fields: dict[str, Any]) -> None:
     body = {**BASE, **fields}
     answer = http.post("/v2/translate", json=body)
     rows = [{"detected_source_language": "EN", "text": BASE["text"][0], "billed_characters": 20}]
     assert answer.json() == {"translations": rows}
+
+
+def test_names_of_html_elements_are_matched_in_any_case(http: httpx.Client) -> None:
+    """A date that is translated gets German separators."""
+    text = "Anna <B>sees 12/31/2025</B> me."
+    ((ignored,), (other,)) = (
+        translated(http, text=[text], tag_handling="html", ignore_tags=[tag]) for tag in ("B", "I")
+    )
+    assert ignored["text"] == text
+    assert "31.12.2025" in other["text"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ if library := os.environ.get("NATIVE_LIBRARY"):
     pytest.MonkeyPatch().setattr(native, "library_path", partial(Path, library))
 
 
-# Files with tests that start several threads without a parameter `num_threads`.
+# Files about threads. Their tests without a parameter `num_threads` are marked too.
 THREADED = {"test_library", "test_out_of_memory", "test_shares", "test_stop_condition"}
 
 

@@ -15,7 +15,7 @@ HANGING_S = 2400 if "EMULATED_PYTHON" in os.environ else 240
 
 
 def run_python(code: str) -> tuple[int, bytes]:
-    """Run the code with the installed library of the test's target. Returns exit status and standard error.
+    """Run the code with the installed library of the test's target. Returns the exit status and standard error.
 
     The process never loads a sanitizer's build.
     """

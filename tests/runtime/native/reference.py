@@ -15,7 +15,10 @@ EPSILON = 1e-5
 
 
 def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:
-    """Quantised rows (rows, columns), and the scale of each row (rows, 1): its magnitude / levels."""
+    """Quantised rows (rows, columns), and the scale of each row (rows, 1): its largest magnitude / levels.
+
+    is_rectified: x is the output of ReLU, so all 255 levels are for numbers above 0.
+    """
     levels = np.float32(255 if is_rectified else 127)
     magnitude = np.abs(x).max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -25,7 +28,7 @@ def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int6
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a product as the graph stores them, and as floats."""
+    """The weights of a product as the graph stores them. scales: empty for weights in float32."""
 
     stored: NDArray[Any]
     scales: Floats
@@ -90,7 +93,10 @@ def layer_norm(x: Floats, gamma: Floats, beta: Floats) -> Floats:
 
 
 def attention(q: Floats, keys: Floats, values: Floats, num_heads: int) -> tuple[Floats, Floats]:
-    """One row's attention output (d,) and weights (num_heads, columns), for q (d,) and keys, values (columns, d)."""
+    """One row's attention output (d,) and weights (num_heads, columns), for q (d,) and keys, values (columns, d).
+
+    The scale 1 / sqrt(d_k) is part of q.
+    """
     heads = []
     weights = []
     for head in np.split(np.arange(q.size), num_heads):

@@ -34,7 +34,7 @@ def feed_forward(dtype: str) -> Iterator[Array]:
             operator = block.operator()
             for n in (1, 3, 6, 13):
                 yield from operator.run(block.rows(n, seed=n)).values()
-            # Rows that are very small, very large and not finite.
+            # Rows that are 0, very small, very large and not finite.
             rows = block.rows(8)
             with np.errstate(invalid="ignore"):
                 rows["x"] *= np.array(

@@ -31,6 +31,7 @@ from tests.export.tiny import VOCAB_SIZE
 from tests.runtime.native.test_whole import MAX_LENGTH, NUM_ROWS, load, sources
 
 BOS, EOS = 0, 1
+# Rows of the cache, each of which has candidates. A beam uses some of them.
 NUM_TABLE_ROWS = 20
 Candidates = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -61,7 +62,10 @@ class SearchWithRows:
         self.allocator.admit(self.sequence)
 
     def step(self, candidates: Candidates) -> list[tuple[int, ...]]:
-        """Assign rows as the engine does. Returns copies: source row, target row, first column, end column."""
+        """Advance the search and assign rows as the engine does.
+
+        Returns copies: source row, target row, first column, end column.
+        """
         advance([self.search], [self.sequence.rows], log_probabilities=candidates[0], ids=candidates[1])
         self.sequence.length += 1
         reorders, spreads = RowCopies(), RowCopies()
@@ -130,7 +134,8 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
     assert seen == set(BeamOutcome)
 
 
-def test_the_search_takes_a_step_whose_scores_are_not_numbers() -> None:
+def test_the_search_takes_a_step_without_scores() -> None:
+    """A row's best score is not finite, or another one is NaN."""
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     max_length=9, num_to_complete=3)  # fmt: skip
@@ -143,7 +148,7 @@ def test_the_search_takes_a_step_whose_scores_are_not_numbers() -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) -> None:
-    """The decoder advances beams or does not, for all numbers of remaining rows and steps."""
+    """Beams that the decoder advances, several steps a call, against beams that only the search advances."""
     runner = load(tmp_path, precision, norm="pre")
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
     kinds = [(4, False), (4, True), (5, False), (7, True)]

@@ -36,7 +36,6 @@ def test_moves_are_made_as_if_all_at_once(num_threads: int, data: st.DataObject)
     moves[2:] *= values.strides[2]
     copy_rows(values, moves)
     np.testing.assert_array_equal(values, expected)
-    set_num_threads(1)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.runtime.native.graphs import Operator, operator, random_floats
 from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_inputs, random_weights
 
 Array = NDArray[Any]
+# The tolerance in int8. A number between two quantisation levels may round either way, which changes an output by this.
 LEVEL = 0.02
 
 

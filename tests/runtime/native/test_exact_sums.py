@@ -12,7 +12,7 @@ from tests.runtime.native.reference import Weights, norm_inputs
 from tests.runtime.native.test_encoder import CrossCache
 from tests.runtime.native.test_feed_forward import OUTPUTS
 
-# Weights and inputs at the ends of their ranges, for which sums of pairs exceed an int16 in both directions.
+# Weights at the ends of their range. With inputs of 255, sums of pairs exceed an int16 in both directions.
 EXTREMES = [-128, -127, 127]
 
 

@@ -54,7 +54,7 @@ def activated(activation: str, x: Floats) -> Floats:
 
 
 def level(weights: Weights, hidden: Floats) -> float:
-    """The largest change of an output when one hidden number moves to its next quantisation level."""
+    """An upper bound of an output's change when one hidden number moves to its next quantisation level."""
     if not weights.is_int8:
         return 0.0
     return float(

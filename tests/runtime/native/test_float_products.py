@@ -15,7 +15,8 @@ from tests.runtime.native.test_feed_forward import OUTPUTS, Block
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
-# Numbers of rows: one tile and several, full and partial; one block, and more than a chunk.
+# Numbers of rows: one tile and several, full and partial; around the fewest (32) and the most rows (66) that a thread
+# takes alone; more than a chunk (192).
 ROW_COUNTS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
 # Numbers of inputs below, at and above those that are multiplied together (AVX-512: 128, AVX2 and NEON: 512), in
 # equal and unequal parts.
@@ -23,7 +24,7 @@ INPUTS = [16, 112, 128, 144, 256, 400, 528]
 
 
 def product_alone(weights: Floats) -> Operator:
-    """A feed-forward block with identity and zero weights, so that total = relu(hidden) weights."""
+    """A feed-forward block with identity and zero weights, so that total = relu(x) weights."""
     inputs, outputs = weights.shape
     assert inputs == outputs
     nothing, zero = np.zeros(0, np.float32), np.zeros(inputs, np.float32)

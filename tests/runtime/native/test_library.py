@@ -81,7 +81,8 @@ def test_only_usable_targets_can_be_selected(target: str) -> None:
     assert native.library_path() == path
 
 
-# The compiler's macro of an instruction set, and Linux's flag for it. Elsewhere the flag is the macro in lower case.
+# The compiler's macro of an instruction set, and Linux's flag for it. For any other macro, the flag is its name without
+# the outer underscores, in lower case.
 FLAGS_OF_MACROS = {
     "__ARM_FEATURE_ATOMICS": "atomics",
     "__ARM_FEATURE_CRC32": "crc32",
@@ -196,7 +197,7 @@ def test_sleeping_workers_change_no_result() -> None:
         native.set_num_threads(1, spin_us=150)
 
 
-def test_sessions_of_several_threads_share_the_pool() -> None:
+def test_several_threads_share_the_pool() -> None:
     """If the pool is busy, a thread runs its job alone."""
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)

@@ -1,4 +1,4 @@
-"""Tile registers give the results of vector instructions, bit for bit. Skipped on a processor without them."""
+"""Tile registers give the results of vector instructions, bit for bit. Skipped where they cannot be used."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ ON_THE_CALLER = """
 block = Block(64, 4096)
 operator, rows = block.operator(), block.rows(40)
 expected = operator.run(rows)
-large = {name: values.repeat(4, axis=1) for name, values in Block(64, 16384).rows(40).items()}
 other = Block(64, 65536).operator()
 limit_memory()
 try:

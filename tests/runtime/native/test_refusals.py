@@ -22,10 +22,11 @@ Array = NDArray[Any]
 
 def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
     """Run with changed inputs. Check the error, and that the run writes to no input."""
-    before = {name: values.copy() for name, values in rows.items()}
+    inputs = rows | changed
+    before = {name: values.copy() for name, values in inputs.items()}
     with pytest.raises(RuntimeError, match=match):
-        operator.run(rows | changed)
-    assert all(np.array_equal(values, rows[name]) for name, values in before.items())
+        operator.run(inputs)
+    assert all(np.array_equal(values, inputs[name]) for name, values in before.items())
 
 
 @pytest.mark.parametrize("position", [-1, 20, 2**31 - 1, -(2**31)])
@@ -43,15 +44,12 @@ def test_more_rows_than_the_cache_has() -> None:
     refused(block.operator(), inputs, "keys has 2 rows, fewer than the 3", **few)
 
 
-def test_caches_of_other_shapes_and_types() -> None:
+def test_caches_of_other_shapes() -> None:
     block = SelfAttention(64, 4)
     inputs = block.rows(3, 20)
     refused(block.operator(), inputs, "values has 19 along axis 1", values=inputs["values"][:, :19].copy())
     refused(block.operator(), inputs, "keys has 2 axes, not 3", keys=inputs["keys"][0].copy())
     refused(block.operator(), inputs, "keys has 32 along axis 2", keys=inputs["keys"][:, :, :32].copy())
-    mixed = SelfAttention(64, 4).operator("float32")
-    whole = {name: inputs[name].astype("float32") for name in ("keys", "values")}
-    assert mixed.run(inputs | whole)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ def test_entries_that_are_not_in_the_tables(name: str, values: list[int], match:
 
 
 @pytest.mark.parametrize("k", [0, -1, 62, 2**40])
-def test_more_candidates_than_the_vocabulary_has(k: int) -> None:
+def test_a_number_of_candidates_that_the_vocabulary_does_not_have(k: int) -> None:
     with pytest.raises(RuntimeError, match=rf"num_candidates is {k}, .* 1\.\.61"):
         Vocabulary(random_table(1, 61, 64)).run(random_floats(2, 1, 64), k)
 
@@ -126,7 +124,7 @@ def test_more_candidates_than_are_ranked() -> None:
         Vocabulary(random_table(1, 100, 64)).run(random_floats(2, 1, 64), 65)
 
 
-def test_rows_of_another_width() -> None:
+def test_rows_of_other_shapes() -> None:
     block = Block(64, 80)
     refused(block.operator(), block.rows(3), "x has 2 along axis 0", x=random_floats(1, 2, 64))
     refused(block.operator(), block.rows(3), "residual has 63 along axis 1", residual=random_floats(1, 3, 63))

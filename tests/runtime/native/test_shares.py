@@ -16,14 +16,14 @@ from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
 NUM_RUNS = 50
-# Microseconds for which an active worker polls for the next operator. They are longer than a test.
+# Microseconds for which an active worker polls for the next operator. This is longer than a test.
 SPIN_US = 60_000_000
 # Seconds within which a worker without work falls asleep, even on a busy machine.
 SLEEP_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(autouse=True)
-def _all_share() -> Iterator[None]:
+def _restored_pool() -> Iterator[None]:
     yield
     native.share_threads(1)
     native.set_num_threads(1, spin_us=150)
@@ -61,7 +61,7 @@ def wait_until_asleep(workers: list[Path]) -> None:
 
 
 def stay_asleep(workers: list[Path], run: Callable[[], object]) -> bool:
-    """Run some operators. Returns whether the workers sleep all the time."""
+    """Call `run` NUM_RUNS times. Returns whether the workers sleep all the time."""
     before = [num_time_slices(worker) for worker in workers]
     for _ in range(NUM_RUNS):
         run()
@@ -78,7 +78,7 @@ def assert_same(found: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]
     assert all(np.array_equal(values, expected[name]) for name, values in found.items())
 
 
-def test_with_two_runners_the_second_thread_sleeps(
+def test_while_two_processes_share_the_second_thread_sleeps(
     run: Callable[[], dict[str, NDArray[Any]]],
 ) -> None:
     alone = run()

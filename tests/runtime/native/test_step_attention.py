@@ -14,7 +14,7 @@ from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_
 
 Array = NDArray[Any]
 OUTPUTS = {"total": "float32", "normalised": "float32"}
-# The tolerance. A number between two quantisation levels changes an output of the int8 product W_O by about this.
+# The tolerance in int8. A number between two quantisation levels may round either way, which changes an output by this.
 LEVEL = 0.02
 
 

@@ -177,6 +177,7 @@ def test_arguments_apply_to_one_call_only(tmp_path: Path) -> None:
 
 
 def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
+    """Beams of 4 rows before their first step."""
     return [
         SharedBeam(
             start_and_end=(BOS_ID, EOS_ID),
@@ -190,13 +191,14 @@ def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
 
 
 def decode_beams(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> StepOutput:
+    """Encode a source for each beam, and decode up to 16 steps."""
     num_rows = sum(beam.beam_size for beam in beams)
-    slots = np.arange(num_rows, dtype=np.int32) // 4 * 4
+    first_rows = np.arange(num_rows, dtype=np.int32) // 4 * 4
     targets = np.arange(num_rows, dtype=np.int32)
     runner.encode(sources(num_rows)[::4], targets[::4].tolist())
-    is_copy = targets != slots
+    is_copy = targets != first_rows
     zeros = np.zeros(num_rows, np.int32)
-    runner.copy_rows(slots[is_copy], targets[is_copy], zeros[is_copy])
+    runner.copy_rows(first_rows[is_copy], targets[is_copy], zeros[is_copy])
     return runner.decode(StepInput(np.full(num_rows, -1, np.int32), zeros, 5, 16, beams=beams, stop=stop))
 
 

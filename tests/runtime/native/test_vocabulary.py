@@ -45,6 +45,7 @@ class Vocabulary:
         self._operator = operator("Candidates", inputs, outputs)
 
     def run(self, x: Array, k: int, *, wanted: bool = True) -> dict[str, Array]:
+        """The outputs for k candidates. wanted: whether `log_probabilities` is computed."""
         return self._operator.run(
             {"x": x, "num_candidates": np.array([k]), "wanted": np.array([int(wanted)])}
         )
@@ -85,7 +86,7 @@ def test_log_probabilities_and_the_best_candidates(vocab_size: int, d: int, dtyp
 
 
 def test_of_equal_scores_the_smaller_id_comes_first() -> None:
-    """The table repeats every entry, so runs of ids have equal scores."""
+    """The table repeats its seven entries, so many ids have equal scores."""
     few = random_table(1, 7, 64)
     order = np.random.default_rng(5).integers(0, 7, 1000)
     vocabulary = Vocabulary(Weights(few.stored[order], few.scales[order], few.bias))

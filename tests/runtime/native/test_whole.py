@@ -156,7 +156,7 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
             assert np.array_equal(found, alone[begin : begin + len(group)])
 
 
-def test_threads_share_one_long_sentence(precision: Precision, tmp_path: Path) -> None:
+def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Precision, tmp_path: Path) -> None:
     longest = np.append(np.full(MAX_LENGTH - 1, 9, np.int32), EOS_ID).astype(np.int32)
     results = []
     for num_threads in (1, 2):
