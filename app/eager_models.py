@@ -40,7 +40,7 @@ class EagerModels:
                 served.append(fresh)
             await _wait_for(loaded.detector)
         except BaseException:
-            # A failed `_serve` has ended its own model.
+            # A failed `_serve` has ended its own model. If it was cancelled, `ModelStarter.close` ends the model.
             release_models(LoadedModels(loaded.models[len(served) + 1 :]))
             await asyncio.shield(self.retire(served))
             raise

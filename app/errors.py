@@ -47,7 +47,14 @@ class RequestError(ServiceError):
 
 
 class MalformedRequest(RequestError):
-    """The body is neither valid JSON nor a valid form, or text in it is not valid UTF-8."""
+    """The body is not valid JSON, not a valid form, or text in it is not valid UTF-8.
+
+    is_form: the error is in a form or in the query string.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None, is_form: bool = False) -> None:
+        super().__init__(message, field=field)
+        self.is_form = is_form
 
 
 class InvalidRequest(RequestError):

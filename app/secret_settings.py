@@ -17,11 +17,19 @@ def read_api_keys(settings: Settings) -> list[NamedKeys]:
     Raises SettingsError for a bad file, for a key in both, and for more than MAX_KEYS keys.
     """
     keys, names = [unnamed_key(digest) for digest in sorted(settings.api_keys)], f"{PREFIX}API_KEYS"
+    in_both: list[str] = []
     if settings.api_keys_file is not None:
-        keys += read_keys_file(settings.api_keys_file)
+        named = read_keys_file(settings.api_keys_file)
+        in_both = [
+            f"{VARIABLE}: [{each.name}] has a key that is also in {names} (SHA-256 {digest[:12]}...)"
+            for each in named
+            for digest in each.hashes
+            if digest in settings.api_keys
+        ]
+        keys += named
         names += f" and {VARIABLE}"
-    if problems := problems_of(keys):
-        raise SettingsError([f"{names}: {problem}" for problem in problems])
+    if problems := in_both or [f"{names}: {problem}" for problem in problems_of(keys)]:
+        raise SettingsError(problems)
     return keys
 
 

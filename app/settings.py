@@ -132,12 +132,12 @@ class Settings(BaseSettings):
     )
     kernels: KernelChoice = Field(
         "auto",
-        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: the native ones if "
-        "this CPU supports them, else the others; avx512, avxvnni, avx2, neon: the native ones for these instructions",
+        description="operators on a CPU; native: Transduce's own; standard: ONNX Runtime's; auto: native if CPU, "
+        "installation and bundle support it, else standard; avx512, avxvnni, avx2, neon: native for these instructions",
     )
     shortlist: bool = Field(
         True,
-        description="whether plain searches use the shortlist of a bundle that has one; with native kernels only",
+        description="whether greedy and beam searches use a bundle's shortlist; with native kernels only",
     )
     num_threads: int = Field(
         0,
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
         ge=0,
         le=64,
         description="workers of the engine, each with the whole model; 1: a thread of the server's process; more: "
-        "processes; 0: one for each of TRANSDUCE_NUM_THREADS, at most 4, and 1 on a GPU",
+        "processes; 0: one for each thread of the engine, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
         0,
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
         description="share of the bundle's golden sentences that must match exactly at start, 0 to 1",
     )
     stall_limit_s: float = Field(
-        10.0, gt=0, description="seconds that one call of the model may take before /livez returns 503"
+        10.0, gt=0, description="seconds that one step of a worker may take before /livez returns 503"
     )
     max_encode_tokens: int = Field(
         512, ge=1, description="source subwords encoded in one step; at least the model's longest source"
@@ -240,7 +240,7 @@ class Settings(BaseSettings):
 
     files_enabled: bool = Field(True, description="whether /translate_file and /v2/document accept files")
     max_file_bytes: int = Field(
-        10_000_000, ge=1024, description="bytes of an uploaded file including its form"
+        10_000_000, ge=1024, description="bytes of an upload: the file and the rest of its form"
     )
     max_files: int = Field(100, ge=1, description="files being translated or kept; a further one gets 429")
     max_kept_file_bytes: int = Field(
@@ -274,8 +274,8 @@ class Settings(BaseSettings):
     cors_origins: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
-        "unset: only pages of this server, except that pages of any site may call the routes of LibreTranslate's API "
-        "other than /translate_file",
+        "unset: only pages of this server; pages of any site may always call LibreTranslate's routes, except "
+        "/translate_file of a server without keys",
     )
     trusted_proxies: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),

@@ -46,10 +46,9 @@ class ShortlistTable:
     def shortlist(self, source_ids: Sequence[int] | Int32s) -> Int32s:
         """The ids that a translation of this source may have, ascending. Source ids must be in range."""
         is_listed = np.zeros(self.vocab_size, bool)
-        is_listed[self.always] = True
-        offsets, ids = self.offsets, self.ids
-        for source_id in source_ids:
-            is_listed[ids[offsets[source_id] : offsets[source_id + 1]]] = True
+        first, end = (self.offsets[np.add(source_ids, shift)].tolist() for shift in (0, 1))
+        lists = [self.ids[slice(*bounds)] for bounds in zip(first, end, strict=True)]
+        is_listed[np.concatenate([self.always, *lists])] = True
         return is_listed.nonzero()[0].astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""The attacks on a running server: what one caller sends, the limit that holds, and what happens."""
+"""The attacks on a running server: what one caller sends, what stops it, and what happens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ATTACKER = "127.0.0.1"
 NUM_IDLE = 2000
 NUM_SLOW = 50
 FLOOD_S = 5
-WAIT_S = 15.0  # longer than every time limit that an attack meets
+# The time limit of a socket. Longer than READ_TIMEOUT_S and READER_STALL_S, after which the server closes a connection.
+WAIT_S = 15.0
 SLOW_MARKDOWN = b"![" * 450_000
 JSON = {"Content-Type": "application/json"}
 GET_OPENAPI = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -37,7 +38,7 @@ BAD_HEADS = (
 
 @dataclass(frozen=True)
 class Attack:
-    """limit: the setting or the rule that holds. run: attacks a server, and returns what happens in words."""
+    """limit: the setting or the rule that stops it. run: attacks a server, and returns what happens in words."""
 
     name: str
     limit: str
@@ -70,7 +71,7 @@ def _connect(server: Process) -> socket.socket:
 def _status_after(server: Process, *parts: bytes) -> tuple[str, int]:
     """Send parts until the server closes the connection or all are sent.
 
-    Returns the status, `closed` if there is no response, and the number of bytes sent.
+    Returns the status and the number of bytes sent. The status is `closed` if there is no response.
     """
     num_sent = 0
     with _connect(server) as connection:
@@ -275,7 +276,7 @@ ATTACKS = (
     Attack("an endless chunk extension", "`MAX_HEADER_BYTES`", long_extension),
     Attack(f"{len(BAD_HEADS)} ambiguous heads", "RFC 9112", bad_heads),
     Attack("an upgrade to HTTP/2 is offered", "RFC 9110, section 7.8", upgrade),
-    Attack("a megabyte of `[`", "an array for 8 bytes of `MAX_BODY_BYTES`", nested_arrays),
+    Attack("a megabyte of `[`", "one `[` or `{` for every 8 bytes of `MAX_BODY_BYTES`", nested_arrays),
     Attack(
         "5,002 characters; 129 texts; beam 17",
         "`MAX_ITEM_CHARACTERS`, `MAX_ITEMS`, `MAX_BEAM_SIZE`",

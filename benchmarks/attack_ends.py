@@ -79,7 +79,7 @@ def _end_while_busy(*, is_signalled_twice: bool) -> str:
         return _time_to_end(server.wait)
 
 
-# The attack, the limit that holds, and the function that attacks.
+# The attack, what stops it, and the function that attacks.
 ENDS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("a log that is not read", "a bounded queue; drops are counted", unread_log),
     (

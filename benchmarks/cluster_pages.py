@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.sizing import RESULT as SIZING
 from benchmarks.sizing import SLO, TOLERANCE
 from transduce.loadtest.workload import built_in
 from transduce.sizing.capacity import Capacity, plan
+from transduce.sizing.measure import CLIENTS
 
 PAGES = {ROOT / "docs" / "ray.md": RAY, ROOT / "docs" / "sizing.md": SIZING}
 PRICE_A_CORE = 0.05  # for an hour, in any currency
@@ -74,8 +75,8 @@ def sizing_table(result: dict[str, Any]) -> str:
         "requests/s (of saturation)", "simulated p50, ms", "p99, ms", "measured p50, ms", "p99, ms", "ratios",
     )  # fmt: skip
     loops = ", ".join(
-        f"{one['simulated_per_s']:.1f} and {one['measured_per_s']:.1f} ({one['num_clients']} clients)"
-        for one in found["closed_loops"]
+        f"{one['simulated_per_s']:.1f} and {one['measured_per_s']:.1f} ({clients})"
+        for one, clients in zip(found["closed_loops"], loop_clients(found["closed_loops"]), strict=True)
     )
     verdict = "All ratios are" if found["agrees"] else "Not all ratios are"
     return "\n".join([
@@ -84,6 +85,20 @@ def sizing_table(result: dict[str, Any]) -> str:
         f"{verdict} within {TOLERANCE:.0%}. Answers/s of closed loops, simulated and measured: {loops}. "
         + provenance(result),
     ])  # fmt: skip
+
+
+def loop_clients(loops: Sequence[dict[str, Any]]) -> list[str]:
+    """The clients of each loop, or of the loops that `measure.merged` has made one."""
+    words = []
+    left = iter(CLIENTS)
+    for most in (one["num_clients"] for one in loops):
+        first = next(left)
+        last = first
+        while last < most:
+            last = next(left)
+        mean = f"{first} to {last} clients, measured as their mean and simulated with {last}"
+        words.append(mean if first < last else "1 client" if most == 1 else f"{most} clients")
+    return words
 
 
 def scale_table(result: dict[str, Any]) -> str:

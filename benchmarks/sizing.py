@@ -103,7 +103,10 @@ def points(
 
 
 def loops(costs: Costs, lengths: list[int]) -> list[dict[str, float]]:
-    """The rates of closed loops: measured, and simulated with the costs of all loops."""
+    """The rates of closed loops: measured, and simulated with the costs of all loops.
+
+    The measured rate of merged loops is their mean, and the simulated one is that of the most clients.
+    """
     return [
         {
             "num_clients": level.num_clients,

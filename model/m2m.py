@@ -91,6 +91,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         problems = weight_problems(facts, weights, is_pre_norm=True, has_bias=False)
     if problems or vocabulary is None:
         raise UnusableModel(folder, problems)
+    decoding = {**facts, **search}
     longest = int(facts["max_position_embeddings"])
     order = piece_order(vocabulary.ids)
     try:
@@ -113,8 +114,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         target_spm=spm,
         tags=(),  # a language token is no tag: it may begin any source and any target
         num_left_out=num_left_out([vocabulary.proto], ids),
-        beam_size=int(search.get("num_beams") or 1),
-        length_penalty=float(search.get("length_penalty", 1.0)),
+        beam_size=int(decoding.get("num_beams") or 1),
+        length_penalty=float(decoding.get("length_penalty", 1.0)),
         language_tokens=vocabulary.languages,
         tag_follows_source=vocabulary.tag_follows_source,
     )

@@ -21,12 +21,12 @@ SHORTLIST_MAGIC = 0xF11A48D5013417F5
 INT8, FLOAT16, FLOAT32, INTGEMM8, INTGEMM16 = 0x0101, 0x0402, 0x0404, 0x4101, 0x4102
 PLAIN_TYPES = {INT8: "<i1", FLOAT16: "<f2", FLOAT32: "<f4"}
 QUANTISED_TYPES = {INTGEMM8: "<i1", INTGEMM16: "<i2"}
-# A model of 1,000 layers has fewer arrays, and Marian's arrays have at most four dimensions.
+# More than any real model has: one of 1,000 layers has fewer arrays, and Marian's have at most four dimensions.
 MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME = 100_000, 8, 1_000
 # Embeddings are quantised, but not transposed.
 EMBEDDING = "Wemb"
-# The end of the names of arrays with fixed scales of activations. They are left out, because the runtime computes a
-# scale for each row of activations.
+# Arrays whose names end so are fixed scales of activations. They are left out, because the runtime computes a scale for
+# each row of activations.
 ACTIVATION_SCALE = "_QuantMultA"
 
 
@@ -49,7 +49,7 @@ def _num_left(file: BinaryIO) -> int:
 
 
 def _take(file: BinaryIO, count: int, dtype: str) -> NDArray[Any]:
-    """The next `count` numbers. Raises BinaryError if the file ends before, and allocates nothing for them then."""
+    """The next `count` numbers. Raises BinaryError if the file has fewer, before it allocates memory for them."""
     if count * np.dtype(dtype).itemsize > _num_left(file):
         raise BinaryError("it is truncated")
     return np.fromfile(file, dtype, count)
@@ -97,19 +97,20 @@ def _name(content: bytes) -> str:
 
 
 def _array(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]) -> NDArray[Any]:
-    """An array by its type. Raises BinaryError for another type, and if the bytes are too few."""
+    """An array by its type. Raises BinaryError for an impossible shape or scale, another type, and too few bytes."""
     if min(shape, default=1) < 0:
         raise BinaryError(f"{name} has the impossible shape {shape}")
     size = math.prod(shape)
     if kind in PLAIN_TYPES:
-        return _part(data, 0, size, PLAIN_TYPES[kind]).reshape(shape)
+        return _part(name, data, 0, size, PLAIN_TYPES[kind]).reshape(shape)
     if kind not in QUANTISED_TYPES:
         raise BinaryError(
             f"{name} has the type 0x{kind:04x}; only float32, float16, int8, intgemm8 and intgemm16 can be read. "
-            "A type for one instruction set, such as intgemm8avx2, is stored in tiles: convert the model to intgemm8"
+            "A type for one instruction set, such as intgemm8avx2, is stored in tiles: make an intgemm8 file from the "
+            "float model"
         )
-    values = _part(data, 0, size, QUANTISED_TYPES[kind])
-    scale = float(_part(data, values.nbytes, 1, "<f4")[0])
+    values = _part(name, data, 0, size, QUANTISED_TYPES[kind])
+    scale = float(_part(name, data, values.nbytes, 1, "<f4")[0])
     if not math.isfinite(scale) or scale == 0:
         raise BinaryError(f"{name} has the impossible scale {scale}")
     if EMBEDDING not in name and len(shape) == 2:  # stored as (outputs, inputs)
@@ -118,10 +119,11 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]
     return divided
 
 
-def _part(data: NDArray[np.uint8], start: int, count: int, dtype: str) -> NDArray[Any]:
-    """The `count` numbers from byte `start` on, without a copy. Raises BinaryError if the bytes are too few."""
-    if start + count * np.dtype(dtype).itemsize > len(data):
-        raise BinaryError("it is truncated")
+def _part(name: str, data: NDArray[np.uint8], start: int, count: int, dtype: str) -> NDArray[Any]:
+    """The `count` numbers of an array from byte `start` on, without a copy. Raises BinaryError for too few bytes."""
+    num_needed = start + count * np.dtype(dtype).itemsize
+    if num_needed > len(data):
+        raise BinaryError(f"{name} has {len(data)} bytes, and needs {num_needed}")
     return np.frombuffer(data, dtype, count, start)
 
 

@@ -76,8 +76,9 @@ class MarianFiles:
 
 
 def has_marian_files(folder: Path) -> bool:
-    """Whether the folder has a file that can be weights in Marian's own format. Raises OSError."""
-    return bool(_weight_files(folder))
+    """Whether the folder has a file that can be weights, a vocabulary or a shortlist in Marian's own formats."""
+    files = (path for pattern in ("*.npz", "*.bin", YAML, SPM) for path in folder.glob(pattern))
+    return any(path.name != PICKLE for path in files)
 
 
 def read_marian_files(folder: Path) -> MarianFiles:

@@ -73,7 +73,7 @@ def add_trace_route(router: APIRouter, service: Service, token: AdminToken) -> N
 
 
 def trace_events(spans: Sequence[RowSpan], models: Mapping[int, str], began_at: float) -> TraceAnswer:
-    """The events of recorded sentences: one for each row that a sentence held, and a counter of rows in use.
+    """The events of recorded sentences: one for each row that a sentence held, and a counter of these rows.
 
     models: the name of each worker's model. began_at: when the recording began, in seconds of time.monotonic; the part
     of a sentence before that time is cut off. Each worker is a process of the trace, and its rows are threads.
@@ -140,7 +140,7 @@ def _row_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
 
 
 def _counter_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]:
-    """Yield the number of rows that one worker's sentences hold, at each change."""
+    """Yield the number of rows that one worker's recorded sentences hold, at each change."""
     changes: dict[int, int] = {}
     worker = 0
     for span in spans:
@@ -151,7 +151,13 @@ def _counter_events(spans: Iterable[RowSpan], began_at: float) -> Iterator[Json]
     in_use = 0
     for time_us, change in sorted(changes.items()):
         in_use += change
-        yield {"ph": "C", "name": "rows in use", "pid": worker, "ts": time_us, "args": {"rows": in_use}}
+        yield {
+            "ph": "C",
+            "name": "rows of recorded sentences",
+            "pid": worker,
+            "ts": time_us,
+            "args": {"rows": in_use},
+        }
 
 
 def _us(at: float, began_at: float) -> int:

@@ -20,7 +20,7 @@ from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translat
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _SRT_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d\.\d{3}")
-# Tags, and the positions such as {\an8} that some players read.
+# Tags, and overrides in braces, such as the position {\an8} or the italics {\i1}.
 _MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
 # A tag, or a space outside tags.
 _SPACE = re.compile(r"<[^<>]*+>| ")
@@ -29,15 +29,15 @@ _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line. start: its offset in the file. end: its line ending."""
+    """A line. start: its offset in the decoded text. ending: its line ending; empty at the end of the text."""
 
     start: int
     text: str
-    end: str
+    ending: str
 
     @property
     def stop(self) -> int:
-        """The end of its text."""
+        """The offset of the end of its text."""
         return self.start + len(self.text)
 
     @property
@@ -104,7 +104,7 @@ def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
     tagged = TaggedText.of(_pieces(text, is_escaped=is_escaped))
     if not is_translatable(tagged.plain):
         return []
-    writer = _CueWriter(tagged, tuple(line.end for line in lines[:-1]), is_escaped)
+    writer = _CueWriter(tagged, tuple(line.ending for line in lines[:-1]), is_escaped)
     unit = tagged.unit(is_wrapped=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
     return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
 
@@ -125,10 +125,10 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
 
 @dataclass(frozen=True)
 class _CueWriter:
-    """Writes a cue. ends: the line endings of the cue except the last. is_escaped: as for `_cue`."""
+    """Writes a cue. endings: the line endings of the cue except the last. is_escaped: as for `_cue`."""
 
     tagged: TaggedText[str]
-    ends: tuple[str, ...]
+    endings: tuple[str, ...]
     is_escaped: bool
 
     def __call__(self, translation: str) -> str:
@@ -138,12 +138,13 @@ class _CueWriter:
             for piece in self.tagged.read(translation)
         ]
         lines = [line for line in "".join(parts).splitlines() if line.strip()]
-        wanted = len(self.ends) + 1
+        wanted = len(self.endings) + 1
         if len(lines) < wanted:
             lines = balanced(" ".join(lines), wanted)
-        # Further lines have the cue's last line ending. A cue of one line stays on one line.
-        ends = [*self.ends, *[self.ends[-1] if self.ends else " "] * len(lines)]
-        return "".join(line + end for line, end in zip(lines, [*ends[: len(lines) - 1], ""], strict=True))
+        # Further lines end as the cue's last line but one. A cue of one line stays on one line.
+        endings = [*self.endings, *[self.endings[-1] if self.endings else " "] * len(lines)]
+        endings = [*endings[: len(lines) - 1], ""]
+        return "".join(line + ending for line, ending in zip(lines, endings, strict=True))
 
     def _written(self, text: str) -> str:
         return escape(text, quote=False) if self.is_escaped else text

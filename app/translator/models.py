@@ -152,7 +152,8 @@ class Models:
         pivoted = self.pivoted.get((request.source, request.target))
         if pivoted is not None and request.model is None:
             raise UnsupportedLanguages(
-                f"this pair is translated through {pivoted.pivot}, and has no scores; score each half",
+                f"this pair is translated through {pivoted.pivot}, and has no scores; score {request.source} to "
+                f"{pivoted.pivot} and {pivoted.pivot} to {request.target}",
                 source=request.source,
                 target=request.target,
             )
@@ -260,7 +261,7 @@ def _joined(
     groups: Sequence[Sequence[int]],
     results: Sequence[TranslationResult],
 ) -> TranslationResult:
-    """Return one result from a result for each group of texts. Each timing is the longest one.
+    """Join the results of all groups of texts into one. Each timing is the longest one.
 
     groups: indices of texts. A text in no group is returned unchanged.
     """

@@ -41,7 +41,7 @@ def profile(
             job = replace(case.job, num_calls=1, is_warmed=False)
             warming = EngineCounters() if case.is_long else worker.translate(job).spent
             spent.append((warming, worker.translate(job).spent))
-        profiled = worker.call("profile")
+        profiled = worker.profile()
     found = []
     positions = {"encoder": 0, "decoder": 0}
     for warming, counted in spent:

@@ -123,8 +123,10 @@ class TransduceSide:
             results = await self._call(job.groups, options)
             times.append(time.perf_counter() - started_at)
         cpu_s = time.process_time() - cpu_before
-        if job.is_forced and {result.num_steps for result in results} != {job.max_target_length}:
-            raise RuntimeError("a sentence with a forced length took another number of steps")
+        if job.is_forced and (steps := {result.num_steps for result in results}) != {job.max_target_length}:
+            raise RuntimeError(
+                f"Transduce's sentences took {sorted(steps)} steps, and {job.max_target_length} are forced"
+            )
         ids = [list(result.hypotheses[0].ids) for result in results]
         return JobResult(times, ids, self._spent(before, cpu_s))
 

@@ -38,8 +38,10 @@ class CTranslate2Side:
             if number >= 0:
                 times.append(time.perf_counter() - started_at)
         ids = [[int(token) for token in result.hypotheses[0]] for result in results]
-        if job.is_forced and {len(each) for each in ids} != {job.max_target_length}:
-            raise RuntimeError("a sentence with a forced length has another length")
+        if job.is_forced and (lengths := {len(each) for each in ids}) != {job.max_target_length}:
+            raise RuntimeError(
+                f"CTranslate2's outputs have {sorted(lengths)} subwords, and {job.max_target_length} are forced"
+            )
         return JobResult(times, ids)
 
     def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:

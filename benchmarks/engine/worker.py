@@ -25,7 +25,7 @@ class WorkerError(Exception):
 class Worker:
     """An engine in another process. kind: `ours` or `peer`.
 
-    arguments: those of the engine's class. For `ours` also `is_profiled`: whether it has the method `profile`.
+    arguments: those of the engine's class. For `ours` also `is_profiled`: whether `profile` can be called.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class Worker:
         request = {"method": "arrive", "arrivals": asdict(arrivals), "settings": _as_json(settings)}
         return ArrivalResult(**self._request(request))
 
-    def call(self, method: str) -> Any:
-        """Call another method of the engine."""
-        return self._request({"method": method})
+    def profile(self) -> dict[str, Any]:
+        """End profiling. Returns the fields of a `ProfileResult` (`benchmarks.engine.profiled`)."""
+        found: dict[str, Any] = self._request({"method": "profile"})
+        return found
 
     def close(self) -> None:
         """End the process."""

@@ -1,4 +1,4 @@
-"""The state that all parts of the HTTP comparison share: model, cores, durations, and the running servers."""
+"""What all parts of the HTTP comparison share: its state, the choice of cores, and the start of servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MU
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure. Durations are seconds of one run. No new round of trials begins after search_s seconds."""
+    """How much to measure.
+
+    num_starts: of each server. num_rounds: closed loops of each kind, of each server. alone_s, saturated_s: of a
+    closed loop with one client, and with NUM_CLIENTS. scaling_s: of a closed loop of `benchmarks.http.scaling`.
+    trial_s: of a trial at one rate. most_trials: of each server. search_s: no new round of trials begins after this
+    time. num_bimodal: rounds with short and long sentences. bimodal_s: of each server in such a round. num_quality:
+    pairs for BLEU. num_ten_words: sentences for the overhead.
+    """
 
     num_starts: int
     num_rounds: int
@@ -59,7 +66,7 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all parts of a run share.
+    """The state that all parts of the comparison share.
 
     python: the interpreter of the Transduce server. data: a table of sentence pairs, for quality. choices:
     CTranslate2's fastest settings by the number of threads, then by the number of sentences in a call. marian_programs:
@@ -78,7 +85,7 @@ class Context:
     _values: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, create: Callable[[], T]) -> T:
-        """The value of `name`. The first call creates it, and all parts of the run share it."""
+        """The value of `name`. The first call creates it, and all parts of the comparison share it."""
         if name not in self._values:
             self._values[name] = create()
         found: T = self._values[name]
@@ -129,11 +136,14 @@ def rotated(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tup
 
 
 class CachedAnswerError(Exception):
-    """Transduce answered sentences without decoding them, so its figures cannot be compared."""
+    """Transduce answered sentences without decoding them, or may have. So its figures cannot be compared."""
 
 
 def cached_share(server: ProcessTree) -> float:
-    """The share of sentences that Transduce answered without decoding. Raises CachedAnswerError unless it is 0."""
+    """The share of sentences that Transduce answered without decoding, which is 0.
+
+    Raises CachedAnswerError if it is not 0, or if the metrics do not have it.
+    """
     metrics = server.get("/metrics").decode()
     values = NOT_DECODED.findall(metrics)
     if len(values) != NUM_NOT_DECODED_METRICS:

@@ -33,7 +33,8 @@ from transduce.loadtest.arrivals import Arrivals
 FIRST_SHARE = 0.85
 # Requests/s. At a lower rate a trial has only a handful of requests.
 LEAST_RATE = 0.5
-# The rate of the test with short and long sentences, as a share of the window batcher's closed-loop throughput.
+# The rate of the test with short and long sentences, as a share of the closed-loop throughput of CTranslate2 with the
+# window batcher.
 BIMODAL_SHARE = 0.5
 
 
@@ -128,7 +129,8 @@ def measure_bimodal(
             for subject, server in servers
         }
         rate = BIMODAL_SHARE * saturated[window]
-        # Servers that cannot keep up with the rate are left out. They would still have old requests in their next turn.
+        # Servers whose throughput is not above the rate are left out. They would still have old requests in their next
+        # turn.
         fast_enough = [each for each in servers if saturated[each[0].name] > rate]
         rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in fast_enough}
         for number in range(effort.num_bimodal):

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.engine.report import table
 from benchmarks.http.goals import Parts, findings, losses, short_p99_ms, title_of
-from benchmarks.http.subjects import ECHO, OURS
+from benchmarks.http.subjects import ECHO, OURS, WINDOW
 
 NOT_MEASURED = "Not measured yet."
 WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
@@ -160,11 +160,15 @@ def bimodal_table(parts: Parts) -> str:
         for server, most in part["saturated"].items()
         if most <= part["rate"]
     ]
+    note = (
+        f"\n\nLeft out, because with 32 clients they answer no more than this rate: {', '.join(too_slow)}."
+        if too_slow
+        else ""
+    )
     return (
         f"Every server gets {part['rate']:.1f} requests/s. This is {part['share_of_window']:.0%} of the rate at which "
-        "the window batcher answers the same sentences from 32 clients. Four short sentences come with each long one."
-        f"\n\n{table(header, lines)}"
-        + (f"\n\nLeft out, because they cannot reach this rate: {', '.join(too_slow)}." if too_slow else "")
+        f"{title_of(WINDOW)}, answers the same sentences from 32 clients. Four short sentences come with each long one."
+        f"\n\n{table(header, lines)}{note}"
     )
 
 
@@ -206,12 +210,8 @@ def overhead_table(parts: Parts) -> str:
         ("decoder steps, mean", "steps_mean", "{:.1f}"),
     )
     lines = ((words, *(form.format(row[key]) for row in models)) for words, key, form in figures)
-    left_out = max(row.get("num_sentences_left_out", 0) for row in models)
-    words = (
-        f" At most {left_out} sentences of a model are left out, because they are decoded twice."
-        if left_out
-        else ""
-    )
+    left_out = [f"{row.get('num_sentences_left_out', 0)} ({row['model']})" for row in models]
+    words = f" Sentences left out, because the server decodes them twice: {', '.join(left_out)}."
     return (
         f"{table(('', *(row['model'] for row in models)), lines)}\n\n"
         f"The echo server answers such a request in {parts['overhead']['echo']:.2f} ms.{words}"

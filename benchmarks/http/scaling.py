@@ -1,6 +1,7 @@
 """Measures Transduce's throughput by rows, threads and replicas, and fits a simple model to each.
 
-Rows: n hypotheses advance together in a step of a + b n milliseconds, so throughput is proportional to n / (a + b n).
+Rows: n hypotheses advance together in a step of a constant time plus a time for each, so throughput is proportional to
+n / (a + b n).
 Threads: by Amdahl's law, a share of the work runs on all threads. Replicas: the throughput of two, as a share of twice
 the throughput of one.
 """
@@ -34,7 +35,10 @@ SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 
 @dataclass(frozen=True)
 class RowsModel:
-    """The model answers/s = n / (a + b n) for n rows. a, b: seconds. worst: the largest relative error of the fit."""
+    """The model answers/s = n / (a + b n) for n rows. worst: the largest relative error of the fit.
+
+    a, b: seconds; a step's constant time and its time for each row, multiplied by the rows and the steps of an answer.
+    """
 
     a: float
     b: float

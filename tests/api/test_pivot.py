@@ -156,7 +156,7 @@ def test_a_pivoted_pair_has_no_scores(pivoting: httpx.Client) -> None:
     body = {"text": GERMAN, "translation": FRENCH, "source": "de", "target": "fr"}
     error = pivoting.post("/v1/score", json=body).json()["error"]
     assert (error["code"], error["field"]) == ("unsupported_languages", "target")
-    assert "through en" in error["message"]
+    assert "through en, and has no scores; score de to en and en to fr" in error["message"]
 
 
 def test_a_short_deadline_ends_a_pivoted_request(pivoting: httpx.Client) -> None:

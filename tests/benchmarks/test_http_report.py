@@ -142,7 +142,7 @@ def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> N
     assert page.filled(text, path) == text.replace("12 ms", "Not measured yet.")
     path.write_text(json.dumps({"parts": parts}), "utf-8")
     assert "| Transduce | 10 | 40 |" in page.filled(text, path)
-    assert "they cannot reach this rate: LibreTranslate (9.0/s)." in page.filled(text, path)
+    assert "they answer no more than this rate: LibreTranslate (9.0/s)." in page.filled(text, path)
 
 
 def test_a_committed_result_is_no_quick_run() -> None:

@@ -43,7 +43,10 @@ SENTENCES = [pair.source for pair in pairs()][::20]
 
 
 def our_ids(model: FirefoxModel, read: ImportedModel, folder: Path) -> tuple[dict[int, int], dict[int, int]]:
-    """Our id of each of Marian's ids, for sources and for targets. The first placeholder has the row of <unk>."""
+    """Our id of each of Marian's ids, for sources and for targets.
+
+    Marian's <unk> is our first placeholder, which has its row.
+    """
     found = []
     for proto, spm in ((model.models[0], read.source_spm), (model.models[-1], read.target_spm)):
         (folder / "side.spm").write_bytes(spm)
@@ -222,13 +225,20 @@ def test_a_damaged_file_is_refused(
         read_marian(tmp_path)
 
 
-@pytest.mark.parametrize("missing", ["vocab.ende.spm", "model.ende.intgemm.alphas.bin"])
-def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "patterns"),
+    [
+        (["vocab.ende.spm"], r"\*vocab\.yml or \*vocab\*\.spm"),
+        (["model.ende.intgemm.alphas.bin"], r"\*\.npz or \*\.bin"),
+        (["model.ende.intgemm.alphas.bin", "lex.50.50.ende.s2t.bin"], r"\*\.npz or \*\.bin"),
+        (["model.ende.intgemm.alphas.bin", "vocab.ende.spm"], r"\*\.npz or \*\.bin"),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path: Path, missing: list[str], patterns: str) -> None:
     FirefoxModel().write(tmp_path)
-    (tmp_path / missing).unlink()
-    with pytest.raises(
-        UnusableModel, match=r"\*vocab\.yml or \*vocab\*\.spm" if "vocab" in missing else "is missing"
-    ):
+    for name in missing:
+        (tmp_path / name).unlink()
+    with pytest.raises(UnusableModel, match=f"0 files are called {patterns}, where one is needed"):
         read_marian(tmp_path)
 
 
@@ -238,7 +248,8 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
         ([("x_W", 0x1801, (2, 2), b"1234")], "x_W has the type 0x1801; only float32"),
         ([("x_W", INTGEMM8, (2, 2), b"1234\0\0\0\0")], r"x_W has the impossible scale 0\.0"),
         ([("x", FLOAT32, (-1, 2), b"1234")], r"x has the impossible shape \(-1, 2\)"),
-        ([("x", FLOAT32, (1, 2), b"1234")], "it is truncated"),
+        ([("x", FLOAT32, (1, 2), b"1234")], "x has 4 bytes, and needs 8"),
+        ([("x_W", INTGEMM8, (2, 2), b"1234")], "x_W has 4 bytes, and needs 8"),
         ([("x", INT8, (1,) * 9, b"1")], "impossible name or shape"),
         ([("x" * 2000, INT8, (1,), b"1")], "impossible name or shape"),
     ],

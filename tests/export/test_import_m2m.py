@@ -265,6 +265,14 @@ def test_all_languages_need_no_list_of_pairs(tmp_path: Path) -> None:
     ).read_text("utf-8")
 
 
+def test_older_models_have_the_search_in_their_configuration(tmp_path: Path) -> None:
+    write_m2m(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    change(tmp_path / "config.json", lambda config: config.update(num_beams=5, length_penalty=0.8))
+    found = read_m2m(tmp_path)
+    assert (found.beam_size, found.length_penalty) == (5, 0.8)
+
+
 def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> None:
     """`transduce verify` passes too. It compares with the weights that it finds in the bundle."""
     arguments = ("--source", "en", "--target", "fr", "--precisions", "fp32")

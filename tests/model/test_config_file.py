@@ -104,7 +104,7 @@ def test_a_number_outside_its_range_is_refused_when_it_is_parsed(
     assert f"argument {option.partition('=')[0]}: {problem}" in capsys.readouterr().err
 
 
-def test_zero_turns_an_option_off(tmp_path: Path) -> None:
+def test_options_that_zero_turns_off_accept_zero(tmp_path: Path) -> None:
     names = (
         "max_time_s",
         "max_gradient_norm",
@@ -132,7 +132,7 @@ def test_the_config_file_of_a_run_reproduces_its_options(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "d_model", "steps"), [("paper-base", 512, 100_000), ("paper-big", 1024, 300_000)]
 )
-def test_the_papers_recipes_are_options(name: str, d_model: int, steps: int) -> None:
+def test_the_recipes_have_the_papers_values(name: str, d_model: int, steps: int) -> None:
     args = parser().parse_args(["--config", str(RECIPES / f"{name}.yaml")])
     assert model_config(args, 37_000).d_model == d_model
     options = training_options(args)

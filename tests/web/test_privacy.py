@@ -42,7 +42,7 @@ def test_no_script_creates_markup_from_text(file: Path) -> None:
     )
 
 
-def test_the_content_security_policy_forbids_scripts_and_other_hosts(ui: TranslatePage) -> None:
+def test_the_content_security_policy_forbids_inline_scripts_and_other_hosts(ui: TranslatePage) -> None:
     """It also forbids making markup from text."""
     refused = ui.page.evaluate(
         """async () => {

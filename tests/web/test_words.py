@@ -236,7 +236,8 @@ def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage
     ],
     ids=["beyond the first plane", "combining"],
 )
-def test_offsets_count_code_points(ui: TranslatePage, sample: dict[str, Any]) -> None:
+def test_offsets_in_code_points_become_utf_16_units(ui: TranslatePage, sample: dict[str, Any]) -> None:
+    """The server counts code points (spans), JavaScript UTF-16 code units (units)."""
     found = ui.page.evaluate(
         """async ({text, spans}) => {
           const { answerOf } = await import("./assets/spans.js");

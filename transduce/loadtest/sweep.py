@@ -1,7 +1,7 @@
 """Finds the highest rate at which a server meets its objectives: the figure for capacity planning.
 
-Without a first rate, a closed loop first measures the saturation, which is the highest throughput. Runs on a schedule
-then narrow down the rate from both sides, and runs with further seeds must confirm the result.
+Without a first rate, a closed loop first measures the saturation, which is its throughput. Runs on a schedule then
+narrow down the rate from both sides, and runs with further seeds must confirm the result.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ PRECISION = 0.01  # of the rate, as a share
 class Capacity:
     """What one server can do.
 
-    saturated: its most answers a second. rate: the most requests a second at which it meets the objective.
+    saturated: its answers a second with SATURATING_CLIENTS closed-loop clients. rate: the most requests a second at
+    which it meets the objective.
     """
 
     saturated: float

@@ -12,7 +12,7 @@ from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import MIXES, built_in
-from transduce.sizing.capacity import Capacity, Plan, capacity, plan
+from transduce.sizing.capacity import SATURATING_CLIENTS, Capacity, Plan, capacity, plan
 from transduce.sizing.costs import Costs, Level
 from transduce.sizing.measure import measure
 
@@ -129,8 +129,9 @@ def print_level(level: Level) -> None:
 def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Namespace) -> None:
     """Print the result."""
     share = found.rate / found.saturated
-    print(f"one server ({costs.name}, {costs.num_workers} workers): {found.saturated:.1f} answers/s at most")
-    print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of the most)")
+    server = f"one server ({costs.name}, {costs.num_workers} workers)"
+    print(f"{server}: {found.saturated:.1f} answers/s at saturation ({SATURATING_CLIENTS} clients)")
+    print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of saturation)")
     spare = f", {args.spare} of which may fail" if args.spare else ""
     print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")
     if servers.price_per_million is not None:

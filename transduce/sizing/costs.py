@@ -14,10 +14,10 @@ from transduce.errors import CommandError
 
 @dataclass(frozen=True)
 class Level:
-    """What was measured with this many closed-loop clients.
+    """What a closed loop has measured, or the means of several loops.
 
-    rows: mean rows in a decoder step. step_s: seconds of a step, with the engine's own work around it.
-    encode_s: seconds of the encoder for a source subword. rate: answers a second.
+    num_clients: of the loop, or the most of these loops. rows: mean rows in a decoder step. step_s: seconds of a step,
+    with the engine's own work around it. encode_s: seconds of the encoder for a source subword. rate: answers a second.
     """
 
     num_clients: int

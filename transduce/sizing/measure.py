@@ -174,7 +174,7 @@ def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
 def merged(levels: Sequence[Level]) -> tuple[Level, ...]:
     """The levels by rising rows.
 
-    Levels with similar rows, such as those of a full server, become one with their means.
+    Levels with similar rows, such as those of a full server, become one with their means and their most clients.
     """
     groups: list[list[Level]] = []
     for level in sorted(levels, key=lambda level: level.rows):

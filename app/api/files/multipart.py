@@ -52,7 +52,9 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise MalformedRequest("the body is not a form of one file and some short fields") from error
+        raise MalformedRequest(
+            "the body is not a form of one file and some short fields", is_form=True
+        ) from error
     except ClientDisconnect as error:
         raise RequestCancelled("the client disconnected before the end of the body") from error
     try:

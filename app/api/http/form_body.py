@@ -24,7 +24,7 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form or of the query string,
     and for too many brackets `[` and `{`. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
-    fields = parse_form(request.scope["query_string"])
+    fields = parse_form(request.scope["query_string"], name="query string")
     body = await read_body(request, max_bytes=max_bytes)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -48,10 +48,13 @@ def parse_object(body: bytes, *, max_bytes: int) -> Fields:
     return value
 
 
-def parse_form(body: bytes) -> Fields:
-    """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge."""
+def parse_form(body: bytes, *, name: str = "form") -> Fields:
+    """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge.
+
+    name: of the form, for messages.
+    """
     if _BROKEN_ESCAPE.search(body):
-        raise MalformedRequest("the form has a percent sign without two hexadecimal digits")
+        raise MalformedRequest(f"the {name} has a percent sign without two hexadecimal digits", is_form=True)
     try:
         pairs = parse_qsl(
             body.decode("utf-8"),
@@ -61,9 +64,9 @@ def parse_form(body: bytes) -> Fields:
             max_num_fields=MAX_FORM_FIELDS,
         )
     except UnicodeError as error:
-        raise MalformedRequest("the form is not UTF-8") from error
+        raise MalformedRequest(f"the {name} is not UTF-8", is_form=True) from error
     except ValueError as error:
-        raise PayloadTooLarge(f"the form has more than {MAX_FORM_FIELDS} fields") from error
+        raise PayloadTooLarge(f"the {name} has more than {MAX_FORM_FIELDS} fields") from error
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n").replace("\r", "\n"))

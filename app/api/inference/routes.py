@@ -43,10 +43,12 @@ ERRORS = Errors(
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
         404: "the model or the version is not served",
-        413: "too many bytes, texts or characters",
+        413: "too many bytes, brackets, texts or characters, or more characters than a limit of the API key",
         415: "the body is compressed",
-        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
-        503: "the server loads, drains or has failed; see Retry-After",
+        429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",
+        500: "the engine failed",
+        503: "the server loads, drains or has failed, the model cannot be loaded in time, or the counts of the API key "
+        "cannot be read; see Retry-After",
         504: "the deadline passed",
     },
 )

@@ -54,10 +54,11 @@ ERRORS = Errors(
         400: "the body is not JSON in UTF-8",
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
-        413: "too many bytes, texts, characters, sentences, terms or lists of tokens",
+        413: "too many bytes, brackets, texts, characters, sentences, terms or lists of tokens, or more characters "
+        "than a limit of the API key",
         415: "the content type is not application/json",
         422: "a field is unknown, missing or outside its limits, or the pair of languages is not served",
-        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
+        429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",
         500: "the engine failed",
         503: "the server loads, drains or has failed, the model cannot be loaded in time, "
         "or glossaries or the counts of the API key cannot be read; see Retry-After",

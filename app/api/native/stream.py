@@ -89,7 +89,7 @@ class EventStream(Response):
         self._limits = limits
         self._events = EventBuffer()
         self._is_started = False
-        self._began = time.monotonic()
+        self._created_at_s = time.monotonic()
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +152,7 @@ class EventStream(Response):
         """Send the status, the headers and the first event, unless they are sent already."""
         if not self._is_started:
             self._is_started = True
-            self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
+            self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._created_at_s)
             await writer.start()
             await writer.send(self._events.start([model_name(each) for each in translator.versions]))
 

@@ -57,12 +57,15 @@ TAG = "simple"
 ERRORS = Errors(
     SimpleError,
     {
-        400: "a field is misspelt, missing or outside its limits, the languages are not served, or the key is missing",
+        400: "the body is malformed, a field is misspelt, missing or outside its limits, the languages are not served, "
+        "or the key is missing",
         403: "the API key is unknown",
-        413: "too many bytes",
+        413: "too many bytes, fields or brackets, or more characters than a limit of the API key",
         415: "another content type",
-        429: "the queue is full, or a limit of the API key is reached; see Retry-After",
-        503: "the server loads, drains or has failed; see Retry-After",
+        429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",
+        500: "the engine failed",
+        503: "the server loads, drains or has failed, the model cannot be loaded in time, or the counts of the API key "
+        "cannot be read; see Retry-After",
         504: "the deadline passed",
     },
 )
@@ -97,11 +100,11 @@ def _map_error(error: ServiceError) -> tuple[int, str] | None:
         if error.is_missing:
             return 400, "Please contact the server operator to get an API key"
         return 403, "Invalid API key"
-    if isinstance(error, MalformedRequest):
+    if isinstance(error, MalformedRequest) and not error.is_form:
         return 400, "Invalid JSON format"
     if isinstance(error, Overloaded | QuotaExceeded):
         return 429, f"Slowdown: {error.message}"
-    if isinstance(error, InvalidRequest | UnsupportedLanguages | SourceTooLong):
+    if isinstance(error, MalformedRequest | InvalidRequest | UnsupportedLanguages | SourceTooLong):
         return 400, f"Invalid request: {error.message}"
     if isinstance(error, PayloadTooLarge) and error.field is not None:
         return 400, f"Invalid request: {error.message}"

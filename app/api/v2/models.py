@@ -87,8 +87,8 @@ class V2TranslateBody(V2Body):
         Literal["0", "1", "nonewlines"] | None,
         BeforeValidator(_to_string),
         Field(
-            description="0: only a line break ends a sentence; 1: a line break also ends a sentence, except in HTML; "
-            "nonewlines: a line break does not end one; absent: 1, or nonewlines with tag_handling html"
+            description="0: a line break ends a sentence, a full stop does not; 1: a line break also ends a sentence, "
+            "except in HTML; nonewlines: a line break does not end one; absent: 1, or nonewlines with tag_handling html"
         ),
     ] = None
     preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
@@ -207,7 +207,8 @@ class V2TranslationRow(TypedDict):
     """The translation of one text."""
 
     detected_source_language: Annotated[
-        str, Field(description="the source text's language, as sent or detected")
+        str,
+        Field(description="upper-case code of the source text's language, sent or detected, without region"),
     ]
     text: str
     billed_characters: Annotated[int, Field(description="code points of the source text, markup included")]

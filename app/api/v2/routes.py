@@ -64,14 +64,18 @@ SPLITTINGS = {"0": Splitting.LINES, "1": Splitting.SENTENCES, "nonewlines": Spli
 ERRORS = Errors(
     V2Error,
     {
-        400: "a field is misspelt, missing or outside its limits, or the languages are not served",
+        400: "the body is malformed, a field is misspelt, missing or outside its limits, or the languages are not "
+        "served",
         403: "the API key is missing or unknown, or a page of another site sent the request",
         404: "there is no such glossary or document",
-        413: "too many bytes, texts or characters",
+        413: "too many bytes, fields, brackets, texts or characters, or more characters than a limit of the API key",
         415: "another content type",
-        429: "the queue is full, or a limit of requests of the API key is reached; see Retry-After",
+        429: "the queue is full, the wait would be too long, or a limit of requests of the API key is reached; see "
+        "Retry-After",
         QUOTA_EXCEEDED: "a limit of characters of the API key is reached; see Retry-After",
-        503: "the server loads, drains or has failed; see Retry-After",
+        500: "the engine failed",
+        503: "the server loads, drains or has failed, the model cannot be loaded in time, or glossaries or the counts "
+        "of the API key cannot be read; see Retry-After",
         504: "the deadline passed",
     },
 )

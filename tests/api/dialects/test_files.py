@@ -121,7 +121,9 @@ def test_bodies_that_are_no_upload(guarded: ServerProcess) -> None:
         for path in ("/translate_file", "/v2/document"):
             assert http.post(path, json={"file": "a"}).status_code == 415
             form = {"content-type": "multipart/form-data; boundary=x"}
-            assert http.post(path, content=b"nothing of it", headers=form).status_code == 400
+            refused = http.post(path, content=b"nothing of it", headers=form)
+            assert refused.status_code == 400
+            assert "the body is not a form of one file" in refused.text
             assert http.post(path, files={"other": ("a.txt", b"a")}).status_code == 400
             assert http.post(path, data={"file": "a"}, files={"x": ("", b"")}).status_code == 400
 

@@ -228,10 +228,24 @@ def test_invalid_json(http: httpx.Client, content: bytes) -> None:
     assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
 
 
-@pytest.mark.parametrize("content", [b"q=%ff&source=en&target=de", b"q=\xff", b"q=5%&source=en", b"q=%zz"])
-def test_invalid_forms(http: httpx.Client, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"q=%ff&source=en&target=de", "is not UTF-8"),
+        (b"q=\xff", "is not UTF-8"),
+        (b"q=5%&source=en", "has a percent sign without two hexadecimal digits"),
+        (b"q=%zz", "has a percent sign without two hexadecimal digits"),
+    ],
+)
+def test_invalid_forms(http: httpx.Client, content: bytes, problem: str) -> None:
     answer = http.post("/translate", content=content, headers=FORM)
-    assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
+    assert (answer.status_code, answer.json()) == (400, {"error": f"Invalid request: the form {problem}"})
+
+
+def test_an_invalid_query_string(http: httpx.Client) -> None:
+    answer = http.post("/translate?q=%ff&source=en&target=de")
+    message = "Invalid request: the query string is not UTF-8"
+    assert (answer.status_code, answer.json()) == (400, {"error": message})
 
 
 def test_other_media_and_large_bodies(http: httpx.Client) -> None:
