@@ -68,6 +68,11 @@ def instructions_of(machine: dict[str, Any]) -> str:
     return "AVX2" if "AVX2" in cpu else "AVX-512 VNNI"
 
 
+def least_ratio(kind: str, precision: str, machine: dict[str, Any]) -> float:
+    """The ratio that cases of this kind should have. kind: `Goal.kind`."""
+    return LEAST_FP32 if precision == "fp32" else LEAST_RATIOS[instructions_of(machine)][kind]
+
+
 GOALS = (
     Goal("1 sentence, greedy", "cases", _greedy(1), _ratio, "one"),
     Goal("8 sentences, greedy", "cases", _greedy(8), _ratio, "few"),
@@ -117,7 +122,6 @@ GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it"
 
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
     """A line for each goal that has a case in the precision, with the columns of GOAL_HEADER."""
-    ratios = LEAST_RATIOS[instructions_of(result["machine"])]
     for goal in GOALS:
         rows = [row for row in result[goal.rows] if goal.applies_to(row) and row["precision"] == precision]
         measured = [(row, value) for row in rows if (value := goal.figure(row)) is not None]
@@ -127,7 +131,7 @@ def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ..
             missed = [(row, value) for row, value in measured if value > goal.most]
             bound, form = f"at most {goal.most:.0%}", "{:.1%}"
         else:
-            least = LEAST_FP32 if precision == "fp32" else ratios[goal.kind]
+            least = least_ratio(goal.kind, precision, result["machine"])
             missed = [(row, value) for row, value in measured if value < least]
             # Three digits, if two would show the goal itself.
             is_close = any(float(f"{value:.2f}") == least for _, value in missed)
