@@ -81,8 +81,8 @@ chaos: .venv-dev/ready ## kill, stop and replace workers under load [CHAOS_MINUT
 soak: .venv-dev/ready ## check whether memory grows with the number of requests [SOAK_MINUTES=30]
 	@.venv-dev/bin/python -m tests.faults.soak --minutes $(SOAK_MINUTES)
 
-audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## check licences and vulnerabilities, list the packages [AUDIT_OFFLINE=1]
-	@.ci/audit .venv-dev/bin/python .venv/bin/python
+audit: .venv/ready-$(RUNTIME) .venv-dev/ready ## check licences and vulnerabilities, list the packages [AUDIT_OFFLINE=1] [RUNTIME=cpu|gpu]
+	@.ci/audit .venv-dev/bin/python .venv/bin/python requirements/$(RUNTIME).txt
 
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)

@@ -154,7 +154,7 @@ class Application:
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         max_bytes_by_path: dict[str, int] = {}  # the largest body in bytes of routes with another limit
         if settings.files_enabled:
-            # With files disabled, nothing that reads them is imported.
+            # With files disabled, the modules of the file routes are not imported.
             from app.api.files.document_jobs import DocumentJobs
             from app.api.files.routes import UPLOAD_PATHS
 

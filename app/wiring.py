@@ -13,6 +13,7 @@ from app.api.page import PageSettings
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError
 from app.file_worker.messages import WorkerLimits
+from app.files import SUFFIXES
 from app.observability.tracing import Tracing
 from app.settings import Settings
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
@@ -69,12 +70,8 @@ def page_settings(settings: Settings, keys: ApiKeys) -> PageSettings:
 
 
 def _file_suffixes(settings: Settings) -> tuple[str, ...]:
-    """Suffixes of the accepted files. With files disabled, nothing that reads them is imported."""
-    if not settings.files_enabled:
-        return ()
-    from app.files import SUFFIXES
-
-    return tuple(SUFFIXES)
+    """Suffixes of the accepted files."""
+    return tuple(SUFFIXES) if settings.files_enabled else ()
 
 
 def document_limits(settings: Settings) -> DocumentLimits:

@@ -28,7 +28,8 @@ from benchmarks.server_process import HOST, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "event_loop.json"
-LIMIT_MS = 100.0
+# The goal for the probe's longest latency. This command shows it, and `benchmarks.engine.summary` compares it.
+GOAL_MS = 100.0
 PROBE = f"GET /livez HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 PROBE_EVERY_S = 0.004
 JSON = "application/json"
@@ -181,12 +182,12 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
 
 def table(found: Sequence[dict[str, object]]) -> str:
     """The figures as a Markdown table."""
-    rows = ["| case | limit | seen |", "|---|---|---|"]
+    rows = ["| case | goal for the longest | seen |", "|---|---|---|"]
     for one in found:
         probes = one["probes"]
         assert isinstance(probes, dict)
         seen = f"median {probes['p50_ms']:.0f}, p99 {probes['p99_ms']:.0f}, longest {probes['max_ms']:.0f} ms"
-        rows.append(f"| {one['case']} | {LIMIT_MS:.0f} ms | {seen} |")
+        rows.append(f"| {one['case']} | {GOAL_MS:.0f} ms | {seen} |")
     return "\n".join(rows)
 
 

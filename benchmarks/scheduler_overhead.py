@@ -2,7 +2,7 @@
 
 All rows stay occupied. A beam's parents change at random at every step, as in a difficult sentence. Prints microseconds
 per step and per row: the median of the fastest run. Options of guided searches are measured separately, because in a
-shared step their time delays all sentences of the step. Two of the three read full distributions.
+shared step their time delays all sentences of the step. `no_repeat_ngram_size` and `sampling` read full distributions.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -102,7 +102,12 @@ def measure(*, num_rows: int, beam_size: int, num_steps: int, option: str = PLAI
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--num-steps", type=int, default=1000, help="steps of one run (default: 1000)")
+    parser.add_argument(
+        "--num-steps",
+        type=int,
+        default=1000,
+        help="steps of one run; with an option a tenth of them, at least 10 (default: 1000)",
+    )
     parser.add_argument(
         "--num-runs", type=int, default=5, help="runs of a case; the fastest counts (default: 5)"
     )

@@ -20,12 +20,12 @@ from model.transformer import Transformer
 
 
 class FormatError(ValueError):
-    """The format cannot express the model, or the folder cannot be written. The message says why."""
+    """The model or its tokenizer cannot be exported, or the folder cannot be written. The message says why."""
 
 
 @dataclass(frozen=True)
 class PortableModel:
-    """A trained model with the facts that every format stores.
+    """A trained model with the facts that the formats store. Each format stores some of them.
 
     pieces: the vocabulary by id. source_spm, target_spm: SentencePiece models. decoding: default decoding options.
     ends_source: whether sources end with the end token. languages: source and target of the first language pair, or
@@ -44,13 +44,13 @@ class PortableModel:
 def read_bundle(folder: Path) -> PortableModel:
     """Read the fp16 weights of a bundle.
 
-    Raises BundleError, CheckpointError, and FormatError for a model that the other formats cannot express or a
-    vocabulary without our special pieces.
+    Raises BundleError, CheckpointError, and FormatError for a model that cannot be exported, a damaged SentencePiece
+    model, or a vocabulary without our special pieces.
     """
     manifest = load_bundle(folder).manifest
     if manifest.has_target_starts:
         raise FormatError(
-            f"{folder} has targets that begin with a language token, which the other formats cannot express"
+            f"{folder} has targets that begin with a language token, which cannot be exported to another format"
         )
     pair = manifest.language_pairs[0]
     return PortableModel(
@@ -97,8 +97,8 @@ def _model(folder: Path) -> Transformer:
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
-    After an error nothing is left. Missing parents are made. Raises FormatError if `output` exists and is not an empty
-    folder, or if a file is in the place of a parent.
+    Missing parents are made. After an error, only they are left. Raises FormatError if `output` exists and is not an
+    empty folder, or if a file is in the place of a parent.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FormatError(f"{output} exists: it is left as it is")

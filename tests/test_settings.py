@@ -88,7 +88,7 @@ def test_all_problems_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "names",
+    "settings",
     [
         {"max_item_characters": 9, "max_request_characters": 8},
         {"default_timeout_s": 9.5, "max_timeout_s": 8.5},
@@ -98,9 +98,9 @@ def test_all_problems_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         {"max_items": 2000, "max_request_sentences": 1024},
     ],
 )
-def test_a_contradiction_names_both_settings(names: dict[str, object]) -> None:
-    (line,) = problems(**names)
-    for name, value in list(names.items())[:2]:
+def test_a_contradiction_names_both_settings(settings: dict[str, object]) -> None:
+    (line,) = problems(**settings)
+    for name, value in list(settings.items())[:2]:
         assert f"{PREFIX}{name.upper()} ({value})" in line
 
 
@@ -114,7 +114,7 @@ def test_the_default_number_of_rows_depends_on_the_device(tiny: Path, device: De
 
 
 @pytest.mark.parametrize(("model_memory", "load_yields"), [(None, False), (10**9, True)])
-def test_loads_yield_to_other_models_with_a_memory_budget(
+def test_with_a_memory_budget_loads_yield_to_other_models(
     tiny: Path, model_memory: int | None, load_yields: bool
 ) -> None:
     bundle = load_bundle(tiny / "bundle")
@@ -125,7 +125,7 @@ def test_loads_yield_to_other_models_with_a_memory_budget(
 @pytest.mark.parametrize(
     "name", [name for name, field in Settings.model_fields.items() if field.annotation in {int, float}]
 )
-def test_no_number_can_be_negative_or_without_limit(name: str) -> None:
+def test_no_number_can_be_negative_infinite_or_nan(name: str) -> None:
     assert problems(**{name: -1})
     assert problems(**{name: "inf"})
     assert problems(**{name: "nan"})
@@ -147,7 +147,7 @@ def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
     monkeypatch.setenv("TRANSDUCE_API_KEY", "key")
     assert load_settings({"api_keys": HASH}).api_keys == {HASH}
-    # The client's variable alone makes no server require a key, so the start is refused.
+    # A server does not read the client's variable. With this variable alone it would be open, so the start is refused.
     (line,) = problems()
     assert "open to everyone" in line
 
@@ -177,14 +177,14 @@ def test_a_key_of_the_variable_and_the_file_is_rejected(tmp_path: Path) -> None:
     assert problem == f"{begin} (SHA-256 {HASH[:12]}...)"
 
 
-def test_the_variable_alone_has_at_most_the_keys_of_a_file() -> None:
+def test_the_variable_may_hold_as_many_keys_as_a_file_and_no_more() -> None:
     hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(MAX_KEYS + 1)]
     assert len(read_api_keys(load_settings({"api_keys": ",".join(hashes[:-1])}))) == MAX_KEYS
     with pytest.raises(SettingsError, match=rf"^TRANSDUCE_API_KEYS: there are {MAX_KEYS + 1} keys"):
         read_api_keys(load_settings({"api_keys": ",".join(hashes)}))
 
 
-def test_the_counts_have_one_store(tmp_path: Path) -> None:
+def test_the_usage_counts_have_one_store(tmp_path: Path) -> None:
     stores = {"usage_path": tmp_path / "usage", "usage_redis_url": "redis://user:secret@127.0.0.1"}
     with pytest.raises(
         SettingsError, match="USAGE_PATH and TRANSDUCE_USAGE_REDIS_URL are both set"
@@ -252,7 +252,7 @@ def test_the_administrators_token_is_a_variable_or_a_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("token", ["short", "has spaces in it, and more", "nicht nur ASCII: ä" * 2])
-def test_a_weak_token_is_rejected(token: str) -> None:
+def test_an_invalid_token_is_rejected_and_not_repeated(token: str) -> None:
     with pytest.raises(SettingsError, match="TRANSDUCE_ADMIN_TOKEN: the token must be") as caught:
         read_admin_token(load_settings({"admin_token": token}))
     assert token not in str(caught.value)

@@ -22,17 +22,17 @@ NUMBERS = {
     "repetition_penalty": "factor of the log-probability of subwords that the translation already has",
 }
 SAMPLING = {
-    "temperature": "sample subwords; a value below 1 favours the more probable ones",
-    "top_p": "sample from the smallest set of subwords with this total probability",
+    "temperature": "sample tokens; a value below 1 favours the more probable ones",
+    "top_p": "sample from the smallest set of tokens with this total probability",
 }
 SAMPLING_WHOLE_NUMBERS = {
-    "top_k": "sample from the N most probable subwords",
+    "top_k": "sample from the N most probable tokens",
     "seed": "seed of the sampling; the same seed gives the same result",
 }
 # Options whose results only --json shows.
 JSON_ONLY = {
     "num_hypotheses": "translations of each line",
-    "num_alternatives": "alternative subwords at each position",
+    "num_alternatives": "alternative tokens at each position",
 }
 JSON_ONLY_FLAGS = {
     "token_scores": "each subword's log-probability",

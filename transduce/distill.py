@@ -85,7 +85,7 @@ def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="with --sample: below 1 favours the more probable subwords",
     )
-    add("--top-k", type=positive, metavar="N", help="with --sample: sample from the N most probable subwords")
+    add("--top-k", type=positive, metavar="N", help="with --sample: sample from the N most probable tokens")
     add(
         "--top-p",
         type=number,

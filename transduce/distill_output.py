@@ -1,7 +1,8 @@
 """The output of a long run, which the same command resumes after an interruption.
 
 `OUTPUT.part` has one line per sentence so far, an empty one if it has no translation. `OUTPUT.part.json` identifies the
-run. At the end the other lines become OUTPUT, compressed according to its suffix, and both files are deleted.
+run. At the end the lines that are not empty become OUTPUT, compressed according to its suffix, and both files are
+deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ResumableOutput:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Open the file after the last complete batch of an earlier run, and lock it against other runs.
+        """Open the file, lock it against other runs, and keep the complete batches of an earlier run.
 
         Raises:
             CommandError: the earlier run had other options, or another run is writing the file now.

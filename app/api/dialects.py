@@ -29,7 +29,7 @@ def add_dialects(
     """Add the routes of all dialects. jobs: None leaves out the routes for files."""
     suffixes: tuple[str, ...] = ()
     if jobs is not None:
-        # A server without file routes does not load the modules that read files.
+        # A server without file routes does not import their modules.
         from app.api.files import routes as files
         from app.api.v2 import documents as v2_documents
         from app.files import SUFFIXES

@@ -62,13 +62,13 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw each subword by its probability, with beam_size 1. A search draws one hypothesis.
+    """Draw each token by its probability, the end token too, with beam_size 1. A search draws one hypothesis.
 
     Scores are the model's own: temperature, top_k and top_p change what is drawn, not its score.
 
     temperature: divides log-probabilities before top_k and top_p apply; 0.01-100, off: 1.
-    top_k: draw from the k most probable subwords (Fan et al. 2018); off: 0.
-    top_p: draw from the fewest most probable subwords whose probabilities reach p (Holtzman et al. 2020), after top_k;
+    top_k: draw from the k most probable tokens (Fan et al. 2018); off: 0.
+    top_p: draw from the fewest most probable tokens whose probabilities reach p (Holtzman et al. 2020), after top_k;
         off: 1.
     seed: seed of the sentence's own generator, 0 or more. The same seed draws the same in any batch.
     is_seeded: whether the caller set the seed. If not, the result is not shared with other requests.
@@ -128,7 +128,7 @@ class DecodingOptions:
 
     Details in the result, beside token scores, which are always there:
 
-    num_alternatives: the k most probable subwords at each position, before constraints; the first position has no
+    num_alternatives: the k most probable tokens at each position, before constraints; the first position has no
         end token; 0-16, off: 0.
     alignment: the attention from each target token to each source token; off: False. Needs a model with alignment.
     """
@@ -185,7 +185,7 @@ class Hypothesis:
     log_probability: natural logarithm, summed over its tokens: its subwords, and its end token if it has one.
     score: log_probability / length_penalty(number of tokens), plus the coverage term if requested.
     token_log_probabilities: one for each token, so one more than ids if finish_reason is STOP.
-    alternatives: for each token the num_alternatives most probable subwords, best first; empty if not requested.
+    alternatives: for each token the num_alternatives most probable tokens, best first; empty if not requested.
     alignment: for each token the attention to each source token, end token included; empty if not requested.
     """
 

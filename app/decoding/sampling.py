@@ -1,4 +1,4 @@
-"""Draws a subword by its probability."""
+"""Draws a token by its probability."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from app.decoding.options import Sampling
 
 
 def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: np.random.Generator) -> int:
-    """Draw one subword with one uniform number from the generator.
+    """Draw one token with one uniform number from the generator.
 
-    log_probabilities: (vocab_size,), negative infinity for forbidden subwords; at least one is allowed.
+    log_probabilities: (vocab_size,), negative infinity for forbidden tokens; at least one is allowed.
     """
     above_best = log_probabilities - log_probabilities.max()
     weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the largest is 1

@@ -1,7 +1,7 @@
 """Writes log lines from a thread, so that a slow reader of stdout delays nothing.
 
-Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted. Once writing succeeds
-again, a line reports the count.
+Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted. A line reports the
+count before the next line that is written, or at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 # The most bytes of waiting lines, some thousands of lines. If smaller, bursts of lines are dropped although the reader
 # keeps up. If larger, they take more memory.
 MAX_WAITING_BYTES = 2_000_000
-# Seconds between writes. If smaller, the thread wakes up thousands of times a second. If larger, lines are delayed.
+# Seconds between writes. If smaller, the thread wakes up more often, at most once a line. If larger, lines are delayed.
 BATCH_S = 0.02
 # The most seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
@@ -69,7 +69,10 @@ class LogWriter:
             self._has_work.set()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write the waiting lines for at most `timeout_s`, and end the thread. Later lines are not written."""
+        """Write the waiting lines and the number of dropped ones, for at most `timeout_s`, and end the thread.
+
+        Later lines are not written, unless the time was too short. Then the thread ends once no line waits.
+        """
         self._is_closing.set()
         self._has_work.set()
         if self._thread is not None:
@@ -84,13 +87,12 @@ class LogWriter:
     def _run(self) -> None:
         while True:
             self._has_work.wait()
-            self._is_closing.wait(BATCH_S)
+            is_closing = self._is_closing.wait(BATCH_S)
             self._has_work.clear()
             with self._lock:
                 batch, self._waiting = self._waiting, deque()
-            if batch:
-                self._write(batch)
-            elif self._is_closing.is_set():
+            self._write(batch)  # an empty batch reports dropped lines only
+            if is_closing and not batch:
                 return
             if self._is_closing.is_set():
                 self._has_work.set()  # run once more for lines that arrived meanwhile

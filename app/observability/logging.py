@@ -181,7 +181,7 @@ def flush_log() -> None:
 
 
 def close_log() -> None:
-    """Flush and end the log thread. Later lines are not written."""
+    """Write the waiting lines, for at most a second, and end the log thread."""
     if (writer := _writer()) is not None:
         writer.close()
 

@@ -247,7 +247,9 @@ class Metrics:
             "transduce_worker_restarts", "Starts of worker processes in place of dead ones", registry=registry
         )
         self.last_step = Gauge(
-            "transduce_last_step_timestamp_seconds", "Unix time of the last step", registry=registry
+            "transduce_last_step_timestamp_seconds",
+            "Unix time of the end of a worker's last step",
+            registry=registry,
         )
         self.busy_seconds = Counter(
             "transduce_worker_busy_seconds", "Time of the workers' steps, summed", registry=registry
@@ -343,7 +345,7 @@ class Metrics:
         return requests, sentences
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
-        """Count one answered request. `code` 499: the client disconnected before the response."""
+        """Count one request. code: the status of its log line, also if it got no answer."""
         method = method if method in METHODS else "other"
         key = (route, method, code)
         requests = self._requests.get(key)

@@ -21,8 +21,11 @@ _QUEUE = {
         "drain_time_s",
     ),
     "workers": ("Engine workers of the loaded models", "num_workers"),
-    "step_age_seconds": ("Seconds since the oldest current step began; 0 while no step runs", "step_age_s"),
-    "step_age_limit_seconds": ("Seconds after which a step counts as stalled", "stall_limit_s"),
+    "step_age_seconds": (
+        "Seconds since the oldest current step of a worker began; 0 while all are idle",
+        "step_age_s",
+    ),
+    "step_age_limit_seconds": ("Seconds after which a worker's step counts as stalled", "stall_limit_s"),
 }
 
 

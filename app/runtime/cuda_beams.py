@@ -69,8 +69,8 @@ class BeamSteps:
     ) -> int:
         """Enqueue the steps of a call whose inputs are enqueued. Returns how many. Raises EngineFailure.
 
-        states: of the step's beams. bound: the call's shape. run_decoder: enqueues one step of the decoder. Call
-        `apply` after the next wait.
+        states: of the step's beams. bound: the binding of the call's shape. run_decoder: enqueues one step of the
+        decoder. Call `apply` after the next wait.
         """
         limits, num_entries = self._limits, sum(beam.beam_size for beam in step.beams)
         (beams,) = self._cuda.upload(states.view(np.uint8))
@@ -82,20 +82,20 @@ class BeamSteps:
         )
         start_id = limits.bos_id if limits.prefill_id is None else ANY_ID
         numbers = num_entries, bound.shape.num_candidates, limits.num_prefilled, start_id
-        number = ctypes.c_int(0)
+        step_number = ctypes.c_int(0)  # each launch reads its current value
         advance = self._kernels.launch(
             "advance_beams",
             (len(step.beams), 1, 1),
             NUM_THREADS,
             *map(ctypes.c_void_p, pointers),
-            *(*map(ctypes.c_int, numbers), number),
+            *(*map(ctypes.c_int, numbers), step_number),
         )
         copy = self._pool.copies_on_device(self._moves, num_entries)
         # Attention is copied to the host after a call, so it is that of one step.
         max_steps = 1 if step.wants_alignment else step.num_steps
         num_steps = 0
         for num_taken in self._pacing.steps(len(step.beams), max_steps, step.stop):
-            number.value = num_taken
+            step_number.value = num_taken
             run_decoder()
             advance.enqueue()
             copy.enqueue()

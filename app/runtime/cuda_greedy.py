@@ -38,7 +38,7 @@ class GreedySteps:
     def run(self, step: StepInput, bound: BoundStep, run_decoder: Callable[[], None]) -> StepOutput:
         """Take the steps of a call whose inputs are enqueued. Raises EngineFailure.
 
-        bound: the call's shape. run_decoder: enqueues one step of the decoder.
+        bound: the binding of the call's shape. run_decoder: enqueues one step of the decoder.
         """
         shape, limits = bound.shape, self._limits
         inputs = self._inputs.addresses
@@ -49,17 +49,17 @@ class GreedySteps:
         )
         start_id = limits.bos_id if limits.prefill_id is None else ANY_ID
         numbers = shape.num_rows, shape.num_candidates, limits.num_prefilled, start_id, limits.eos_id
-        number = ctypes.c_int(0)
+        step_number = ctypes.c_int(0)  # each launch reads its current value
         advance = self._kernels.launch(
             "advance_greedy",
             (-(-shape.num_rows // NUM_THREADS), 1, 1),
             NUM_THREADS,
             *map(ctypes.c_void_p, pointers),
-            *(*map(ctypes.c_int, numbers), number),
+            *(*map(ctypes.c_int, numbers), step_number),
         )
-        num_rows, num_steps = len(step.ids), 0
+        num_rows, num_steps = len(step.ids), 0  # shape.num_rows counts rows of padding, too
         for num_taken in self._pacing.steps(num_rows, step.num_steps, step.stop):
-            number.value = num_taken
+            step_number.value = num_taken
             run_decoder()
             advance.enqueue()
             num_steps = num_taken + 1

@@ -37,9 +37,9 @@ class Limits:
     max_steps: the most decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
     skips_free_rows: whether rows without a hypothesis cost nothing, so that rows may have holes.
-    prefill_id: a token that `encode` decodes in each row, for a model whose targets begin with it and a start token of
-        their own (`DecodingOptions.start_id`). Positions count from the start token, so they begin at 0 all the same.
-        None: targets begin with bos_id.
+    prefill_id: a token before the start token, for a model that has several start tokens, one for each target language
+        (`DecodingOptions.start_id`). `encode` decodes prefill_id in each row. Positions count from the start token, so
+        they begin at 0 all the same. None: the start token of every target is bos_id.
     min_log_probability: the mean log-probability per token below which the engine decodes a sentence again with the
         whole vocabulary, if it was decoded among a shortlist; None: never.
     num_shortlists: tables by which `RestrictingRunner.restrict` can restrict rows; 0 for other runners.
@@ -110,7 +110,8 @@ class StepOutput:
     ids: the candidates' subwords, of the same shape; the end token after a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless requested.
     alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None or
-        undefined unless requested. It may be requested only if the model's limits have has_alignment.
+        undefined unless requested. capacity: columns of a row's cross-attention cache, at least max_source_length.
+        It may be requested only if the model's limits have has_alignment.
     num_steps: steps taken.
     outcomes: for each beam, the outcome of its last step in the call (`app.runtime.beams.BeamOutcome`).
     All arrays may be views that the next call overwrites.
@@ -154,9 +155,9 @@ class Runner(Protocol):
         """
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """Copy self-attention columns between rows of one sentence, as if all at once.
+        """Copy self-attention columns, as if all at once. Each copy is between two rows of one sentence.
 
-        The cross-attention cache is the same in all these rows and is not touched. lengths: as in `copy_rows`.
+        The cross-attention cache is the same in all rows of a sentence, and is not touched. lengths: as in `copy_rows`.
         shared: (n,) leading columns that are equal in source and target and need no copy. Raises EngineFailure.
         """
 
@@ -165,13 +166,13 @@ class Runner(Protocol):
 
 
 class RestrictingRunner(Runner, Protocol):
-    """A runner whose limits have num_shortlists."""
+    """A runner whose limits have num_shortlists above 0."""
 
     def restrict(self, rows: Sequence[int], sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
         """Restrict the candidates of rows to the shortlists of their sources, until the rows are encoded again.
 
         rows: rows that were encoded, each the only one of its sentence. tables: the number of each row's table; None:
         it chooses among the whole vocabulary, as after `encode`. The log-probabilities of a restricted row are
-        normalised over its shortlist, so they do not depend on other rows. It has no `StepOutput.distributions`. Raises
-        EngineFailure.
+        normalised over its shortlist, so they do not depend on other rows. Its row of `StepOutput.distributions` is
+        undefined. Raises EngineFailure.
         """

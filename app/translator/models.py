@@ -173,7 +173,7 @@ class Models:
     async def only_translator(self, request: TranslationRequest) -> PairTranslator:
         """Return the model or the pivoted pair that translates all texts of a request.
 
-        Raises UnsupportedLanguages, and InvalidRequest if the texts need several models or the named one is unknown.
+        Raises UnsupportedLanguages, and InvalidRequest if the texts need several or the named one is unknown.
         """
         is_alone = len(self) == 1 and not self.pivoted
         if request.source is not None or request.model is not None or is_alone:

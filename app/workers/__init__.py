@@ -4,7 +4,7 @@ The setting TRANSDUCE_NUM_LANES is the number of workers. Both kinds implement t
 
 early_start: starts the fork server before the settings are read, and decides the default number of workers.
 fork_server: the server's objects for the fork server and for a worker process.
-__main__, fork_server_main: the fork server. It loads the model, forks once for each worker, and ends.
+__main__, fork_server_main: the fork server. It loads what the workers share, forks each worker, and ends.
 worker_main: a worker process, which runs the engine's loop over a socket.
 worker_proxy: the server's side of a worker process.
 messages, framing: the messages between the two, and their frames.

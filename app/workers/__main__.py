@@ -1,8 +1,8 @@
 """The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
 The fork server first imports the modules that every worker needs, while the server imports its own. Then it waits for
-the spec of a model, loads the model, and forks once for each worker. Until it gets a spec, the server can make it fork
-copies of itself.
+the spec of a model. It loads a model of native operators, and forks once for each worker. Other models are loaded by
+each worker. Until it gets a spec, the server can make it fork copies of itself.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def prepare(spec_json: bytes) -> Callable[[int], Runner]:
-    """Load what the workers share. Returns the function that makes a worker's runner, given the worker's number.
+    """Load a model of native operators, which the workers share.
 
-    The fork server calls this function, and each worker calls the returned one. spec_json: a ModelSpec as JSON. Both
-    functions raise BundleError and SettingsError.
+    Returns the function that makes a worker's runner, given the worker's number. That function loads a model of other
+    operators. The fork server calls this function, and each worker calls the returned one. spec_json: a ModelSpec as
+    JSON. Both functions raise BundleError and SettingsError.
     """
     import msgspec
 
@@ -93,7 +94,7 @@ def in_slow_thread(work: Callable[[], T]) -> T:
 
 
 def main(arguments: list[str]) -> None:
-    """Load the model and fork the workers. Each worker runs until the server stops it or ends."""
+    """Load what the workers share, and fork the workers. Each worker runs until the server stops it or ends."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))

@@ -1,9 +1,10 @@
 """The server's handles of the fork server and of a worker process.
 
-The fork server loads the model and forks once for each worker. The workers therefore share all memory that is not
-written: Python, the libraries and the weights. The fork server is a separate command with one thread, so that it can
-fork safely while the server has threads. It ends when it has forked all workers, which become children of the server.
-Before it gets a model, it can be copied: a copy has imported all modules already. Linux only.
+The fork server imports the modules, loads a model of native operators, and forks once for each worker. The workers
+therefore share all memory that is not written: Python, the libraries and the weights. A model of other operators is
+loaded by each worker. The fork server is a separate command with one thread, so that it can fork safely while the
+server has threads. It ends when it has forked all workers, which become children of the server. Before it gets a model,
+it can be copied: a copy has imported all modules already. Linux only.
 """
 
 from __future__ import annotations
@@ -97,10 +98,10 @@ class ForkServer:
         return ForkServer(ChildProcess(*PROCESS_ID.unpack(answer)), control)
 
     def fork_workers(self, spec: bytes, status: SharedWorkerStatus, connections: Mapping[int, int]) -> None:
-        """Make the process load the model and fork the workers. Does nothing if it has ended; `wait` tells how.
+        """Make the process fork the workers, which share or load the model. Does nothing if it has ended.
 
-        spec: the model to load. status: shared by these workers and those that run. connections: the descriptor of each
-        worker's connection, by consecutive numbers.
+        `wait` tells how it ended. spec: the model. status: of all workers of the engine, of which some may run already.
+        connections: the descriptor of each worker's connection, by consecutive numbers.
         """
         _adopt_orphans()
         with contextlib.suppress(OSError):
@@ -125,7 +126,8 @@ class ForkServer:
 class ChildProcess:
     """A child process by its id. A worker is a child of this process once the fork server has ended.
 
-    Any thread may call `kill` and `wait`: a load may wait for a process that the end of the server kills.
+    Any thread may call `kill` and `wait`. A load's thread waits for the fork server, and if the server ends meanwhile,
+    its main thread kills it.
     """
 
     def __init__(self, process_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The fork server: copies itself on request, receives the model's spec, loads it, forks each worker, and ends."""
+"""The fork server: copies itself on request, gets a model's spec, loads what is shared, forks each worker, and ends."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_DESCRIPTORS = 253
 
 
 def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
-    """Load the model and fork the workers. Before that, fork a copy of this process whenever the server wants one.
+    """Load what the workers share, and fork the workers.
 
-    It returns in each worker process after the worker's end. In the fork server and in its copies it returns only if
-    the model cannot be loaded or the server is gone.
+    Before that, fork a copy of this process whenever the server wants one. It returns in each worker process after the
+    worker's end. In the fork server and in its copies it returns only if `prepare` fails or the server is gone.
 
     prepare: takes the spec, loads the data that the workers share, and returns a function that makes the runner of a
     worker by its number. It must start no thread that outlives it, since a forked process has only the thread that

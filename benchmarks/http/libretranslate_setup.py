@@ -63,7 +63,7 @@ def _run(command: list[str]) -> None:
         raise UnavailableError(f"{REQUIREMENT} could not be installed: {last}")
 
 
-def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
+def write_packages(bundle: Bundle, converted: Path, folder: Path) -> None:
     """Write LibreTranslate's packages into `folder`. Raises UnavailableError.
 
     converted: the weights in CTranslate2's format.

@@ -18,7 +18,7 @@ from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import random_model, trained_model
-from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_package
+from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_packages
 from benchmarks.http.marian_engine import MarianEngine, MarianSettings
 from benchmarks.http.peer_engines import search_of
 from benchmarks.marian.process import MarianFiles
@@ -82,7 +82,7 @@ def _libretranslate(bundle: Bundle, converted: Path, folder: Path) -> LibreTrans
     """LibreTranslate with the weights, or why it cannot be measured."""
     try:
         python = ensure_environment()
-        write_package(bundle, converted, folder / "packages")
+        write_packages(bundle, converted, folder / "packages")
     except UnavailableError as error:
         return str(error)
     return LibreTranslate(python, folder / "packages", folder / "home")

@@ -118,7 +118,7 @@ def test_probes_are_answered_if_nothing_is_idle(small: ServerProcess, connect: C
     open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     open_unfinished(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(30):
-        for path in (b"/livez", b"/readyz"):
+        for path in (b"/livez", b"/readyz", b"/health", b"/v2/health/ready"):
             probe = connect(HERE)
             assert status_of(probe, GET.replace(b"/livez", path)) == 200
             assert probe.recv(1) == b"", "the place of this probe is free for the next probe"

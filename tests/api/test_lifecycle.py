@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# The default of the setting, in seconds. A server that ignores a shorter drain_timeout_s takes at least as long.
+# The default of drain_timeout_s. A server that ignores a shorter setting drains for at least this time.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 
 
@@ -132,7 +132,7 @@ def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], 
 
 
 def test_signals_count_by_the_time_since_the_first() -> None:
-    """Copies of the first signal do not prolong the time in which they are copies."""
+    """A signal within SAME_SIGNAL_S after the first is a copy of it. A copy does not prolong this time."""
     now_s = 1000.0
     signals = SignalFilter(lambda: now_s)
     assert signals.counts()
@@ -165,17 +165,16 @@ def test_requests_are_accepted_during_the_drain_delay(echo_command: list[str]) -
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
-    """It waits neither for idle clients nor for the long time limits."""
+    """It waits neither for idle clients nor for the long time limits. It has no child that could delay its end."""
     settings: dict[str, object] = {"read_timeout_s": 1000, "drain_timeout_s": 1000, "keep_alive_s": 1000}
     with ServerProcess(echo_command, settings) as server:
         server.ready()
         with server.connect(), server.connect() as half:  # an idle client, and one with half a body
             head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             half.sendall(head + b"content-length: 100\r\n\r\n{")
-            children = psutil.Process(server.pid).children()
+            assert psutil.Process(server.pid).children() == []
             server.signal(number)
             assert server.ended() == 0
-            assert children == []
             assert not [line for line in server.log if '"level": "error"' in line], "it was cut off"
 
 

@@ -23,7 +23,7 @@ from benchmarks.http.context import (
     rotated,
     running_servers,
 )
-from benchmarks.http.libretranslate_setup import write_package
+from benchmarks.http.libretranslate_setup import write_packages
 from benchmarks.http.models import LibreTranslate, ModelFormats, choices_as_json, read_choices
 from benchmarks.http.overhead import bodies_of, requests
 from benchmarks.http.parts import best_layout, subjects_of
@@ -293,7 +293,7 @@ def test_a_package_of_libretranslate_translates_as_the_weights_do(
     import ctranslate2 as library  # type: ignore[import-untyped]
     import sentencepiece
 
-    write_package(served.bundle, served.converted, tmp_path)
+    write_packages(served.bundle, served.converted, tmp_path)
     folder = tmp_path / "en_de"
     metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
     assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")

@@ -1,4 +1,7 @@
-"""A bundle is written completely or not at all. A changed bundle is not read."""
+"""A bundle is written completely or not at all. A bundle with changed files is not read.
+
+Of the variants that are not loaded, only the sizes of the files are checked.
+"""
 
 from __future__ import annotations
 

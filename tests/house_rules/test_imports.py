@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
+import pytest
+
 from tests.house_rules.project import ROOT, python_files
 
 NOT_IN_THE_SERVER = {
@@ -24,9 +26,25 @@ NOT_IN_THE_SERVER = {
 }
 
 
+# Files are parsed by these modules, in the processes of file workers.
+FILE_READERS = {"app.files.reading", "markdown_it"}
+# Only a server with file routes needs these modules.
+OF_FILE_ROUTES = {
+    "app.api.files.document_jobs",
+    "app.api.files.routes",
+    "app.api.v2.documents",
+    "app.file_worker.workers",
+}
+
+
 def modules_after(statement: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after `statement`."""
-    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.partition('.')[0] for m in sys.modules}})))"
+    return {name.partition(".")[0] for name in all_modules_after(statement)}
+
+
+def all_modules_after(statement: str) -> set[str]:
+    """As `modules_after`, with submodules, by their full names."""
+    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
@@ -40,9 +58,14 @@ def test_the_server_pulls_in_no_training_code() -> None:
     assert modules & NOT_IN_THE_SERVER == set()
 
 
-def test_a_server_without_file_routes_loads_no_file_readers() -> None:
-    program = "from app.main import create_app; from app.settings import load_settings; create_app(load_settings({}))"
-    assert "markdown_it" not in modules_after(program)
+@pytest.mark.parametrize("files_enabled", [True, False])
+def test_a_server_loads_file_routes_if_files_are_enabled_and_never_file_readers(files_enabled: bool) -> None:
+    settings = f"load_settings({{'files_enabled': {files_enabled}}})"
+    modules = all_modules_after(
+        f"from app.main import create_app; from app.settings import load_settings; create_app({settings})"
+    )
+    assert modules & FILE_READERS == set()
+    assert modules & OF_FILE_ROUTES == (OF_FILE_ROUTES if files_enabled else set())
 
 
 def test_a_worker_process_and_its_server_load_different_modules() -> None:
@@ -75,7 +98,7 @@ def test_exactly_one_onnxruntime_is_installed() -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module that the file at `path` imports, at any level."""
+    """Every module that the file at `path` imports, also inside functions and conditions."""
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

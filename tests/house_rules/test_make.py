@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,20 @@ def test_serve_listens_on_loopback_by_default() -> None:
         "serve", HOST="0.0.0.0", PORT="1"
     )
     assert "--host 0.0.0.0 --port 9" in make("serve", "HOST=0.0.0.0", "PORT=9")
+
+
+@pytest.mark.parametrize("runtime", ["cpu", "gpu"])
+def test_audit_checks_the_packages_of_the_servers_environment(tmp_path: Path, runtime: str) -> None:
+    """A copy of the script runs with a fake Python."""
+    last = make("audit", f"RUNTIME={runtime}").splitlines()[-1]
+    script, _, server, *lock = last.split()
+    put(tmp_path, "python", program='echo "$@" >>"$LOG"')
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / script, tmp_path / ".ci")
+    log = tmp_path / "log"
+    command = [str(tmp_path / script), str(tmp_path / "python"), server, *lock]
+    subprocess.run(command, check=False, env={**os.environ, "LOG": str(log)}, capture_output=True, timeout=60)
+    assert f"-m pip_audit --requirement requirements/{runtime}.txt " in log.read_text()
 
 
 def test_the_number_of_test_workers_is_an_option() -> None:

@@ -1,4 +1,4 @@
-"""`transduce plot` draws the model's attention weights, and writes each figure as PNG and SVG."""
+"""`transduce plot` draws attention weights, positions, training curves and BLEU by length, as PNG, SVG or both."""
 
 from __future__ import annotations
 
@@ -165,17 +165,17 @@ def test_curves_are_read_by_column(tmp_path: Path) -> None:
 def test_bleu_is_grouped_by_words_of_the_source() -> None:
     sources = ["one", "one two three", "one two three four", " ".join(["word"] * 9)]
     references = ["eins", "eins zwei drei vier", "eins zwei drei vier fünf", "Wort " * 9]
-    wrong = [
+    translations = [
         "eins",
         "eins zwei drei vier",
         "eins zwei drei vier fünf",
         "ganz falsch geraten ist das hier leider",
     ]
-    first, second = bleu_by_length(sources, wrong, references, bounds=(2, 5))
+    first, second = bleu_by_length(sources, translations, references, bounds=(2, 5))
     assert (first.name, first.num_sentences, round(first.bleu)) == ("2-4", 3, 100)
     assert (second.name, second.num_sentences) == ("5+", 1)
     assert second.bleu < 10
-    assert len(bleu_by_length(sources, wrong, references, bounds=(1, 20))) == 1
+    assert len(bleu_by_length(sources, translations, references, bounds=(1, 20))) == 1
     with pytest.raises(FigureError, match=r"sources \(4\), translations \(1\)"):
         bleu_by_length(sources, ["eins"], references)
 
@@ -192,14 +192,14 @@ def test_each_kind_of_figure_becomes_a_file(
     runs = [log(tmp_path / name, [4.0, 3.0, 2.5]) for name in ("one", "two")]
     data = write_tsv(tmp_path / "test.tsv", pairs()[:20])
     (tmp_path / "out.txt").write_text("".join(f"{pair.target}\n" for pair in pairs()[:20]), "utf-8")
-    pair = ("--checkpoint", saved, "--source", SOURCE)
+    sentence = ("--checkpoint", saved, "--source", SOURCE)
     for name, arguments in {
-        "cross.png": ("attention", *pair, "--target", TARGET),
-        "encoder.svg": ("attention", *pair, "--part", "encoder"),
-        "decoder.svg": ("attention", *pair, "--part", "decoder"),
+        "cross.png": ("attention", *sentence, "--target", TARGET),
+        "encoder.svg": ("attention", *sentence, "--part", "encoder"),
+        "decoder.svg": ("attention", *sentence, "--part", "decoder"),
         "alignment": (
             "alignment",
-            *pair,
+            *sentence,
             "--layer",
             1,
             "--heads",
@@ -234,16 +234,19 @@ def test_the_same_figure_has_the_same_bytes() -> None:
 
 
 def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pair = ("--checkpoint", saved, "--source", SOURCE, "--output", tmp_path / "x.png")
+    model, sentence = ("--checkpoint", saved), ("--source", SOURCE)
     for arguments, message in (
-        (("alignment", *pair, "--layer", 9), "there is no layer 9"),
-        (("attention", *pair, "--tag", ">>fr<<"), "the vocabulary has no piece '>>fr<<'"),
-        (("attention", *pair, "--tokenizer", tmp_path / "none.spm"), "none.spm is not a SentencePiece model"),
-        (("positions", *pair[:2], *pair[4:], "--length", 10_000), "the model has 256 positions"),
-        (("curves", "--run", tmp_path, *pair[4:]), "train.csv does not exist"),
-        (("curves", "--run", "a/train.csv", "--run", "b/train.csv", *pair[4:]), "two are called train.csv"),
+        (("alignment", *model, *sentence, "--layer", 9), "there is no layer 9"),
+        (("attention", *model, *sentence, "--tag", ">>fr<<"), "the vocabulary has no piece '>>fr<<'"),
+        (
+            ("attention", *model, *sentence, "--tokenizer", tmp_path / "none.spm"),
+            "none.spm is not a SentencePiece model",
+        ),
+        (("positions", *model, "--length", 10_000), "the model has 256 positions"),
+        (("curves", "--run", tmp_path), "train.csv does not exist"),
+        (("curves", "--run", "a/train.csv", "--run", "b/train.csv"), "two are called train.csv"),
     ):
-        code, lines = plot(capsys, *arguments)
+        code, lines = plot(capsys, *arguments, "--output", tmp_path / "x.png")
         assert code == 1
         assert lines.startswith("transduce plot: ")
         assert message in lines

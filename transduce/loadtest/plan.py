@@ -11,10 +11,11 @@ from transduce.loadtest.dialects import DIALECTS, Dialect
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload
 
-# Limits of one run, described at RunPlan.
+# Defaults of RunPlan.
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_WARM_UP_S = 5.0
 DEFAULT_MAX_LAG_S = 0.002
+# The default port of each scheme.
 PORTS = {"http": 80, "https": 443}
 
 
@@ -59,7 +60,7 @@ class Target:
 
     @property
     def path(self) -> str:
-        """The path of the route, below the URL's own path."""
+        """The URL's own path, followed by the path of the dialect's route."""
         return urlsplit(self.url).path.rstrip("/") + self.dialect.path
 
 
@@ -95,9 +96,11 @@ class RunPlan:
     keeps_texts: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a negative warm-up, a time limit or lag of 0, or no connection."""
+        """Raises ValueError for a negative warm-up, a time limit or `max_lag_s` of 0 or less, or no connection."""
         if self.warm_up_s < 0 or min(self.timeout_s, self.max_lag_s) <= 0:
-            raise ValueError("the warm-up must not be negative; the time limit and the lag must be above 0")
+            raise ValueError(
+                "the warm-up must not be negative; the time limit and the permitted lag must be above 0"
+            )
         if self.max_connections is not None and self.max_connections < 1:
             raise ValueError("at least one connection is required")
 

@@ -40,7 +40,7 @@ _REASONS = {
 }
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 # Paths that are answered on every connection.
-PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
+PROBES = frozenset({"/livez", "/readyz", "/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 # The characters of a host, its port and the brackets of an IPv6 address (RFC 3986, section 3.2).
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=%:[]"
 

@@ -145,14 +145,14 @@ Length = Annotated[int, Field(ge=0), AtMost("max_target_length")]
 
 
 class Sampling(RequestBody):
-    """Draw each subword by its probability instead of searching for the best."""
+    """Draw each token by its probability, the end token too, instead of searching for the best."""
 
     temperature: Annotated[float, _doc("divides the log-probabilities; 1: off", ge=0.01, le=100)] = 1.0
     top_k: Annotated[
-        int, _doc("draw from the k most probable subwords only; 0: off", ge=0), AtMost("vocab_size")
+        int, _doc("draw from the k most probable tokens only; 0: off", ge=0), AtMost("vocab_size")
     ] = 0
     top_p: Annotated[
-        float, _doc("draw from the fewest subwords that reach this probability; 1: off", ge=0.001, le=1)
+        float, _doc("draw from the fewest tokens that reach this probability; 1: off", ge=0.001, le=1)
     ] = 1.0
     seed: Annotated[
         int | None,
@@ -236,7 +236,7 @@ class _ModelBody(DetectBody):
     num_alternatives: Annotated[
         int,
         _doc(
-            "adds tokens to the response, each with this many of the most probable subwords at its position",
+            "adds tokens to the response, each with this many of the most probable tokens at its position",
             ge=0,
             le=MAX_ALTERNATIVES,
         ),

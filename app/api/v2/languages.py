@@ -1,4 +1,7 @@
-"""Language codes of the /v2 routes. /v2/languages lists them in upper case, and only targets with their regions."""
+"""Language codes of the /v2 routes.
+
+/v2/languages lists them in upper case: sources without region and script, targets with them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 
 
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
-    """The served languages that match a body's codes; None for an empty source code. Raises InvalidRequest."""
+    """The served languages that match a body's codes; None for an empty source code. Raises InvalidRequest.
+
+    The source may be a language that is only a target, because a text in the target language is returned unchanged.
+    """
     targets = {each for _, each in pairs}
     target_language = _require_served("target_lang", target, targets)
     if not source:

@@ -35,7 +35,7 @@ def test_embed_adds_table_and_position(vocab_size: int, d: int, dtype: str) -> N
 
 
 class Vocabulary:
-    """An embedding table (vocab_size, d), its operator, and the expected result."""
+    """The operator Candidates with an embedding table (vocab_size, d), and its expected results."""
 
     def __init__(self, table: Weights) -> None:
         self.table = table
@@ -96,7 +96,7 @@ def test_of_equal_scores_the_smaller_id_comes_first() -> None:
     assert (found["top_log_probabilities"] == values).all()
 
 
-def test_log_probabilities_that_round_to_the_same_value_are_equal() -> None:
+def test_of_scores_that_round_to_the_same_value_the_smaller_id_comes_first() -> None:
     """Logits far below the largest differ by less than the precision of their log-probabilities."""
     table = np.zeros((200, 16), np.float32)
     table[0, 0] = 1000
