@@ -25,8 +25,9 @@ has as many sentences as the acceptable answers, and each of its sentences has a
 MIN_CHRF against the nearest acceptable sentence at its place, after the steps 1 and 2. One bad sentence fails the
 paragraph; the chrF of the whole would hide it.
 
-An answer drops a number if it lacks a `must` piece that has a form with a digit. A form is found only where it is not
-part of a longer number or word: `3` is not found in `3.5`, `13` or `3,000`, and `ten` not in `often`.
+An answer drops a number if it lacks a `must` piece that has a form with a digit. A form that
+begins or ends with a digit is not found where a number goes on there, and one with a letter not where a word goes on:
+`3` is found in `3rd` and `3kg`, but not in `3.5`, `13` or `3,000`, and `ten` not in `often`.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _split_mark(line: str) -> tuple[str, str]:
 
 
 def contains(text: str, form: str) -> bool:
-    """Whether the form occurs in the text outside longer numbers and words."""
+    """Whether the form occurs in the text, as described above."""
     form = fold(form)
     before = r"(?<!\d)(?<!\d[.,])" if form[0].isdigit() else _NO_LETTER_BEFORE if form[0].isalpha() else ""
     after = r"(?!\d)(?![.,]\d)" if form[-1].isdigit() else _NO_LETTER_AFTER if form[-1].isalpha() else ""

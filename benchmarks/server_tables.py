@@ -206,8 +206,8 @@ def model_shares_table(result: dict[str, Any]) -> str:
     ]
     words = (
         f"Under load together, the slower model has {figures['smaller_of_larger_rate']:.2f} times the rate of the "
-        f"other, and both have {figures['both_over_alone']:.2f} times the rate of one alone. A model alone has "
-        f"{figures['alone_over_only']:.2f} times its rate in a server of its own."
+        f"other, and the sum of their rates is {figures['both_over_alone']:.2f} times the rate of one alone. A model "
+        f"alone has {figures['alone_over_only']:.2f} times its rate in a server of its own."
     )
     return f"{table(('loaded', 'requests/s in each round'), lines)}\n\n{words} {measured_on(result)}"
 

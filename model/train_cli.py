@@ -341,7 +341,9 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
-        print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)
+        longest = one.lengths()[0].max()
+        counts = f"{len(one):,} pairs, {len(one.ids):,} subwords, longest source {longest}"
+        print(f"{name}: {counts}; left out: {left_out}", file=sys.stderr)
     kept = {name: weight for name, weight in weights.items() if weight > 0}
     return (
         Batches(

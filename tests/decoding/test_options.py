@@ -1,4 +1,7 @@
-"""Every decoding option, compared with reference searches that share no code with the search."""
+"""Decoding options. Most are compared with reference searches that share no code with the search.
+
+Sampling, the loop guard and length ratios have tests in other files.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,9 @@ def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:
 
 
 def test_bound_ends_early_if_no_continuation_can_be_better() -> None:
-    """Without a length penalty, sums only fall. So no continuation is better than the best complete hypothesis."""
+    """Without a length penalty, sums only fall. So the search ends once no live sum is above that of the best
+    complete hypothesis.
+    """
     language = random_language(3, vocab_size=10, eos_bonus=3.0)
     options = DecodingOptions(beam_size=4, early_stop=EarlyStop.BOUND, alpha=0.0, max_target_length=60)
     lengths: list[int] = []
@@ -215,10 +220,10 @@ def test_min_target_length_needs_distributions_until_it_is_reached(beam_size: in
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_hypotheses_end_if_every_token_is_forbidden(beam_size: int) -> None:
-    every_word = tuple((token,) for token in range(6))
+    every_token = tuple((token,) for token in range(6))
     options = DecodingOptions(
         beam_size=beam_size,
-        suppress_sequences=every_word,
+        suppress_sequences=every_token,
         target_prefix=(3, 4),
         max_target_length=5,
         length_penalty=LengthPenalty.POWER,
@@ -277,7 +282,7 @@ def test_scoring_a_found_hypothesis_gives_its_scores() -> None:
                 assert scored.alignment == one.alignment
 
 
-def test_greedy_equals_a_beam_of_one_with_every_option() -> None:
+def test_greedy_equals_a_beam_of_one_with_random_options() -> None:
     """Both searches do the same arithmetic except for the beam's sums."""
     for seed in range(40):
         rng = random.Random(seed)

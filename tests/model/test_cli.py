@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
+from app.text.tokenizer import Tokenizer
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
 from transduce.cli import main
@@ -51,6 +52,9 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     trained = run_transduce("train", *run_options, *step_options)
     assert trained.returncode == 0, trained.stderr
     assert "data: 240 pairs" in trained.stderr
+    longest = max(len(Tokenizer(spm).encode(pair.source).ids) for pair in pairs()[:16])
+    (of_dev,) = (line for line in trained.stderr.splitlines() if line.startswith("dev: "))
+    assert f"longest source {longest};" in of_dev
     assert run_transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0
     for beam_size in (1, 2):
         scored = run_transduce(

@@ -106,13 +106,13 @@ def _check_terms(terms: dict[str, str] | None) -> dict[str, str] | None:
         return None
     if not terms:
         raise PydanticCustomError(INVALID, "must have at least one term")
-    for index, pair in enumerate(terms.items()):
+    for number, pair in enumerate(terms.items(), 1):
         for what, text in zip(("term", "translation of term"), pair, strict=True):
             if not 0 < len(text.strip()) <= MAX_TERM_CHARACTERS or not text.strip().isprintable():
                 raise PydanticCustomError(
                     INVALID,
-                    "must have 1 to {limit} printable characters in each term and translation: see the {what} {index}",
-                    {"limit": MAX_TERM_CHARACTERS, "what": what, "index": index},
+                    "must have 1 to {limit} printable characters in each term and translation: see the {what} {number}",
+                    {"limit": MAX_TERM_CHARACTERS, "what": what, "number": number},
                 )
     return terms
 
@@ -161,7 +161,7 @@ class Sampling(RequestBody):
 
 
 class LengthPenaltyFormula(RequestBody):
-    """A length penalty by name: `wu` is ((5 + n) / 6)^alpha, `power` is n^alpha; n counts subwords."""
+    """`wu` divides by ((5 + n) / 6)^alpha, `power` by n^alpha. n counts the subwords and the end token."""
 
     formula: Annotated[LengthPenalty, _CHOICE]
     alpha: Alpha
@@ -346,7 +346,9 @@ class TranslateBody(_ModelBody):
     loop_guard: Annotated[
         bool, _doc("stop a translation that repeats itself, and decode it again without repetitions")
     ] = False
-    suppress: Annotated[Phrases | None, _doc("words or phrases that no translation contains")] = None
+    suppress: Annotated[
+        Phrases | None, _doc("words or phrases that no translation contains in the same case and subwords")
+    ] = None
     target_prefix: Annotated[
         Texts | None, _doc('the beginning of each text\'s translation; "" sets none')
     ] = None

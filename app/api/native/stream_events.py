@@ -3,7 +3,7 @@
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 Unsent text is kept by segment, and new text is appended to it. So a slow client gets fewer, longer events. For a client
-that reads nothing, the server holds each segment's text at most twice: as it was decoded, and in its final form.
+that reads nothing, this buffer holds each segment's text at most twice: as it was decoded, and in its final form.
 """
 
 from __future__ import annotations
