@@ -267,11 +267,16 @@ def deaths_table(result: dict[str, Any]) -> str:
         for name, one in runs
     ]
     near = found["near_a_death"]
+    slowest = ""
+    if near["max_ms"] < (longest := found["with_deaths"]["answered"]["max_ms"]):
+        slowest = (
+            f"The slowest answers, up to {longest:.0f} ms, went to other requests. Their cause is not known. "
+        )
     return "\n".join([
         table(("", "answers", "failed", "other text", "p50, ms", "p99, ms"), rows),
         "",
         f"A random worker of two got SIGKILL {found['num_kills']} times in {found['seconds_each']:.0f} s, at "
         f"{found['offered_per_s'] / found['capacity_per_s']:.0%} of the capacity. Requests in progress at a death, or "
-        f"due within two seconds after it, took {near['p50_ms']:.0f} ms (p50) and {near['p99_ms']:.0f} ms (p99). "
-        + measured_on(result),
+        f"due within two seconds after it, took {near['p50_ms']:.0f} ms (p50), {near['p99_ms']:.0f} ms (p99) and at "
+        f"most {near['max_ms']:.0f} ms. {slowest}" + measured_on(result),
     ])  # fmt: skip

@@ -1,9 +1,13 @@
-"""The decoding options as command-line arguments, named as in the HTTP API with dashes. The server checks ranges."""
+"""The decoding options as command-line arguments, named as in the HTTP API with dashes.
+
+The server checks most ranges.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import Any
 
 from transduce.errors import CommandError, ExitCode
@@ -27,8 +31,10 @@ SAMPLING = {
 }
 SAMPLING_WHOLE_NUMBERS = {
     "top_k": "sample from the N most probable tokens",
-    "seed": "seed of the sampling; the same seed gives the same result",
+    "seed": "sample tokens with this seed; the same seed gives the same result",
 }
+# Options that 0 turns off.
+OFF_AT_ZERO = frozenset({"min_target_length", "no_repeat_ngram_size", "num_alternatives"})
 # Options whose results only --json shows.
 JSON_ONLY = {
     "num_hypotheses": "translations of each line",
@@ -48,7 +54,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = group.add_argument
     for name, text in WHOLE_NUMBERS.items():
-        add(flag(name), type=positive, metavar="N", help=text)
+        add(flag(name), type=_type_of(name), metavar="N", help=text)
     for name, text in NUMBERS.items():
         add(flag(name), type=number, metavar="X", help=text)
     add("--early-stop", choices=("first", "bound"), help="stopping rule of beam search")
@@ -78,7 +84,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="write the server's full result for each line as one line of JSON"
     )
     for name, text in JSON_ONLY.items():
-        add(flag(name), type=positive, metavar="N", help=f"{text}; with --json")
+        add(flag(name), type=_type_of(name), metavar="N", help=f"{text}; with --json")
     for name, text in JSON_ONLY_FLAGS.items():
         add(flag(name), action="store_true", help=f"{text}; with --json")
 
@@ -153,12 +159,29 @@ def not_negative(text: str) -> float:
     return value
 
 
+def from_zero(text: str) -> int:
+    """Parse a whole number of at least 0.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not such a number.
+    """
+    return _whole_number(text, 0)
+
+
 def positive(text: str) -> int:
     """Parse a whole number of at least 1.
 
     Raises:
         argparse.ArgumentTypeError: the text is not such a number.
     """
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return _whole_number(text, 1)
+
+
+def _type_of(name: str) -> Callable[[str], int]:
+    return from_zero if name in OFF_AT_ZERO else positive
+
+
+def _whole_number(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)

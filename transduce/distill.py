@@ -268,10 +268,9 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
 
 def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:
     """Everything that determines the output's lines, as JSON values."""
-    names = (
-        "data source target limit back_translation source_tag domain_tag beam_size sample temperature top_k top_p "
-        "seed batch_size"
-    )
+    names = "data source target limit back_translation source_tag domain_tag beam_size sample"
+    if args.sample:  # each batch has its own seed
+        names += " temperature top_k top_p seed batch_size"
     options = {name: getattr(args, name) for name in names.split()}
     files = [list(facts) for facts in file_facts(check_inputs(args))]
     return {"model": model, **options, "text": list(map(str, args.text)), "input": files}

@@ -100,10 +100,13 @@ class _Reader:
             "StartCdataSectionHandler",
         ):
             setattr(parser, handler, lambda *_: self._begin("other", ""))
+        unfinished = 0  # where the tag or comment begins whose end is not read yet
         try:
             for offset in range(0, len(self._body), _CHUNK_BYTES):
                 parser.Parse(self._body[offset : offset + _CHUNK_BYTES], False)
-                if offset - self._start > MAX_TAG_BYTES:
+                # -1 while a newer parser waits for more bytes before it looks at them.
+                unfinished = max(unfinished, parser.CurrentByteIndex)
+                if offset - unfinished > MAX_TAG_BYTES:
                     raise FileError(f"{self._part}: a tag of more than {MAX_TAG_BYTES} bytes")
             parser.Parse(b"", True)
         except expat.ExpatError as error:

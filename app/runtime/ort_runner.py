@@ -128,7 +128,7 @@ def load_variant(
         raise SettingsError([problem]) from error
     name = f"native {native.used_target()}" if chosen == "native" else chosen
     logger.info(
-        "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
+        "%s on %s with %s kernels, %d threads; each worker has caches of %d rows, up to %.0f MB",
         *(config.precision, device, name, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner

@@ -96,7 +96,7 @@ class Part:
 
     @property
     def num_rows(self) -> int:
-        """Cache rows of its decoding; 0 if the result is from an earlier request."""
+        """Rows of the key/value caches, one for each hypothesis; 0 if the result is from an earlier request."""
         return 0 if self.is_cached else sum(options.beam_size for options in samples_of(self.options))
 
     @property
@@ -132,7 +132,9 @@ class SegmentJob:
     prefix: forced beginning of the translation; "" for none.
     part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
     attempts: decodings so far. candidates: versions of the segment with placeholders that are not decoded yet.
-    terms_done, numbers_done, digits_done: whether terms, numbers and digits need no further retry.
+    terms_done: whether no further decoding puts placeholders in the place of terms that the translation lacks.
+    numbers_done: whether none puts placeholders in the place of numbers that the translation changes.
+    digits_done: whether none forbids digits, because the translation has a number and the source has none.
     best: the accepted translation. phases: engine time of all decodings.
     """
 

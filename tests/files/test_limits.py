@@ -6,6 +6,7 @@ import pytest
 
 from app.files import FileError, FileFormat, FileLimits
 from app.files.reading import read_file
+from app.files.xml_tree import read_tree
 from tests.files.samples import docx
 
 WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
@@ -32,6 +33,26 @@ def document(body: str) -> bytes:
 def test_a_document_above_a_limit_is_rejected(body: str, limits: FileLimits, message: str) -> None:
     with pytest.raises(FileError, match=message):
         read_file(document(body), FileFormat.DOCX, limits)
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "<a>" + 2 * ("<!--" + "a" * 600_000 + "-->") + "</a>",
+        "<a>" + 2 * ('<b c="' + "a" * 600_000 + '"/>') + "</a>",
+        "<a/>" + " " * 2_000_000,
+    ],
+)
+def test_xml_above_the_limit_of_a_tag_without_such_a_tag_is_accepted(xml: str) -> None:
+    root, _ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
+    assert root.raw == xml
+
+
+def test_a_tag_above_the_limit_is_rejected_before_all_of_it_is_read() -> None:
+    """The end of the file is malformed, which the parser would say if it read that far."""
+    xml = '<a><!--b--><c d="' + "a" * 1_300_000 + '"<'
+    with pytest.raises(FileError, match="a tag of more than 1000000 bytes"):
+        read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
 
 
 @pytest.mark.parametrize(

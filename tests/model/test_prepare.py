@@ -123,6 +123,15 @@ def test_scripts_of_other_languages() -> None:
     assert Rules("en", "ckb").reason_against("The old house", "خانووە کۆنەکە") is None, "not in the table"
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("gu", "જૂનું ઘર"), ("kn", "ಹಳೆಯ ಮನೆ"), ("ml", "പഴയ വീട്"), ("or", "ପୁରୁଣା ଘର")],
+)
+def test_scripts_of_india(language: str, text: str) -> None:
+    assert Rules("en", language).reason_against("The old house", text) is None
+    assert Rules("en", language).reason_against("The old house", "Das alte Haus") is Reason.SCRIPT
+
+
 def test_seen_hashes_are_those_of_a_set() -> None:
     random_numbers = random.Random(4)
     seen, expected = SeenHashes(), set[int]()

@@ -211,6 +211,26 @@ def test_other_options_do_not_resume(
     assert (tmp_path / "out.tsv.part").read_bytes() == before
 
 
+def test_another_batch_size_resumes_without_sampling(
+    server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = tmp_path / "whole.tsv"
+    assert distill(server, expected, "--data", data) == 0
+    server.num_left = 3
+    arguments = ("--data", data, "--concurrency", 1)
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 1
+    server.num_left, server.bodies = None, []
+    assert distill(server, tmp_path / "out.tsv", *arguments, "--batch-size", 5) == 0
+    assert server.bodies[0]["text"][0] == "word 20", "of 24 sentences, 20 are in complete batches of 5"
+    assert (tmp_path / "out.tsv").read_bytes() == expected.read_bytes()
+    server.num_left = 3
+    assert distill(server, tmp_path / "samples.tsv", *arguments, "--sample") == 1
+    server.num_left = None
+    capsys.readouterr()
+    assert distill(server, tmp_path / "samples.tsv", *arguments, "--sample", "--batch-size", 5) == 1
+    assert "samples.tsv.part belongs to a run with another batch_size; delete it" in capsys.readouterr().err
+
+
 def test_an_edited_input_of_the_same_size_does_not_resume(
     server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,13 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
     ]
 
 
+def test_0_turns_an_option_off(server: ScriptedServer, tmp_path: Path) -> None:
+    options = "--min-target-length 0 --no-repeat-ngram-size 0 --num-alternatives 0 --json"
+    assert translate(server, written(tmp_path, b"one\n"), *options.split()) == 0
+    sent = {"min_target_length": 0, "no_repeat_ngram_size": 0, "num_alternatives": 0}
+    assert server.requests == [{"text": ["one"], "source": "en", "target": "de", **sent}]
+
+
 def test_json_output_holds_the_full_result(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -151,7 +158,7 @@ def test_detail_options_need_json(
     "option",
     [
         "--patience=nan", "--patience=much", "--length-penalty=wu:", "--length-penalty=wu:inf", "--early-stop=late",
-        "--top-k=1.5", "--beam-size=0", "--temperature=inf",
+        "--top-k=1.5", "--beam-size=0", "--min-target-length=-1", "--temperature=inf",
         "--timeout=nan", "--timeout=0", "--timeout=-1", "--max-wait=nan", "--max-wait=-1",
     ],
 )  # fmt: skip

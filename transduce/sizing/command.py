@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from transduce.api_key import find_api_key
-from transduce.arguments import number
+from transduce.arguments import above_zero
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
@@ -38,12 +38,12 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", type=Path, metavar="FILE", help="save the measured times")
     add(
         "--seconds",
-        type=positive,
+        type=above_zero,
         default=8.0,
         metavar="S",
         help="seconds of each of the 7 measurements (default: %(default)g)",
     )
-    add("--rate", type=positive, required=True, metavar="R", help="requests a second of one sentence each")
+    add("--rate", type=above_zero, required=True, metavar="R", help="requests a second of one sentence each")
     add(
         "--slo",
         type=objective,
@@ -58,21 +58,13 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="simulate sentences of N words; the measurement still sends those of --workload",
     )
-    add("--price", type=positive, metavar="X", help="price of one server for an hour, in any currency")
+    add("--price", type=above_zero, metavar="X", help="price of one server for an hour, in any currency")
     add("--spare", type=int, default=0, metavar="N", help="servers that may fail (default: %(default)s)")
     add("--source", default="en", help="language of the texts (default: %(default)s)")
     add("--target", default="de", help="language to translate into (default: %(default)s)")
     add(
         "--api-key-file", type=Path, metavar="FILE", help="file with the API key (default: TRANSDUCE_API_KEY)"
     )
-
-
-def positive(text: str) -> float:
-    """A finite number above 0. Raises argparse.ArgumentTypeError."""
-    value = number(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
 
 
 def objective(text: str) -> Slo:
@@ -130,7 +122,9 @@ def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Name
     """Print the result."""
     share = found.rate / found.saturated
     server = f"one server ({costs.name}, {costs.num_workers} workers)"
-    print(f"{server}: {found.saturated:.1f} answers/s at saturation ({SATURATING_CLIENTS} clients)")
+    print(
+        f"{server}: {found.saturated:.1f} answers/s at saturation (simulated with {SATURATING_CLIENTS} clients)"
+    )
     print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of saturation)")
     spare = f", {args.spare} of which may fail" if args.spare else ""
     print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")
