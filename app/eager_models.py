@@ -38,7 +38,8 @@ class EagerModels:
             for model in loaded.models:
                 fresh = await self._serve(model, loaded.detector, num_models=len(loaded.models))
                 served.append(fresh)
-            await _wait_for(loaded.detector)
+            if loaded.detector is not None:
+                await loaded.detector.wait_if_begun()
         except BaseException:
             # A failed `_serve` has ended its own model. If it was cancelled, `ModelStarter.close` ends the model.
             release_models(LoadedModels(loaded.models[len(served) + 1 :]))
@@ -66,7 +67,8 @@ class EagerModels:
             )
         fresh = await self._serve(loaded, detector, num_models=len(old))
         try:
-            await _wait_for(detector)
+            if detector is not None:
+                await detector.wait_if_begun()
         except BaseException:
             await asyncio.shield(self.retire([fresh]))
             raise
@@ -98,9 +100,3 @@ class EagerModels:
         cache_bytes = self._settings.sentence_cache_bytes // num_models
         translator = await self._starter.start(model, detector, cache_bytes=cache_bytes)
         return ServedModel(translator, model.precision, model.path, model.kernels, model.provider)
-
-
-async def _wait_for(detector: LazyDetector | None) -> None:
-    """Wait until the detector is loaded, if it has begun to load. Raises the error of loading it."""
-    if detector is not None and detector.has_begun:
-        await asyncio.wrap_future(detector.loaded())

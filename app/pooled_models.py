@@ -119,8 +119,7 @@ class PooledModels:
         try:
             for model in models:
                 await self._pool.load(_pooled(model), may_exceed=True)
-            if detector.has_begun:
-                await asyncio.wrap_future(detector.loaded())
+            await detector.wait_if_begun()
         except BaseException:
             await asyncio.shield(self.retire(models))
             raise

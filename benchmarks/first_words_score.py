@@ -25,9 +25,9 @@ has as many sentences as the acceptable answers, and each of its sentences has a
 MIN_CHRF against the nearest acceptable sentence at its place, after the steps 1 and 2. One bad sentence fails the
 paragraph; the chrF of the whole would hide it.
 
-An answer drops a number if it lacks a `must` piece that has a form with a digit. A form that
-begins or ends with a digit is not found where a number goes on there, and one with a letter not where a word goes on:
-`3` is found in `3rd` and `3kg`, but not in `3.5`, `13` or `3,000`, and `ten` not in `often`.
+An answer drops a number if it lacks a `must` piece that has a form with a digit. A form that begins or ends with a
+digit is not found where a number goes on there, and one with a letter not where a word goes on: `3` is found in `3rd`
+and `3kg`, but not in `3.5`, `13` or `3,000`, and `ten` not in `often`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ more than twenty letters.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from array import array
 from collections.abc import Callable, Collection, Sequence
@@ -98,6 +99,11 @@ def _base_of(code: str) -> str:
     return _ALIASES.get(base, base)
 
 
+def is_same_language(code: str, other: str) -> bool:
+    """Whether two codes, such as `pt` and `pt-BR`, name one language of the model."""
+    return _base_of(code) == _base_of(other)
+
+
 class _Columns:
     """Some columns of a mapped table, of which only the rows that are selected are read."""
 
@@ -122,6 +128,11 @@ class LazyDetector:
     def has_begun(self) -> bool:
         """Whether the detector is loading or loaded."""
         return self._future is not None
+
+    async def wait_if_begun(self) -> None:
+        """Wait until the detector is loaded, if it has begun to load. Raises the error of loading it."""
+        if self.has_begun:
+            await asyncio.wrap_future(self.loaded())
 
     def loaded(self) -> Future[LanguageDetector]:
         """Return the future of the detector, and start loading it if needed. After a failure, load it again.
@@ -172,8 +183,7 @@ def foreign_language(
     if not detected:
         return None
     language, confidence = detected[0]
-    # Several codes of one language have the same probability.
-    if any(each in allowed for each, probability in detected if probability == confidence):
+    if any(each in allowed for each, _ in detected if is_same_language(each, language)):
         return None
     share_allowed = sum(probability for each, probability in detected if each in allowed)
     if confidence < MIN_CONFIDENCE_TO_REFUSE and share_allowed > MAX_ALLOWED_TO_REFUSE:

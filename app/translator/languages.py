@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.language_pairs import LanguagePair
-from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
+from app.text.detection import (
+    LazyDetector,
+    Ranked,
+    foreign_language,
+    is_in_target,
+    is_same_language,
+    restrict_to,
+)
 from app.text.language_names import language_name
 
 # The most pairs that an error message lists. If larger, messages of a server with many languages become unreadable.
@@ -95,8 +102,7 @@ class Languages:
         if foreign is not None and unknown is None:
             raise self._foreign(foreign, target, field)
         ranked = restrict_to(detected, self._served)
-        # A source that is the target's language under another code, as pt is for pt-BR, has the target's probability.
-        is_variant = any(confidences.get(source) == confidences.get(target, 0.0) for source in sources)
+        is_variant = any(is_same_language(source, target) for source in sources)  # as pt is for pt-BR
         # If the text may be in an unknown language, a probability among the served ones that are known says little.
         if is_variant or not is_in_target(prose, target, ranked if unknown is None else detected):
             known = [language for language, _ in ranked if language in sources and foreign is None]
@@ -104,7 +110,7 @@ class Languages:
             if source is not None:
                 return ResolvedLanguage(self._pairs[source, target], source, confidences.get(source, 0.0))
         likeliest = (ranked or detected)[0][0]
-        if likeliest != target and confidences[likeliest] != confidences.get(target):
+        if target not in confidences or not is_same_language(likeliest, target):
             raise self._foreign(likeliest, target, field)
         return ResolvedLanguage(None, target, confidences[target])
 

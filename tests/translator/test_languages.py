@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,7 +15,7 @@ from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.tokenizer import Tokenizer
 from app.translator import TranslationResult
-from app.translator.languages import Languages
+from app.translator.languages import Languages, ResolvedLanguage
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import ScriptedTranslator, request
 
@@ -108,6 +109,13 @@ def test_an_unknown_pair_is_an_error_that_lists_the_pairs(
         script(ENGLISH, source=source, target=target)
 
 
+def resolved(served: Sequence[LanguagePair], text: str) -> ResolvedLanguage:
+    """The language of a text that is to be translated into the first pair's target."""
+    detector = LanguageDetector({code for pair in served for code in (pair.source, pair.target)})
+    languages = Languages(served, LazyDetector(lambda: detector))
+    return languages.resolve(text, served[0].target, field="text")
+
+
 FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 
 
@@ -143,9 +151,7 @@ def test_a_source_that_the_detector_does_not_know(
 ) -> None:
     """A text with letters is returned unchanged only if, of all known languages, it is certainly in the target."""
     served = [LanguagePair(source=pair[:2], target=pair[3:]) for pair in pairs.split()]
-    detector = LanguageDetector({code for pair in served for code in (pair.source, pair.target)})
-    languages = Languages(served, LazyDetector(lambda: detector))
-    found = languages.resolve(text, served[0].target, field="text")
+    found = resolved(served, text)
     assert (found.source, found.pair is not None) == (source, is_translated)
     assert (found.confidence > 0) == (source != "xx")
 
@@ -167,10 +173,7 @@ PORTUGUESE = "As crian\u00e7as brincavam no jardim quando come\u00e7ou a chover.
 def test_a_language_with_two_codes(pairs: str, text: str, source: str, is_translated: bool) -> None:
     """The detector gives both codes the same probability."""
     codes = [pair.split(">") for pair in pairs.split()]
-    served = [LanguagePair(source=first, target=second) for first, second in codes]
-    detector = LanguageDetector({code for pair in codes for code in pair})
-    languages = Languages(served, LazyDetector(lambda: detector))
-    found = languages.resolve(text, served[0].target, field="text")
+    found = resolved([LanguagePair(source=first, target=second) for first, second in codes], text)
     assert (found.source, found.pair is not None) == (source, is_translated)
 
 

@@ -179,10 +179,10 @@ private:
         return whole;
     }
 
-    void check_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
+    void prepare_shortlists(const CallTensors& tensors, const std::vector<int32_t>& rows) const {
         for (int32_t row : rows) {
             if (tensors.has_shortlist(row))
-                candidates_.check_list((*tensors.shortlists)[tensors.slots[row]], tensors.top_k.k);
+                candidates_.prepare((*tensors.shortlists)[tensors.slots[row]], tensors.top_k.k);
         }
     }
 
@@ -230,7 +230,7 @@ private:
 
     void run_all(const CallTensors& tensors, StepBudget& budget) const {
         std::vector<int32_t> active = active_rows(tensors);
-        if (tensors.shortlists) check_shortlists(tensors, active);
+        if (tensors.shortlists) prepare_shortlists(tensors, active);
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer<First>& layer : layers_) cost += block_nanoseconds(layer);

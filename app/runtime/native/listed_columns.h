@@ -1,5 +1,5 @@
 // Products of rows with some columns of W. The columns' weights are read where they are, in a table of all columns, and
-// not packed: many lists can share the table, and a new list costs nothing.
+// not packed: many lists share the table in the processor's cache, and a new list copies no weights.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ void Shortlists::set(int64_t slot, const int32_t* ids, int64_t count) {
         if (!count) return;
         list = std::make_unique<Shortlist>();
     }
-    list->is_checked = false;
+    list->is_prepared = false;
     list->ids.assign(ids, ids + count);
 }
 

@@ -9,16 +9,16 @@
 
 namespace transduce {
 
-// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid if is_checked:
-// then the ids are in range.
+// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid if is_prepared.
+// Then the ids are in range.
 struct Shortlist {
     std::vector<int32_t> ids;
     ListedColumns columns;
-    bool is_checked = false;
+    bool is_prepared = false;
 };
 
 // Set between the calls of a decoder, read during them. The first call that needs a list checks it
-// (CandidatesBlock::check_list).
+// and sets its columns (CandidatesBlock::prepare).
 class Shortlists {
 public:
     explicit Shortlists(int64_t num_slots) : lists_(num_slots) {}

@@ -218,9 +218,9 @@ public:
 
     // Checks a shortlist and sets its columns. Throws InvalidArgument for ids out of range or fewer than k ids, and
     // std::bad_alloc.
-    void check_list(Shortlist& list, int64_t k) const;
+    void prepare(Shortlist& list, int64_t k) const;
     // As `run`, but each row chooses among the shortlist of its slot, and its probabilities are normalised over that
-    // list. slots: (n,). to_rows must not be nullptr. The lists must be checked. Rows of one list must be neighbours,
+    // list. slots: (n,). to_rows must not be nullptr. The lists must be prepared. Rows of one list must be neighbours,
     // and rows without a list must come first: only these have distributions.
     void run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n, const int32_t* to_rows,
                      const TopK& to) const;

@@ -180,13 +180,13 @@ void CandidatesBlock::check(int64_t num_candidates) const {
                           static_cast<long long>(max_candidates));
 }
 
-void CandidatesBlock::check_list(Shortlist& list, int64_t k) const {
+void CandidatesBlock::prepare(Shortlist& list, int64_t k) const {
     if (int64_t(list.ids.size()) < k)
         throw InvalidArgument("a shortlist has %d ids, fewer than num_candidates, %d", int(list.ids.size()), int(k));
-    if (list.is_checked) return;
+    if (list.is_prepared) return;
     expect_in_range("shortlist", list.ids.data(), int64_t(list.ids.size()), 0, vocab_size());
     list.columns.select(linear_, table_, list.ids.data(), int64_t(list.ids.size()));
-    list.is_checked = true;
+    list.is_prepared = true;
 }
 
 void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n,
