@@ -131,6 +131,7 @@ def test_a_row_has_the_same_result_alone_and_with_others_of_its_slot(
             assert np.array_equal(values, np.concatenate([own[name] for own in alone[first:last]]))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_an_encoding_does_not_depend_on_the_number_of_threads(dtype: str) -> None:
     attention, cross = EncoderAttention(96, 3, dtype=dtype), CrossCache(96, 4, dtype=dtype)

@@ -156,6 +156,7 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
             assert np.array_equal(found, alone[begin : begin + len(group)])
 
 
+@pytest.mark.threads
 def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Precision, tmp_path: Path) -> None:
     longest = np.append(np.full(MAX_LENGTH - 1, 9, np.int32), EOS_ID).astype(np.int32)
     results = []
