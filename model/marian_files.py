@@ -7,7 +7,7 @@ the names, shapes and fields of Hugging Face's Marian, so that `model.marian` ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def read_marian_files(folder: Path) -> MarianFiles:
         raise ValueError(f"{path.name} has no {YAML_CONFIG}")
     options = _yaml(arrays.pop(YAML_CONFIG).tobytes().rstrip(b"\0"), YAML_CONFIG)
     problems = [
-        f"{name} of {YAML_CONFIG} is {options.get(name)!r}; it must be {known[0]!r}"
+        f"{name} of {YAML_CONFIG} is {options.get(name)!r}; it must be {_alternatives(known)}"
         for name, known in NEEDED.items()
         if options.get(name) not in known
     ]
@@ -113,6 +113,10 @@ def read_marian_files(folder: Path) -> MarianFiles:
     return MarianFiles(
         facts, vocabularies, weights, (source_spm, target_spm), _shortlist(folder, source, target)
     )
+
+
+def _alternatives(known: Sequence[Any]) -> str:
+    return " or ".join(repr(value) for value in known if value is not None)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -269,9 +273,10 @@ def _facts(
 def _search(options: Mapping[str, Any], *, is_binary: bool) -> dict[str, Any]:
     """The fields of Hugging Face's generation_config.json. is_binary: whether the weights are in a .bin file."""
     beam_size, length_penalty = BINARY_SEARCH if is_binary else SEARCH
+    normalize = options.get("normalize")
     return {
         "num_beams": int(options.get("beam-size") or beam_size),
-        "length_penalty": float(options.get("normalize") or length_penalty),
+        "length_penalty": float(length_penalty if normalize is None else normalize),
     }
 
 

@@ -21,6 +21,7 @@ from enum import Enum
 from pathlib import Path
 
 from app.stores.private_file import NotPlainFile, create_private
+from app.stores.sqlite_errors import sqlite_error_name
 from app.text.glossary import Glossary, Term
 
 # Seconds to wait for another process's lock. If larger, a request hangs for longer. If smaller, requests fail under
@@ -217,7 +218,7 @@ class GlossaryStore:
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
         except sqlite3.Error as error:
-            raise GlossaryStoreError(f"the glossary store failed: {error.sqlite_errorname}") from error
+            raise GlossaryStoreError(f"the glossary store failed: {sqlite_error_name(error)}") from error
 
     def create(
         self, owner: str, name: str, languages: tuple[str, str], terms: Sequence[Term]

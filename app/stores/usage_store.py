@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from app.stores.key_limits import KINDS
 from app.stores.private_file import NotPlainFile, create_private
+from app.stores.sqlite_errors import sqlite_error_name
 
 # Seconds to wait for another process's lock. If larger, a locked file is noticed later. If smaller, servers that share
 # the file refuse requests under load.
@@ -132,4 +133,4 @@ def _read(connection: sqlite3.Connection, time_s: float) -> dict[Count, int]:
 
 
 def _failure(error: sqlite3.Error) -> UsageStoreError:
-    return UsageStoreError(f"the usage store failed: {error.sqlite_errorname}")
+    return UsageStoreError(f"the usage store failed: {sqlite_error_name(error)}")

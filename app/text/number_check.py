@@ -22,7 +22,8 @@ _SPACES = "\u00a0\u2009\u202f "
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
 _DOTTED_DATE = re.compile(r"\d{1,2}\.(\d{1,2})\.\d{4}")
-_NUMBER_WITH_LETTERS = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
+# Begins where a word begins, so that a long word without a digit is read once.
+_NUMBER_WITH_LETTERS = re.compile(r"(?<![^\W_])[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _DECIMAL_COMMA = frozenset(

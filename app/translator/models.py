@@ -123,8 +123,9 @@ class Models:
         """Return the model that translates these languages, or the default one if there is none.
 
         For a pivoted pair it is the second model, which writes the translation.
-        source: None for any language. name: the model's name. If it is None or unknown, the first model of the pair is
-        returned.
+        source: None for any language, also for texts in the target language: if no model translates into it, this is
+        the first model that translates from it. name: the model's name. If it is None or unknown, the first model of
+        the pair is returned.
         """
         if name is not None and name in self._by_name:
             return self._by_name[name].translator
@@ -132,7 +133,8 @@ class Models:
             return self.pivoted[source, target].last
         if source is not None:
             return self._by_pair.get((source, target), self.default)
-        return next((model for pair, model in self._by_pair.items() if pair[1] == target), self.default)
+        found = (model for side in (1, 0) for pair, model in self._by_pair.items() if pair[side] == target)
+        return next(found, self.default)
 
     def translate(self, request: TranslationRequest) -> Coroutine[Any, Any, TranslationResult]:
         """Translate every text, as `Translator.translate` does, with the pairs of all models.

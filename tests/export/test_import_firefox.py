@@ -88,6 +88,13 @@ def test_the_defaults_are_those_of_firefox(tmp_path: Path) -> None:
     assert read.num_left_out == 0
 
 
+def test_a_search_without_normalization_stays_one(tmp_path: Path) -> None:
+    theirs = FirefoxModel()
+    theirs.options |= {"normalize": 0}
+    theirs.write(tmp_path)
+    assert read_marian(tmp_path).length_penalty == 0.0
+
+
 # --- the bundle
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -257,6 +258,16 @@ def test_a_path_that_is_no_database_is_an_error(tmp_path: Path) -> None:
         GlossaryStore(tmp_path / "missing" / "glossaries.sqlite", LIMITS)
     with pytest.raises(GlossaryStoreError, match="CANTOPEN"):
         GlossaryStore(tmp_path / ("a" * 256), LIMITS)
+
+
+def test_a_stored_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.sqlite"
+    store = GlossaryStore(path, LIMITS)
+    store.create(ANNA, "trees", PAIR, TERMS)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE glossaries SET name = CAST(x'ff' AS TEXT)")
+    with pytest.raises(GlossaryStoreError, match="OperationalError"):
+        store.list(ANNA)
 
 
 @pytest.mark.parametrize(

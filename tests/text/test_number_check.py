@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.number_check import ChangedNumbers, changed_numbers
+from app.text.number_check import ChangedNumbers, changed_numbers, number_spans
+from tests.text.growth import check_near_linear
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,13 @@ def test_numbers_in_german_notation_are_equal(
 def test_a_text_has_its_own_numbers(text: str) -> None:
     assert not changed_numbers(text, text, "en", "de")
     assert not changed_numbers(text, text, "xx", "yy")
+
+
+def test_numbers_are_found_with_the_letters_of_their_word() -> None:
+    text = "Gate A4, the 21st_2nd: 1,234.5x"
+    assert [span.of(text) for span in number_spans(text)] == ["A4", "21st", "2nd", "1,234.5x"]
+    assert [span.of(text) for span in number_spans(text, {"4", "2"})] == ["A4", "2nd"]
+
+
+def test_a_long_word_without_digits_is_read_in_near_linear_time() -> None:
+    check_near_linear(lambda size: number_spans("a" * size), 16_000)

@@ -14,8 +14,9 @@ from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.tokenizer import Tokenizer
-from app.translator import TranslationResult
+from app.translator import Models, ServedModel, TranslationResult
 from app.translator.languages import Languages, ResolvedLanguage
+from tests.api.echo import Behaviour
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import ScriptedTranslator, request
 
@@ -200,6 +201,26 @@ def test_a_language_that_is_served_only_as_a_source_is_no_target(
     with pytest.raises(UnsupportedLanguages) as caught:
         script(GERMAN, source=None, target="en")
     assert (caught.value.source, caught.value.target) == ("de", "en")
+
+
+def test_a_text_in_a_language_that_only_the_second_model_has_is_unchanged(
+    tokenizer: Tokenizer, detector: LanguageDetector
+) -> None:
+    known = LazyDetector(lambda: detector)
+    served = [
+        ServedModel(
+            ScriptedTranslator(
+                tokenizer, stretched, detector=known, behaviour=Behaviour(pairs=(pair,), name="-".join(pair))
+            ).translator,
+            "fp32",
+        )
+        for pair in (("de", "fr"), ("en", "de"))
+    ]
+    models = Models(served, known)
+    asked = request([ENGLISH, ENGLISH], source=None, target="en")
+    assert asyncio.run(models.only_translator(asked)) is served[1].translator
+    result = asyncio.run(models.translate(asked))
+    assert [each.text for each in result.translations] == [ENGLISH, ENGLISH]
 
 
 def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:

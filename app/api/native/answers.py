@@ -124,7 +124,7 @@ class SegmentAnswer(TypedDict):
     hypotheses: NotRequired[
         Annotated[
             list[HypothesisAnswer],
-            Field(description="with num_hypotheses: best first; with sampling by seed"),
+            Field(description="with num_hypotheses: best first; with sampling, in the order of seeds"),
         ]
     ]
 
@@ -155,7 +155,8 @@ class TranslationAnswer(TypedDict):
     ]
     hypotheses: NotRequired[
         Annotated[
-            list[TextAnswer], Field(description="with num_hypotheses: best first; with sampling by seed")
+            list[TextAnswer],
+            Field(description="with num_hypotheses: best first; with sampling, in the order of seeds"),
         ]
     ]
     pivot: NotRequired[
