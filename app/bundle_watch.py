@@ -13,7 +13,7 @@ from app.file_signature import POLL_S, Signature, signature_of
 
 
 class BundleWatch:
-    """Compares the bundles' files with those of the last poll. The event loop runs `run`; a thread runs `poll`."""
+    """Detects changed manifests. The event loop runs `run`; a thread runs `poll`."""
 
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
         """find: returns the folders of all bundles; raises SettingsError. Changes count from now on."""
@@ -46,7 +46,7 @@ class BundleWatch:
                         await reload_model(before.name)
 
     def poll(self) -> dict[Path, Manifest | None]:
-        """Return the manifests of bundles that have changed, once their files are the same in two calls.
+        """Return the manifests that have changed, once all files of their bundles are the same in two calls.
 
         The manifest is None if it is invalid. A folder without a manifest is not returned: a new one may follow.
         """

@@ -7,7 +7,6 @@ memory-mapped, so the bytes of a weight are read from disk only when a caller us
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +77,7 @@ def read_graph(path: Path) -> GraphFile:
         for number, value in _fields(memoryview(mapped)):
             if number == _MODEL_GRAPH:
                 _read_graph(_bytes(value), graph)
-    except (ValueError, IndexError, struct.error) as error:  # UnicodeDecodeError is a ValueError
+    except (ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
         raise GraphFileError(f"{path.name} is not an ONNX graph") from error
     return graph
 

@@ -88,7 +88,7 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
         raise SettingsError([f"{VARIABLE}: the file cannot be read ({type(error).__name__})"]) from error
     except UnicodeDecodeError as error:
         raise SettingsError([f"{VARIABLE}: the file is not UTF-8"]) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a plain ValueError: an integer of too many digits
         position = re.search(r"at (line \d+, column \d+|end of document)", str(error))
         where = f" at {position[1]}" if position else ""
         raise SettingsError([f"{VARIABLE}: the file is not TOML{where}"]) from None

@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.machine import measured
 from benchmarks.server_process import ALL_CORES, ServeOptions, ServerProcess
 from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.percentiles import rank_of
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import run
@@ -42,11 +43,11 @@ PERCENTILES = (50, 99)
 
 
 def simulated_ms(costs: Costs, plan: RunPlan) -> dict[str, float]:
-    """Latencies of a simulated run of the plan, by percentile."""
+    """Latencies of a simulated run of the plan, by percentile: the nearest rank, as of the load tester."""
     times_s, request = plan.times_s(), plan.workload.sequence(plan.seed)
     lengths = [costs.num_subwords(request(index).num_words) for index in range(len(times_s))]
     found = sorted(latencies_s(costs, lengths, times_s))
-    return {f"p{number}": found[len(found) * number // 100] * 1e3 for number in PERCENTILES}
+    return {f"p{number}": found[rank_of(len(found), number) - 1] * 1e3 for number in PERCENTILES}
 
 
 def measured_ms(result: RunResult) -> dict[str, float]:

@@ -231,7 +231,9 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
 
 
 def check_output(output: Path) -> None:
-    """Raise ExportError if `output` is neither new, empty nor a bundle, or if a file is in the place of a parent."""
+    """Raise ExportError if `output` is neither new, empty nor a bundle, is `.` or `..`, or if a parent is a file."""
+    if output.name in ("", ".."):
+        raise ExportError(f"{output} cannot be replaced: name another folder")
     if (
         output.exists()
         and not (output / MANIFEST).is_file()

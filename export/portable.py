@@ -98,8 +98,10 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
     Missing parents are made. After an error, only they are left. Raises FormatError if `output` exists and is not an
-    empty folder, or if a file is in the place of a parent.
+    empty folder, is `.` or `..`, or if a file is in the place of a parent.
     """
+    if output.name in ("", ".."):
+        raise FormatError(f"{output} cannot be replaced: name another folder")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FormatError(f"{output} exists: it is left as it is")
     try:

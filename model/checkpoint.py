@@ -52,21 +52,17 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
     """Write a folder under a temporary name, flush it to the disk, then rename it to `path`.
 
     files: bytes to write, tensors to store as safetensors, or a file to copy, by file name. A folder
-    that exists already is replaced.
+    that exists already is replaced by two renames. If the process dies between them, the old folder is `.NAME.PID.old`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    for name, content in files.items():
-        target = temporary / name
-        if isinstance(content, bytes):
-            target.write_bytes(content)
-        elif isinstance(content, Path):
-            shutil.copyfile(content, target)
-        else:
-            save_file({key: tensor.contiguous() for key, tensor in content.items()}, target)
-        with target.open("rb") as file:
-            os.fsync(file.fileno())
+    try:
+        for name, content in files.items():
+            _write_file(temporary / name, content)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if path.exists():
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         path.replace(old)
@@ -74,6 +70,18 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
         shutil.rmtree(old)
     else:
         temporary.replace(path)
+
+
+def _write_file(path: Path, content: bytes | Mapping[str, Tensor] | Path) -> None:
+    """Write or copy a file of a folder, and flush it to the disk."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, Path):
+        shutil.copyfile(content, path)
+    else:
+        save_file({key: tensor.contiguous() for key, tensor in content.items()}, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def save(path: Path, saved: Saved, tokenizer: Path) -> None:
@@ -131,9 +139,13 @@ def tokenizer_of(path: Path) -> Path:
 
 
 def step_folders(run: Path) -> list[Path]:
-    """The checkpoints of a run, in the order of their steps."""
-    folders = [path for path in run.glob("step-*") if path.is_dir()]
-    return sorted(folders, key=lambda path: int(path.name.removeprefix("step-")))
+    """The checkpoints of a run, folders called step-N, in the order of their steps."""
+    folders = [path for path in run.glob("step-*") if path.is_dir() and _step_of(path).isdecimal()]
+    return sorted(folders, key=lambda path: int(_step_of(path)))
+
+
+def _step_of(path: Path) -> str:
+    return path.name.removeprefix("step-")
 
 
 def remove(path: Path) -> None:

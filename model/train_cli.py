@@ -85,7 +85,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the run's newest checkpoint, with the batch after it",
+        help="continue from the run's newest checkpoint, with the batch after it; without one, begin the run",
     )
     parser.add_argument(
         "--start-from",

@@ -61,6 +61,7 @@ def test_keys_and_limits(tmp_path: Path) -> None:
         ("[sales]\nsha256 = x", "the file is not TOML at line 2, column 10"),
         (DIGEST, "the file is not TOML at end of document"),
         (f"a = {'[' * 9999}", "the file is not TOML"),
+        (f"a = {'1' * 9999}", "the file is not TOML"),
         (f'key = "{SECRET}"', "key is outside of a table; each key needs a table such as [sales]"),
         ("[sales]", "[sales] it has neither key nor sha256"),
         ('[sales]\nkey = "short"', "[sales] key must be at least 16 characters of ASCII without spaces"),

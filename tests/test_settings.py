@@ -215,7 +215,7 @@ def test_the_bundle_is_the_setting_else_the_only_one(tmp_path: Path, monkeypatch
 def test_several_bundles_are_the_folders_and_the_folders_in_them(tmp_path: Path) -> None:
     one = make_bundle(tmp_path / "one")
     inner = [make_bundle(tmp_path / "many" / name) for name in ("b", "a")]
-    listed = f"{tmp_path / 'many'},{one},{inner[0]}"
+    listed = f"{tmp_path / 'many'}, {one} ,{inner[0]}"
     assert find_bundles(load_settings({"bundles": listed})) == [*sorted(inner), one]
     with pytest.raises(SettingsError, match="nothing holds no bundle"):
         find_bundles(load_settings({"bundles": [one, tmp_path / "nothing"]}))

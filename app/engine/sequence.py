@@ -56,7 +56,7 @@ class Sequence:
         advanced and `rows` are in no order.
     length: columns that the self-attention cache of each of its rows holds. For a plain greedy search, `GreedyRows` has
         them, and `length` is set only when rows are moved.
-    ancestry: for each step from the one that spread its beam on, the parent of each hypothesis.
+    ancestry: the parent of each hypothesis, for the step that spread its beam and for each later step.
     num_steps: decoder steps so far; those of a plain greedy search are added at its end.
     admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.
     has_looped: whether the loop guard ended its first attempt.

@@ -59,6 +59,9 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
 
     Raises FileError, with the line of the first invalid byte if there is one.
     """
+    # First, because the mark of UTF-32-LE begins with that of UTF-16-LE.
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise FileError("the file is UTF-32; convert it to UTF-8")
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return Decoded(_text(data[len(mark) :], encoding, first_byte=len(mark) + 1), encoding, mark)
@@ -73,7 +76,8 @@ def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        # Decoded, because in UTF-16 a newline's byte is also a part of other characters.
+        line = data[: error.start].decode(encoding, "replace").count("\n") + 1
         raise FileError(
             f"line {line} is not {encoding.upper()} (byte {error.start + first_byte} of the file)"
         ) from error

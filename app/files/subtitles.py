@@ -84,7 +84,7 @@ def _vtt_slots(text: str) -> Iterator[Slot]:
 def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
     """Yield runs of lines that are not blank, with the line number of the first."""
     block: list[_Line] = []
-    number = 0
+    # The last match is the empty line at the end of the text, which ends the last block.
     for number, match in enumerate(_LINE.finditer(text), start=1):
         line = _Line(match.start(), match[1], match[2])
         if not line.is_blank:
@@ -92,8 +92,6 @@ def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
         elif block:
             yield number - len(block), block
             block = []
-    if block:
-        yield number + 1 - len(block), block
 
 
 def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:

@@ -197,6 +197,7 @@ class OrtRunner:
         """Bound step shapes, at most MAX_BINDINGS."""
         return len(self._bindings)
 
+    @memory_failures()
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Only sentences of equal length run together, so there is no padding."""
         takes_lengths = self._encoder.spec.has_input("lengths")
@@ -214,6 +215,7 @@ class OrtRunner:
         if rows and self._limits.prefill_id is not None:
             self._run(prefill_step(rows, max(rows) + 1, self._limits))
 
+    @memory_failures()
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The next step may overwrite the arrays.
 

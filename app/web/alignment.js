@@ -95,7 +95,8 @@ export class AlignmentPanel {
   #pointAtCaret() {
     if (!this.answer || document.activeElement !== this.source) return;
     const at = this.source.selectionStart;
-    for (const { rows, columns, links } of this.alignments) {
+    const isTranslated = this.source.value === this.answer.sourceText; // else the offsets are those of another text
+    for (const { rows, columns, links } of isTranslated ? this.alignments : []) {
       const column = columns.findIndex((word) => word.isWord && word.start <= at && at <= word.end);
       if (column >= 0) {
         this.target.mark(rows.filter((_, row) => links[row].has(column)).map((word) => word.start));

@@ -50,18 +50,24 @@ class MarianProcess:
         self.read_line()
 
     def write(self, text: str) -> None:
-        """Send text. Raises BrokenPipeError if the process has ended."""
+        """Send text. Raises MarianError if the process has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(text)
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(text)
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._ended() from error
 
     def read_line(self) -> str:
         """Wait for a line, and return it with its line break. Raises MarianError if the process ends."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise MarianError(f"Marian ended with exit code {self._process.wait(timeout=CLOSE_LIMIT_S)}")
+            raise self._ended()
         return line
+
+    def _ended(self) -> MarianError:
+        return MarianError(f"Marian ended with exit code {self._process.wait(timeout=CLOSE_LIMIT_S)}")
 
     def close(self) -> None:
         """Close the process's input, and wait until it ends. Raises TimeoutExpired after CLOSE_LIMIT_S seconds."""

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from app.api.http.server import SAME_SIGNAL_S, SignalFilter
+from app.api.http.server import SAME_SIGNAL_S, SignalFilter, listen
 from app.settings import Settings
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
@@ -236,6 +236,11 @@ def test_a_port_in_use_is_a_one_line_error(echo_command: list[str]) -> None:
         with ServerProcess(echo_command, {"port": port}) as server:
             assert server.ended() == 1
             assert server.errors == [f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"]
+
+
+def test_a_host_that_cannot_be_a_name_is_named() -> None:
+    with pytest.raises(OSError, match=r"cannot listen on a\.\.b port 0: not a host name"):
+        listen("a..b", 0)
 
 
 def test_a_model_that_differs_from_its_golden_lines_is_not_served(echo_command: list[str]) -> None:

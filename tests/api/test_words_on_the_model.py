@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -52,6 +53,7 @@ def test_no_number_is_lost(bundled: httpx.Client) -> None:
     for text, each in zip(NUMBERED, translate(bundled, list(NUMBERED)), strict=True):
         assert "  " not in each["text"]
         assert not re.search(r" [.,](\s|$)", each["text"])
+        assert Counter(re.findall(r"\d+", text)) <= Counter(re.findall(r"\d+", each["text"])), each["text"]
         assert not any(segment.get("changed_numbers", {}).get("missing") for segment in each["segments"]), (
             text
         )

@@ -22,7 +22,7 @@ from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import ExportError, write_bundle
-from export.portable import read_checkpoint
+from export.portable import FormatError, read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
 from tests.export.tiny import bundle_request, random_model, write_checkpoint
@@ -275,6 +275,18 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is not a bundle"):
         write_bundle(tiny / "checkpoint", tmp_path, bundle_request())
     assert names(tmp_path) == [MARK]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_the_current_folder_is_not_replaced(
+    name: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(ExportError, match="name another folder"):
+        write_bundle(tiny / "checkpoint", Path(name), bundle_request())
+    with pytest.raises(FormatError, match="name another folder"):
+        write_new_folder(Path(name), Path.mkdir)
 
 
 def test_missing_parents_are_made_and_a_file_is_no_parent(tiny: Path, tmp_path: Path) -> None:

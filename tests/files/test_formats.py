@@ -173,6 +173,9 @@ def test_suffixes() -> None:
     [
         ("txt", b"one\ntw\xff", "line 2 is not UTF-8 (byte 7 of the file)"),
         ("txt", b"\xef\xbb\xbfone\ntw\xff", "line 2 is not UTF-8 (byte 10 of the file)"),
+        ("txt", "\ufeff\u0a05\n\u0a05".encode("utf-16-le") + b"\0\xd8", "line 2 is not UTF-16-LE (byte 9 of the file)"),
+        ("txt", "\ufeffone".encode("utf-32-le"), "the file is UTF-32"),
+        ("txt", "\ufeffone".encode("utf-32-be"), "the file is UTF-32"),
         ("json", b'{"a": 1,\n "b": }', "line 2, column 7"),
         ("json", b"[" * 100_000, "nested too deeply"),
         ("srt", b"1\n00:00:01,000 --> 00:00:02,000\nyes\n\n2\nno times\n", "line 6: expected the times of a cue"),

@@ -64,6 +64,6 @@ def test_every_parameter_is_updated_and_gradients_are_dropped() -> None:
             assert "w_k.bias" in name or not torch.equal(parameter, before[name]), name
 
 
-def test_adam_has_every_parameter_by_default() -> None:
+def test_adam_has_every_parameter() -> None:
     _, before, optimizers = stepped("adam")
     assert set(optimizers.state()) == {f"{n}/{k}" for n in before for k in ("step", "exp_avg", "exp_avg_sq")}

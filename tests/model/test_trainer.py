@@ -302,6 +302,13 @@ def test_a_failed_write_keeps_the_old_checkpoint(
         trainer.save()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
     assert checkpoint.step_folders(tmp_path) == [path]
+    assert not list(tmp_path.glob(".*")), "the unfinished folder would take space on the full disk"
+
+
+def test_folders_with_other_names_are_no_checkpoints_of_a_run(tmp_path: Path) -> None:
+    for name in ("step-10", "step-9", "step-9-copy", "step-best"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in checkpoint.step_folders(tmp_path)] == ["step-9", "step-10"]
 
 
 def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:

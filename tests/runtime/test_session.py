@@ -15,6 +15,7 @@ from app.bundle import Bundle, Manifest
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.device import choose_precision
 from app.runtime.interface import StepInput
+from app.runtime.kv_cache import HostPool
 from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_runner
 from app.runtime.session import SessionOptions, _session_options, choose_device
 from export.bundle_writer import make_manifest, write_variant
@@ -124,6 +125,27 @@ def test_a_failed_forward_is_an_engine_failure_and_the_next_one_runs(bundle: Bun
     with pytest.raises(EngineFailure, match="the forward pass failed"):
         runner.encode([np.array([VOCAB_SIZE + 5, 2], np.int32)], [0])
     np.testing.assert_array_equal(runner.decode(step).ids, expected)
+
+
+def test_a_lack_of_memory_is_an_engine_failure_and_the_next_call_runs(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    runner = load(bundle)
+    sources = [np.array([5, 2], np.int32)]
+    with monkeypatch.context() as patch:
+        patch.setattr(HostPool, "write", fail)
+        with pytest.raises(EngineFailure, match="there is no memory"):
+            runner.encode(sources, [0])
+    runner.encode(sources, [0])
+    step = StepInput(np.array([1], np.int32), np.array([0], np.int32), 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "zeros", fail)
+        with pytest.raises(EngineFailure, match="there is no memory"):
+            runner.decode(step)
+    assert runner.decode(step).ids.shape == (1, 2)
 
 
 def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def test_the_caret_marks_the_translation_of_its_word(ui: TranslatePage) -> None:
     ui.shows(STATION_DE)
     ui["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
     expect(ui["target"].locator(".word.marked")).to_have_text(["der", "Bahnhof"])
+    ui["source"].evaluate("box => { box.value = `now ${box.value}`; box.setSelectionRange(1, 1); }")
+    expect(ui["target"].locator(".word.marked")).to_have_count(0)  # the text is not the translated one
 
 
 @pytest.mark.parametrize("text", [STATION, NAMES], ids=["whole words", "words of several subwords"])

@@ -135,7 +135,9 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
     if shares:
         found.append(card("answered from the cache", page_number(100 * statistics.median(shares), 3), "%"))
     if runs[0]["quality"]:
-        found.append(card("chrF under load", page_number(runs[0]["quality"]["chrf"], 3)))
+        scores = [one["quality"]["chrf"] for one in runs if one["quality"]]
+        scores = [score for score in scores if score is not None]  # None: all responses were cached
+        found.append(card("chrF under load", page_number(statistics.median(scores) if scores else None, 3)))
     return found
 
 
@@ -198,7 +200,7 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
         )
     ]
     lines = [line for line in lines if line[1]]
-    first = f"Run 1 of {len(runs)}." if len(runs) > 1 else ""
+    first = _first_of(runs)
     pairs = (
         section(
             "Latency by percentile", percentile_chart(lines, slos, dashed=(SENT,)) if lines else "", note
@@ -210,10 +212,16 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
     return f"<div class=pair>{''.join(pairs)}</div>"
 
 
+def _first_of(runs: Sequence[Result]) -> str:
+    """The note of a section that shows the first run only; empty if there is no other."""
+    return f"Run 1 of {len(runs)}." if len(runs) > 1 else ""
+
+
 def _details(runs: Sequence[Result]) -> str:
-    parts = [section("Time on the server by phase (mean)", phases_chart(runs[0]["phases_ms"]))]
+    first = _first_of(runs)
+    parts = [section("Time on the server by phase (mean)", phases_chart(runs[0]["phases_ms"]), first)]
     if len(runs[0]["phases"]) > 1:
-        parts.append(section("Phases of the load", _load_phases(runs[0])))
+        parts.append(section("Phases of the load", _load_phases(runs[0]), first))
     heads = ("run", "seed", "sent", "answers/s", *(name.replace("_", ".") + " ms" for name in PERCENTILES))
     rows = [
         [

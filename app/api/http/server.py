@@ -249,4 +249,6 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    except UnicodeError as error:  # a part of the name is empty or too long
+        raise OSError(f"cannot listen on {host} port {port}: not a host name") from error
     return listener
