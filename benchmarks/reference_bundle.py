@@ -65,16 +65,20 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
         "--card": folder / "card.toml",
     }
     arguments = [str(part) for option in options.items() for part in option]
-    done = subprocess.run(
-        [sys.executable, "-m", "transduce", "export", *arguments],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "transduce", "export", *arguments],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoReferenceError(f"the export took more than {TIMEOUT_S} s") from error
     if done.returncode:
-        raise NoReferenceError(f"the export failed: {done.stderr.strip().splitlines()[-1]}")
+        reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NoReferenceError(f"the export failed: {reason[-1]}")
     return output
 
 

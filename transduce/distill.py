@@ -247,7 +247,7 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
     """Name, version and precision of the server's model for the pair of languages.
 
     Raises:
-        CommandError: no model translates the pair, or the server cannot be reached.
+        CommandError: no single model translates the pair, or the server cannot be reached.
     """
     try:
         models = client.models()
@@ -259,9 +259,7 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
             pairs.setdefault((pair.source, pair.target), model)  # the server, too, takes a pair's first model
     if (params.source, params.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
-        raise CommandError(
-            f"the server does not translate {params.source} to {params.target}: it has {known}"
-        )
+        raise CommandError(f"the server has no model for {params.source} to {params.target}: it has {known}")
     model = pairs[params.source, params.target]
     return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
 

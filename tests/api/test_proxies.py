@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from pathlib import Path
 
 import httpx
 import pytest
@@ -43,6 +44,17 @@ def test_the_address_of_a_file_has_the_scheme_that_a_trusted_proxy_names(
         server.ready().client() as client,
     ):
         assert file_address(client).startswith(f"{scheme}://translate.example/download_file/")
+
+
+def test_on_all_interfaces_of_both_families_a_proxy_is_known_by_its_ipv4_address(
+    echo_command: list[str],
+) -> None:
+    """A socket of IPv6 reports it as ::ffff:127.0.0.1."""
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    settings: dict[str, object] = {"host": "::", "trusted_proxies": "127.0.0.1"}
+    with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
+        assert file_address(client).startswith("https://translate.example/download_file/")
 
 
 def test_a_trusted_proxy_has_no_limit_of_one_address(echo_command: list[str]) -> None:

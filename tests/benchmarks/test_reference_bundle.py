@@ -1,10 +1,17 @@
-"""The options with which the missing fp32 variant of a bundle is exported."""
+"""The export of the missing fp32 variant of a bundle: its options and its failures."""
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
 from app.bundle import load_bundle
 from benchmarks.machine import ROOT
-from benchmarks.reference_bundle import pair_options
+from benchmarks.reference_bundle import NoReferenceError, pair_options, reference_bundle
 
 
 def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
@@ -13,3 +20,31 @@ def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
     assert pair_options(manifest) == {**both, "--reverse-tag": ">>en<<"}
     one = manifest.model_copy(update={"language_pairs": manifest.language_pairs[:1]})
     assert pair_options(one) == both
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (subprocess.TimeoutExpired("transduce", 120), "took more than 120 s"),
+        (CompletedProcess([], -9, stderr=""), "failed: exit code -9"),
+        (CompletedProcess([], 1, stderr="first\nno space left\n"), "failed: no space left"),
+    ],
+)
+def test_a_failed_export_says_why(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: subprocess.TimeoutExpired | CompletedProcess[str],
+    reason: str,
+) -> None:
+    """A benchmark then leaves out fp32, and keeps what it has measured."""
+
+    def run(*_: object, **__: object) -> CompletedProcess[str]:
+        if isinstance(end, subprocess.TimeoutExpired):
+            raise end
+        return end
+
+    bundle = load_bundle(ROOT / "bundles" / "en-de")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(NoReferenceError, match=reason):
+        reference_bundle(bundle, tmp_path)

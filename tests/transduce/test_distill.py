@@ -264,7 +264,7 @@ def test_an_error_is_one_line(
         ),
         (new, ("--data", tmp_path / "none.tsv"), ("en", "de"), 1, "none.tsv does not exist"),
         (new, ("--text", tmp_path / "wide.txt"), ("en", "de"), 1, "wide.txt, line 1: more than 2 columns"),
-        (new, ("--data", data), ("en", "fr"), 1, "does not translate en to fr: it has en to de, de to en"),
+        (new, ("--data", data), ("en", "fr"), 1, "has no model for en to fr: it has en to de, de to en"),
         (tmp_path / "old.tsv", ("--data", data), ("en", "de"), 1, "old.tsv exists already"),
         (tmp_path / "no" / "x.tsv", ("--data", data), ("en", "de"), 1, "no does not exist"),
     ):

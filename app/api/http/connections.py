@@ -184,17 +184,22 @@ class ConnectionTable:
         return False
 
 
-def address_of(host: str) -> str:
-    """The key of the limit per address: an IPv4 address, or the 64-bit network of an IPv6 address."""
-    if ":" not in host:
-        return host
+def plain_host(host: str) -> str:
+    """The IPv4 address that an address such as ::ffff:192.0.2.1 holds, which a socket of IPv6 reports; others as is."""
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
         return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+    return host if address.ipv4_mapped is None else str(address.ipv4_mapped)
+
+
+def address_of(host: str) -> str:
+    """The key of the limit per address: an IPv4 address, or the 64-bit network of an IPv6 address."""
+    host = plain_host(host)
+    try:
+        return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(host)) >> 64 << 64))
+    except ValueError:
+        return host
 
 
 def max_per_address(max_connections: int, setting: int) -> int:

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S, unread_s
-from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable
+from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable, plain_host
 from app.api.http.request_head import (
     BAD_CHUNKS,
     DISPLACED,
@@ -59,8 +59,7 @@ _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # reserve. If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
 # The most bytes of chunk sizes, extensions and line ends for each byte of a body, and `max_header_bytes` more in all.
-# Chunks of one byte need five.
-MAX_FRAMING_PER_BYTE = 8
+MAX_FRAMING_PER_BYTE = 8  # chunks of one byte need five
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -110,6 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit the connection and wait for its first request, or refuse it."""
         super().connection_made(transport)
+        self.client = self.client and (plain_host(self.client[0]), self.client[1])
         admission, self._idle = self._table.admit(self, self.client[0] if self.client else "")
         if admission is Admission.REFUSED:
             self._refuse(FULL)
