@@ -303,7 +303,7 @@ class Settings(BaseSettings):
     @classmethod
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
         separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies", "pivot"), r"[,\s]+")
-        for name, separator in {**separators, "bundles": r"\s*,\s*", "preload": r"\s*,\s*"}.items():
+        for name, separator in (separators | dict.fromkeys(("bundles", "preload"), r"\s*,\s*")).items():
             listed = values.get(name)
             if isinstance(listed, str):
                 values = {**values, name: [part for part in re.split(separator, listed.strip()) if part]}

@@ -55,7 +55,7 @@ def nginx(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> li
         "/etc/ssl/private/translate.example.org.key": str(pair[1]),
     }
     (folder / "transduce.conf").write_text(replaced((FOLDER / "nginx.conf").read_text("utf-8"), changes))
-    # Otherwise root's workers become the user `nobody`, which cannot write into the test's folder.
+    # Without this line, workers of root's nginx run as its default user, which cannot write into the test's folder.
     user = "user root;" if os.getuid() == 0 else ""
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user))
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.html_report import MARKS_NOTE, shown_runs
+from transduce.loadtest.html_report import MARKS_NOTE, latency_of, median_of, shown_runs
 from transduce.loadtest.report_charts import limits, percentile_chart, rate_series
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import facts, page_number, section, table
@@ -59,31 +57,22 @@ def figure_rows(documents: Sequence[Document]) -> list[Row]:
         found = [document["sweep"]["max_rate"] if document["sweep"] else None for document in documents]
         rows.append(("highest rate that holds/s", found))
     runs = [shown_runs(document) for document in documents]
-    rows += [(title, [_median(one, lambda r, n=name: r[n]) for one in runs]) for title, name in RATES]
+    rows += [(title, [median_of(one, lambda r, n=name: r[n]) for one in runs]) for title, name in RATES]
     rows += [
-        (
-            title,
-            [_median(one, lambda r, k=kind, p=percentile: r[k] and r[k]["percentiles"][p]) for one in runs],
-        )
-        for title, kind, percentile in LATENCIES
+        (title, [latency_of(one, kind, percentile) for one in runs]) for title, kind, percentile in LATENCIES
     ]
     rows += [
         (
             f"{name.replace('_', ' ')}/s",
-            [_median(one, lambda r, n=name: r["per_s"][n] or None) for one in runs],
+            [median_of(one, lambda r, n=name: r["per_s"][n] or None) for one in runs],
         )
         for name in AMOUNTS
     ]
     rows.append(
-        ("not answered", [_median(one, lambda r: r["num_sent"] - r["outcomes"]["ok"]) for one in runs])
+        ("not answered", [median_of(one, lambda r: r["num_sent"] - r["outcomes"]["ok"]) for one in runs])
     )
-    rows.append(("chrF", [_median(one, lambda r: r["quality"] and r["quality"]["chrf"]) for one in runs]))
+    rows.append(("chrF", [median_of(one, lambda r: r["quality"] and r["quality"]["chrf"]) for one in runs]))
     return [(title, values) for title, values in rows if any(value is not None for value in values)]
-
-
-def _median(runs: Sequence[dict[str, Any]], figure: Any) -> float | None:
-    values = [value for one in runs if (value := figure(one)) is not None]
-    return statistics.median(values) if values else None
 
 
 def ratio(value: float | None, first: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -84,9 +84,15 @@ def _problems(document: Document) -> str:
     return f"<section class=problem><h2>Not valid</h2>{lines}</section>"
 
 
-def _median(runs: Sequence[Result], distribution: str, percentile: str) -> float | None:
-    values = [one[distribution]["percentiles"][percentile] for one in runs if one[distribution]]
+def median_of(runs: Sequence[Result], figure: Callable[..., float | None]) -> float | None:
+    """The median of a figure over the runs that have it; None if no run has it. figure: takes a run."""
+    values = [value for one in runs if (value := figure(one)) is not None]
     return statistics.median(values) if values else None
+
+
+def latency_of(runs: Sequence[Result], kind: str, percentile: str) -> float | None:
+    """The median of a percentile, in ms. kind: `latency`, `first_text` or `lag`, among others."""
+    return median_of(runs, lambda one: one[kind] and one[kind]["percentiles"][percentile])
 
 
 def _cards(document: Document, runs: Sequence[Result]) -> str:
@@ -123,7 +129,7 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
         ("lag of the tester, p99", "lag", "p99"),
     )
     found = [
-        card(title, page_number(_median(runs, kind, percentile), 3), "ms")
+        card(title, page_number(latency_of(runs, kind, percentile), 3), "ms")
         for title, kind, percentile in latencies
         if runs[0][kind]
     ]
@@ -131,13 +137,12 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
         value = statistics.median(one["per_s"][name] for one in runs)
         if value:
             found.append(card(name.replace("_", " "), page_number(value, 3), "/s"))
-    shares = [one["cached_share"] for one in runs if one["cached_share"] is not None]
-    if shares:
-        found.append(card("answered from the cache", page_number(100 * statistics.median(shares), 3), "%"))
+    share = median_of(runs, lambda one: one["cached_share"])
+    if share is not None:
+        found.append(card("answered from the cache", page_number(100 * share, 3), "%"))
     if runs[0]["quality"]:
-        scores = [one["quality"]["chrf"] for one in runs if one["quality"]]
-        scores = [score for score in scores if score is not None]  # None: all responses were cached
-        found.append(card("chrF under load", page_number(statistics.median(scores) if scores else None, 3)))
+        chrf = median_of(runs, lambda one: one["quality"] and one["quality"]["chrf"])
+        found.append(card("chrF under load", page_number(chrf, 3)))
     return found
 
 

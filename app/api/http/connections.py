@@ -186,16 +186,20 @@ class ConnectionTable:
 
 def plain_host(host: str) -> str:
     """The IPv4 address that an address such as ::ffff:192.0.2.1 holds, which a socket of IPv6 reports; others as is."""
+    if ":" not in host:
+        return host
     try:
-        address = ipaddress.IPv6Address(host)
+        mapped = ipaddress.IPv6Address(host).ipv4_mapped
     except ValueError:
         return host
-    return host if address.ipv4_mapped is None else str(address.ipv4_mapped)
+    return host if mapped is None else str(mapped)
 
 
 def address_of(host: str) -> str:
     """The key of the limit per address: an IPv4 address, or the 64-bit network of an IPv6 address."""
     host = plain_host(host)
+    if ":" not in host:
+        return host
     try:
         return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(host)) >> 64 << 64))
     except ValueError:
