@@ -30,14 +30,18 @@ class KeyReload:
         *,
         path: Path | None,
     ) -> None:
-        """read: returns all keys; raises SettingsError; a thread calls it. path: the file; None without one."""
+        """Call it before the keys are first read, so that the watch sees every later change of the file.
+
+        read: returns all keys; raises SettingsError; a thread calls it. path: the file; None without one.
+        """
         self._read = read
         self._replace = replace
         self.outcomes = Counter(done=0, failed=0)
         self._path = path
         self._reading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seen: Signature = ()  # of the file that was read last
+        # The signature of the file before it was last read.
+        self._seen: Signature = () if path is None else signature_of([path])
 
     def reload(self) -> None:
         """Read the file again, and log the result. Does nothing without a file."""
@@ -75,7 +79,7 @@ class KeyReload:
         log_event(logger, logging.INFO, "keys_reloaded", fields={"names": len(keys)})
 
     async def _watch(self, path: Path) -> None:
-        self._seen = before = await asyncio.to_thread(signature_of, [path])
+        before = self._seen
         while True:
             await asyncio.sleep(POLL_S)
             now = await asyncio.to_thread(signature_of, [path])

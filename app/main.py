@@ -111,10 +111,10 @@ class Application:
         self._engine_died = False
         self.tls = read_tls(settings)
         self.keys = ApiKeys(())
-        self._replace_keys(read_api_keys(settings))
         self._key_reload = KeyReload(
             lambda: read_api_keys(settings), self._replace_keys, path=settings.api_keys_file
         )
+        self._replace_keys(read_api_keys(settings))
         self._track_keys()
         self.app = self._build(read_admin_token(settings))
 
@@ -237,7 +237,7 @@ class Application:
         await self.host.close()
 
     def _on_death(self) -> None:
-        """Report that an engine died. Until start-up is complete, the failing start-up step reports the cause."""
+        """Report that an engine died. Until all models have started, `_become_ready` reports it."""
         self._engine_died = True
         if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
@@ -247,6 +247,8 @@ class Application:
         if self._document_jobs is not None:
             await self._document_jobs.open()
         await self.host.open()
+        if self._engine_died:  # after its own warm-up, while other models were loaded
+            raise NotReady(DEAD_ENGINE)
         self._passed_check = True
         freeze_and_trim()
         self.metrics.model_load_seconds.set(time.monotonic() - started)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from app.bundle import load_bundle
+from app.language_pairs import LanguagePair
 from benchmarks.machine import describe_run
 from benchmarks.numbers import translate
 from benchmarks.server_process import ServeOptions, ServerProcess
@@ -27,9 +29,15 @@ from model.evaluate import score
 TIMEOUT_S = 300.0
 
 
+def directions(pairs: Sequence[LanguagePair]) -> list[LanguagePair]:
+    """The first of a bundle's pairs, and the pair of the other direction if the bundle has it."""
+    first = pairs[0]
+    return [first, *(pair for pair in pairs if (pair.target, pair.source) == (first.source, first.target))]
+
+
 def measure(bundle: Path, sets: dict[str, list[Pair]], beam_size: int) -> list[dict[str, Any]]:
     """One row for each test set and direction."""
-    pairs = load_bundle(bundle).manifest.language_pairs
+    pairs = directions(load_bundle(bundle).manifest.language_pairs)
     rows = []
     with (
         ServerProcess(ServeOptions(sys.executable, bundle, precision="int8")) as server,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import sys
@@ -18,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.load import HOST, Connection, Request, make_request
+from benchmarks.load import HOST, Connection, LoadError, Request, make_request
 from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
@@ -27,6 +28,7 @@ RESULT = Path(__file__).with_name("results") / "cache.json"
 PAIR = ("en", "de")
 BEAM_SIZES = (4, 1)
 STREAM = "/v1/translate/stream"
+OK = b"HTTP/1.1 200 "
 NUM_WARM_UP = 20
 METRICS = (
     "transduce_sentence_cache_bytes",
@@ -64,21 +66,26 @@ async def measure_cached(port: int, requests: Sequence[Request]) -> dict[str, ob
 
 
 async def measure_stream(port: int, requests: Sequence[Request]) -> dict[str, object]:
-    """The time from the request to the first bytes with text, and to the last byte."""
+    """The time from the request to the first bytes with text, and to the last byte. Raises LoadError."""
     first, whole = [], []
     reader, writer = await asyncio.open_connection(HOST, port)
-    for request in requests:
-        head = request.content.partition(b"\r\n\r\n")[0].replace(b"/v1/translate ", STREAM.encode() + b" ")
-        started_at = time.perf_counter()
-        writer.write(head + b"\r\n\r\n" + request.body)
-        received, shown_at = b"", 0.0
-        while not received.endswith(b"0\r\n\r\n"):
-            received += await reader.read(65_536)
-            if not shown_at and (b"event: delta" in received or b"event: segment" in received):
-                shown_at = time.perf_counter()
-        whole.append((time.perf_counter() - started_at) * 1e3)
-        first.append((shown_at - started_at) * 1e3)
-    writer.close()
+    with contextlib.closing(writer):
+        for request in requests:
+            head = request.content.partition(b"\r\n\r\n")[0].replace(
+                b"/v1/translate ", STREAM.encode() + b" "
+            )
+            started_at = time.perf_counter()
+            writer.write(head + b"\r\n\r\n" + request.body)
+            received, shown_at = b"", 0.0
+            while not received.endswith(b"0\r\n\r\n"):
+                part = await reader.read(65_536)
+                received += part
+                if not part or not OK.startswith(received[: len(OK)]):
+                    raise LoadError(f"the stream ended early, or its status is not 200: {received[:200]!r}")
+                if not shown_at and (b"event: delta" in received or b"event: segment" in received):
+                    shown_at = time.perf_counter()
+            whole.append((time.perf_counter() - started_at) * 1e3)
+            first.append((shown_at - started_at) * 1e3)
     await writer.wait_closed()
     return {"first": summary(first[NUM_WARM_UP:]), "whole": summary(whole[NUM_WARM_UP:])}
 
@@ -110,6 +117,8 @@ def main() -> None:
         "--num-sentences", type=int, default=200, help="use the first N sentences (default: 200)"
     )
     args = parser.parse_args()
+    if args.num_sentences <= NUM_WARM_UP:
+        parser.error(f"--num-sentences must be above {NUM_WARM_UP}, the sentences of the warm-up")
     result = measured(
         "benchmarks.cache", lambda: measure(args.bundle, read_sentences()[: args.num_sentences])
     )

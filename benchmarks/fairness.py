@@ -191,7 +191,10 @@ async def send_lines(
 async def send_lines_beside_load(
     port: int, case: Case, sentences: Sequence[str], results: Results, *, seconds: float
 ) -> None:
-    """Measure the quiet caller beside the load, which starts a second earlier."""
+    """Measure the quiet caller beside the load, which starts a second earlier.
+
+    Raises the error of a client of the load that has failed.
+    """
     upcoming = shuffled_forever(sentences)
 
     async def load() -> None:
@@ -210,7 +213,9 @@ async def send_lines_beside_load(
     await send_lines(port, case, sentences, results, seconds=seconds)
     for task in loads:
         task.cancel()
-    await asyncio.gather(*loads, return_exceptions=True)
+    for end in await asyncio.gather(*loads, return_exceptions=True):
+        if isinstance(end, Exception):
+            raise end  # without this client, the load was smaller than the case's
 
 
 def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[str]) -> dict[str, object]:
@@ -274,7 +279,11 @@ def main() -> None:
     )
     parser.add_argument("--turns", type=int, default=2, help="runs alone and beside the load (default: 2)")
     parser.add_argument(
-        "--case", type=int, action="append", help="case number, from 1; may be repeated (default: all)"
+        "--case",
+        type=int,
+        choices=range(1, len(CASES) + 1),
+        action="append",
+        help="case number, from 1; may be repeated (default: all)",
     )
     args = parser.parse_args()
     chosen = [CASES[number - 1] for number in args.case] if args.case else CASES

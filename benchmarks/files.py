@@ -1,8 +1,9 @@
 """Measure the cost of files that are slow to parse or write, by size, and the delay of other requests.
 
 Each file is sent with equal source and target language, so the server parses and writes it but translates nothing. The
-result has the file worker's CPU seconds and its peak memory in 10^6 bytes. Meanwhile another connection requests
-/livez, and the result has the largest latency. Linux only.
+result has the CPU seconds of the file worker, and its peak memory in 10^6 bytes since its start. A worker that has used
+little memory reads several files. Meanwhile another connection requests /livez, and the result has the largest latency.
+Linux only.
 
     python -m benchmarks.files --output benchmarks/results/files.json
 """

@@ -77,7 +77,7 @@ class RayCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        processes = psutil.Process(self._head.pid).children(recursive=True)
+        processes = self._children()
         self._head.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs(processes, timeout=20)
         for process in alive:
@@ -145,15 +145,11 @@ class RayCluster:
 
     def pids(self) -> list[int]:
         """Process ids of all of the cluster's processes."""
-        return [self._head.pid, *(one.pid for one in psutil.Process(self._head.pid).children(recursive=True))]
+        return [self._head.pid, *(one.pid for one in self._children())]
 
     def replicas(self) -> list[int]:
         """Process ids of the replicas, without those that have ended."""
-        return sorted(
-            process.pid
-            for process in psutil.Process(self._head.pid).children(recursive=True)
-            if _title(process).startswith(REPLICA)
-        )
+        return sorted(process.pid for process in self._children() if _title(process).startswith(REPLICA))
 
     def wait_for_replicas(self, number: int, *, without: Collection[int] = ()) -> list[int]:
         """Wait until this many replicas have said that they are ready. without: process ids that have to be gone."""
@@ -174,6 +170,13 @@ class RayCluster:
                     pid = int(file.stem.rpartition("-")[2])
                     found[pid] = found.get(pid, 0) + 1
         return found
+
+    def _children(self) -> list[psutil.Process]:
+        """The cluster's processes but the first; none once the first has ended."""
+        try:
+            return psutil.Process(self._head.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
     def _ready(self) -> set[int]:
         return set(self.lines("ready"))

@@ -5,7 +5,8 @@ close some connections before the answer. At every interval the benchmark reads 
 each worker, by kind:
 
 - row caches
-- kernels: scratch memory of the native kernels, and their weights unless other processes share them
+- kernels: scratch memory of the native kernels, and their weights unless other processes share them. If a cache column
+  has LEAST_DENSE_BYTES (`app/runtime/native_runner.py`) or more, also the cache rows after the first NUM_SPARSE_ROWS
 - copied: pages that a worker shared after the fork and has written since
 - allocator: other memory of the C allocator
 - files: pages of mapped files that no other process has in memory, written or not
@@ -86,13 +87,13 @@ class Traffic:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=60)
         while time.monotonic() < until:
             drawn = self._chance.random()
-            if drawn < SHARE_DISCONNECTING:
-                self._disconnect_early()
-                continue
-            path, body = self._request()
-            if drawn < SHARE_DISCONNECTING + SHARE_INVALID:
-                body = body[: self._chance.randrange(len(body))]
             try:
+                if drawn < SHARE_DISCONNECTING:
+                    self._disconnect_early()
+                    continue
+                path, body = self._request()
+                if drawn < SHARE_DISCONNECTING + SHARE_INVALID:
+                    body = body[: self._chance.randrange(len(body))]
                 connection.request("POST", path, body, HEADERS)
                 answer = connection.getresponse()
                 answer.read()
@@ -124,7 +125,7 @@ class Traffic:
         return " ".join(self._chance.choices(self._words, k=length)).capitalize() + "."
 
     def _disconnect_early(self) -> None:
-        """Send a request, wait a little, and close the connection."""
+        """Send a request, wait a little, and close the connection. Raises OSError."""
         path, body = self._request()
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\n\r\n"

@@ -204,12 +204,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     head = describe_run("benchmarks.step", arguments)
     precisions = list(dict.fromkeys(precision_of(name) for name in args.variants.split(",")))
     with tempfile.TemporaryDirectory() as folder:
-        bundle = (
-            load_bundle(args.bundle)
-            if args.bundle
-            else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
-        )
         try:
+            bundle = (
+                load_bundle(args.bundle)
+                if args.bundle
+                else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
+            )
             found = run(args, bundle)
         except BundleError as error:
             parser.error(str(error))

@@ -178,6 +178,8 @@ def measure(old: Path, new: Path, *, seconds: float, num_swaps: int, share: floa
         answers, rate = answers_alone(bundle, requests)
         expected[answers[0].version] = answers
         rates.append(rate)
+    if len(expected) < 2:
+        sys.exit(f"both bundles have the version {min(expected)}: no answer would tell which of them gave it")
     rate = share * min(rates)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"

@@ -3,8 +3,8 @@
 One server has no traces, one traces 1 % of the requests, one all of them. A receiver in a process of its own takes the
 spans. The same closed loop runs against each server in turn, many times. Each rate is compared with the mean of the
 rates without traces before and after it. Two cases: sentences that are decoded greedily, and sentences from the cache,
-whose requests are the cheapest that the server has. The servers have one core, and the load another one. Writes JSON.
-Linux only.
+whose requests are the cheapest that the server has. The servers have one core. The load and the receiver share another
+one. Writes JSON. Linux only.
 
     python -m benchmarks.traces --output benchmarks/results/traces.json
 """
@@ -143,7 +143,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a pass (default: 2)")
-    parser.add_argument("--turns", type=int, default=15, help="passes of each server (default: 15)")
+    parser.add_argument(
+        "--turns", type=int, default=15, help="passes of each server with traces (default: 15)"
+    )
     args = parser.parse_args()
     result = measured("benchmarks.traces", lambda: measure_all(seconds=args.seconds, num_turns=args.turns))
     print(json.dumps(result["figures"], indent=1))

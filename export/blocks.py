@@ -14,7 +14,8 @@ from export.graph import GraphBuilder
 from export.weights import FeedForward, Floats, Norm, Stack, Weights
 from model.config import Activation
 
-# The most candidates of a row in a decoder graph's outputs. It must be at least twice the widest beam.
+# The most candidates of a row in a decoder graph's outputs. It must be at least MAX_BEAM_SIZE + 2 and
+# MAX_ALTERNATIVES + 1: a beam needs one more than its width, and a first step one more (app/runtime/first_subword.py).
 MAX_CANDIDATES = 64
 
 

@@ -52,7 +52,7 @@ def build_decoder(
     - `ids`, `positions` (rows,) int32: each row's last subword and its position, which equals the number of columns in
       the row's self-attention cache
     - `last_source_positions` (rows,) int32: the length of the row's source minus 1
-    - `num_candidates` (1,) int64: at most MAX_CANDIDATES
+    - `num_candidates` (1,) int64: at most `MAX_CANDIDATES` of `export.blocks`
     - `self_key_i`, `self_value_i`, `cross_key_i`, `cross_value_i` for each layer i:
       (rows, num_heads, max_length, head_dim)
     - `self_state` (rows, num_decoder_layers, d_model) float32, instead of `self_key_i` and `self_value_i` in a decoder

@@ -18,7 +18,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     """Build the graph.
 
     Inputs:
-    - `ids` (sentences, source_length) int32, the end token last
+    - `ids` (sentences, source_length) int32, with the end token and the tag if the model has them
     - `positions` (source_length,) int32: 0, 1, 2...
     - `lengths` (sentences,) int64, in fp16 only: the number of ids of each sentence, at least 1. The ids after them are
       padding, which does not change their results.

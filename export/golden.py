@@ -127,7 +127,7 @@ def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSourc
     """The golden sentences of the language pairs in `golden_pairs` that have at most max_source_length ids.
 
     tokenizer: that of the source. Its ids are also those of target_start, because a model with start tokens has one
-    vocabulary.
+    vocabulary. Raises TokenizerError.
     """
     return [
         GoldenSource(text, index, ids, start_id_of(tokenizer, manifest.language_pairs[index]))
@@ -156,7 +156,7 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
     """Decode the golden sentences with every variant of a bundle.
 
     The graphs run on the CPU with ONNX Runtime's standard operators, so that the results do not depend on the native
-    operators. Raises BundleError if a variant does not load, and EngineFailure if a forward pass fails.
+    operators. Raises TokenizerError, BundleError if a variant does not load, and EngineFailure if a forward pass fails.
     """
     tokenizer = Tokenizer(
         bundle.path / "source.spm",

@@ -229,6 +229,8 @@ def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
 
 def _directions(args: argparse.Namespace, model: ImportedModel) -> dict[str, Any]:
     """The fields of a BundleRequest that name the language pairs. Raises ValueError."""
+    if len({language for language, _ in args.target}) < len(args.target):
+        raise ValueError("--target names a language twice")
     if model.language_tokens:
         return _pairs_of_many(args, model.language_tokens)
     if args.languages is not None:

@@ -84,6 +84,8 @@ def _model_table(manifest: Manifest, pairs: str, num_parameters: int, *, has_sha
     embedding = "shared embedding" if has_shared_embedding else "separate embeddings"
     is_recurrent = d.decoder == "ssru"
     decoder = "; SSRUs (Kim et al. 2019) in the place of the decoder's self-attention" * is_recurrent
+    # max_source_length counts the end token and the tag, which are no subwords of the text.
+    num_added = manifest.ends_source + any(pair.source_prefix is not None for pair in manifest.language_pairs)
     return _table(
         ("", ""),
         [
@@ -94,7 +96,7 @@ def _model_table(manifest: Manifest, pairs: str, num_parameters: int, *, has_sha
             ("sub-layers", f"{d.norm}-norm, {d.activation}"),
             ("width", f"d_model {d.d_model}, {d.num_heads} heads, d_ff {d.d_ff}"),
             ("vocabulary", f"{d.vocab_size:,} subwords" + ", joint" * has_shared_embedding),
-            ("longest source", f"{manifest.max_source_length - 1} subwords"),
+            ("longest source", f"{manifest.max_source_length - num_added} subwords"),
             ("longest target", f"{manifest.max_target_length - 1} subwords"),
             ("variants", ", ".join(sorted(manifest.variants))),
         ],

@@ -82,8 +82,8 @@ def distributions_of(
 def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> list[Floats]:
     """The runner's log-probabilities of each pair, one cached step at a time: (len(target) + 1, vocab_size) each.
 
-    Rows are added at their first steps and stay until the last pair ends. After its target's end a row repeats its
-    last position, which does not change other rows.
+    pairs: in the order of their first steps. Rows are added at these steps and stay until the last pair ends. After its
+    target's end a row repeats its last position, which does not change other rows.
     """
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     found: list[list[Floats]] = [[] for _ in pairs]

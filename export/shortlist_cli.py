@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,12 +66,23 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--min-log-probability",
-        type=float,
+        type=_log_probability,
         default=MIN_LOG_PROBABILITY,
         metavar="X",
         help="decode a sentence again with the whole vocabulary if the mean log-probability of its subwords is lower "
         "(default: %(default)s)",
     )
+
+
+def _log_probability(text: str) -> float:
+    """Parse a finite number of at most 0. Raises ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not -math.inf < number <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at most 0")
+    return number
 
 
 def run_shortlist(args: argparse.Namespace) -> int:

@@ -173,7 +173,7 @@ def align_words(
 
 
 def words_of(subwords: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Return the index at which each word begins, and the words. Punctuation and the end token are words."""
+    """Return the index at which each word begins, and the words. Punctuation and the end token begin words."""
     starts = [index for index, text in enumerate(subwords) if index == 0 or _OPENING.search(text)]
     ends = [*starts[1:], len(subwords)]
     words = ("".join(subwords[start:end]).replace(SPACE, "") for start, end in zip(starts, ends, strict=True))

@@ -14,8 +14,10 @@ from model.data_arguments import (
     add_data_arguments,
     add_direction_arguments,
     directions_of,
+    not_negative,
     pairs_of,
     positive,
+    share,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 # --- tokenizer ---
 
 
+# The least character coverage that SentencePiece accepts.
+MIN_COVERAGE = 0.98
+
+
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce tokenizer`."""
     add_data_arguments(parser, is_required=False)
@@ -32,13 +38,14 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", required=True, type=Path, metavar="FILE.spm", help="the SentencePiece model to write"
     )
     parser.add_argument(
-        "--vocab-size", type=int, default=8000, help="number of subwords (default: %(default)s)"
+        "--vocab-size", type=positive, default=8000, help="number of subwords (default: %(default)s)"
     )
     parser.add_argument(
         "--character-coverage",
-        type=float,
+        type=_coverage,
         default=0.99999,
-        help="share of the text's characters that are subwords; placeholders replace the others (default: %(default)s)",
+        help="share of the text's characters that are subwords, 0.98-1; placeholders replace the others "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--tag",
@@ -53,6 +60,14 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.spm",
         help="keep this vocabulary; the tags take the places of its rarest subwords",
     )
+
+
+def _coverage(text: str) -> float:
+    """Parse a character coverage. Raises ArgumentTypeError."""
+    found = share(text)
+    if found < MIN_COVERAGE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {MIN_COVERAGE} to 1")
+    return found
 
 
 def run_tokenizer(args: argparse.Namespace) -> int:
@@ -149,14 +164,16 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="the model to evaluate")
     parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
     add_direction_arguments(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pairs of each test set")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs of each test set")
     parser.add_argument(
         "--beam-size",
-        type=int,
+        type=positive,
         default=1,
         help="1: greedy search, in batches; larger: beam search, sentence by sentence, which is slow (default: 1)",
     )
-    parser.add_argument("--threads", type=int, default=0, help="0: all available processors (default: 0)")
+    parser.add_argument(
+        "--threads", type=not_negative, default=0, help="0: all available processors (default: 0)"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each test set instead of text"
     )

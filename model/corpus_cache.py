@@ -54,9 +54,13 @@ def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    for name in ARRAYS:
-        np.save(temporary / f"{name}.npy", getattr(corpus, name))
-    facts = {"key": key, "domain_names": corpus.domain_names, "dropped": corpus.dropped}
-    (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
+    try:
+        for name in ARRAYS:
+            np.save(temporary / f"{name}.npy", getattr(corpus, name))
+        facts = {"key": key, "domain_names": corpus.domain_names, "dropped": corpus.dropped}
+        (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)

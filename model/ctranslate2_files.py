@@ -87,6 +87,8 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
         raise UnusableModel(folder, [f"{BINARY} has no {error.args[0]}"]) from error
     except (OSError, ValueError) as error:  # ConfigError is a ValueError
         raise UnusableModel(folder, [str(error)]) from error
+    except (IndexError, TypeError) as error:  # of NumPy and PyTorch
+        raise UnusableModel(folder, [f"a variable of {BINARY} has the wrong shape ({error})"]) from error
 
 
 @dataclass(frozen=True)

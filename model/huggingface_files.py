@@ -72,11 +72,17 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - the file is wrong, not a type
     return found
+
+
+def search_fields(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of both configurations that are not null; of a field in both, that of generation_config.json."""
+    both = [*facts.items(), *generation.items()]
+    return {name: value for name, value in both if value is not None}
 
 
 def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict[str, int]:
@@ -136,7 +142,7 @@ def size_problems(facts: Mapping[str, Any]) -> list[str]:
         for name in ("attention_heads", "ffn_dim")
         if facts.get(f"encoder_{name}") != facts.get(f"decoder_{name}")
     ]
-    if facts.get("activation_function") not in ACTIVATIONS:
+    if facts.get("activation_function") not in tuple(ACTIVATIONS):  # the value may be unhashable
         known = ", ".join(ACTIVATIONS)
         problems.append(
             f"activation_function of {CONFIG} is {facts.get('activation_function')!r}; it must be one of {known}"

@@ -29,6 +29,7 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
+    search_fields,
     size_problems,
     weight_problems,
 )
@@ -91,7 +92,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         problems = weight_problems(facts, weights, is_pre_norm=True, has_bias=False)
     if problems or vocabulary is None:
         raise UnusableModel(folder, problems)
-    decoding = {**facts, **search}
+    decoding = search_fields(facts, search)
     longest = int(facts["max_position_embeddings"])
     order = piece_order(vocabulary.ids)
     try:

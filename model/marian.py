@@ -33,6 +33,7 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
+    search_fields,
     size_problems,
     table_state,
     weight_problems,
@@ -68,9 +69,9 @@ POST_NORM, PRE_NORM = "marian", "pegasus"
 class Files:
     """The content of a folder, as Hugging Face has it.
 
-    facts: config.json. search: the same, with generation_config.json. vocabularies: of sources and of targets; the same
-    object if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the
-    ids of the vocabularies. is_own: whether the files are Marian's own.
+    facts: config.json. search: `search_fields`. vocabularies: of sources and of targets; the same object if the model
+    has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of the
+    vocabularies. is_own: whether the files are Marian's own.
     """
 
     facts: Mapping[str, Any]
@@ -135,7 +136,7 @@ def _huggingface_files(folder: Path) -> Files:
     source = target = checked_vocabulary(read_json(folder / VOCABULARY))
     if (folder / TARGET_VOCABULARY).is_file():
         target = checked_vocabulary(read_json(folder / TARGET_VOCABULARY), TARGET_VOCABULARY)
-    search = {**facts, **read_json(folder / GENERATION, is_optional=True)}
+    search = search_fields(facts, read_json(folder / GENERATION, is_optional=True))
     return Files(facts, search, (source, target), read_weights(folder), (source_spm, target_spm))
 
 

@@ -20,14 +20,17 @@ Compression = Literal["gz", "xz"]
 class ShardWriter:
     """Writes `part-00000.tsv.gz` and so on into a folder. Use it as a context manager.
 
-    The folder has a temporary name until the `with` block ends without an error. After an error in the block, the
-    temporary folder is removed. After a killed run, the next run removes it. The same pairs give the same bytes.
+    The folder has a temporary name until the `with` block ends without an error. An error in the block or at its end
+    removes the temporary folder. After a killed run, the next run removes it. The same pairs give the same bytes.
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
-        """Raises CorpusError if `folder` exists and is not empty."""
+        """Raises CorpusError if `folder` exists and is not empty, or is `.` or `..`."""
+        if folder.name in ("", ".."):
+            raise CorpusError(f"{folder} cannot be replaced; name a new folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CorpusError(f"{folder} exists and is not an empty folder; name a new folder")
+        folder = folder.resolve()  # behind a symbolic link, the link's folder is replaced, and the link stays
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression
         self._temporary = folder.with_name(f".{folder.name}.tmp")
         self._stack = ExitStack()
@@ -44,13 +47,17 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
-        if error is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            return
-        if self._folder.exists():
-            self._folder.rmdir()
-        self._temporary.replace(self._folder)
+        is_complete = False
+        try:
+            self._stack.close()
+            is_complete = error is None
+        finally:  # if the disk is full, closing the files fails, too
+            if not is_complete:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+        if is_complete:
+            if self._folder.exists():
+                self._folder.rmdir()
+            self._temporary.replace(self._folder)
 
     def write(self, pairs: Iterable[Pair]) -> None:
         """Append pairs as lines of domain, source and target. Raises OSError."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
 
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.corpus import Pair, sample_pairs
+from model.imported import read_sentencepiece
 
 # The most pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller, rare
 # subwords are chance.
@@ -32,28 +32,32 @@ def train_tokenizer(
     every character as it is. Digits are split, so that numbers are copied digit by digit. The vocabulary has all
     bytes. They spell characters of a target that the vocabulary and the source lack (`Tokenizer.encode_target`). tags:
     subwords that no text contains, one for each target language of a model that has several, such as >>de<<. Raises
-    RuntimeError if the text is too small for the vocabulary.
+    ValueError if SentencePiece cannot train it, for example because the text is too small for the vocabulary.
     """
     sample = sample_pairs(pairs, MAX_PAIRS)
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(text for pair in sample for text in (pair.source, pair.target)),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=vocab_size,
-        character_coverage=character_coverage,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        split_digits=True,
-        byte_fallback=True,
-        user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
-        control_symbols=list(tags),
-        pad_id=PAD_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        unk_id=UNK_ID,
-        minloglevel=2,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(text for pair in sample for text in (pair.source, pair.target)),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=character_coverage,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            split_digits=True,
+            byte_fallback=True,
+            user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
+            control_symbols=list(tags),
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).rpartition("] ")[2]  # without the place in SentencePiece's code
+        raise ValueError(f"the vocabulary cannot be trained: {reason}") from error
     _write(output, model.getvalue())
 
 
@@ -61,10 +65,12 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
     """Write `vocabulary` to `output` with the tags in place of its rarest merged subwords.
 
     The size and all other ids stay, so training can continue from weights that use the old vocabulary. Raises
-    ValueError for a tag that the vocabulary already has, and for more tags than merged subwords.
+    ValueError for a file that is no SentencePiece model, for a tag that the vocabulary already has, for two equal tags,
+    and for more tags than merged subwords.
     """
-    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    model.ParseFromString(vocabulary.read_bytes())
+    model = read_sentencepiece(vocabulary)
+    if len(set(tags)) < len(tags):
+        raise ValueError("two tags are equal")
     if known := {piece.piece for piece in model.pieces}.intersection(tags):
         raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
     # Merges are ordered by rank, and only later merges use the result of a merge. So the last merges can be replaced.

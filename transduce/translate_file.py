@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
 # Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
-_TAG_OR_SPACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|\s+")
+_TAG_OR_SPACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*?(?P<empty>/?)>|\s+")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
@@ -190,10 +190,10 @@ def cut_points(markup: str) -> Iterator[int]:
     depth = 0
     for match in _TAG_OR_SPACE.finditer(markup):
         if match["name"] is None:
-            if depth <= 0:
+            if depth == 0:
                 yield match.end()
         elif match["close"]:
-            depth -= 1
+            depth = max(depth - 1, 0)
         elif not match["empty"] and match["name"].lower() not in _VOID:
             depth += 1
 

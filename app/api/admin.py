@@ -29,7 +29,9 @@ ERRORS = Errors(
     },
 )
 REFUSABLE = Errors(ErrorAnswer, {**ERRORS.statuses, 422: "the bundle cannot be served; the message says why"})
-IN_USE = Errors(ErrorAnswer, {**ERRORS.statuses, 409: "a request uses the model, or models stay loaded"})
+IN_USE = Errors(
+    ErrorAnswer, {**ERRORS.statuses, 409: "a request uses the model, or the server keeps all models loaded"}
+)
 
 
 class ModelControl(Protocol):

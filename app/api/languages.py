@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterable
 
 # A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, must match because the text is written differently.
 _REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
-# Codes of LibreTranslate's clients for languages with a script or a region.
-_ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
+# Codes of LibreTranslate's clients for languages with a script or a region, and regions with another script than `zh`.
+_ALIASES = {
+    "zh": "zh-hans",
+    "zt": "zh-hant",
+    "zh-tw": "zh-hant",
+    "zh-hk": "zh-hant",
+    "zh-mo": "zh-hant",
+    "pb": "pt-br",
+}
 
 
 def served_languages(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -30,11 +37,11 @@ def served_language(code: str, served: Collection[str]) -> str | None:
     is `pt-BR` if no other Portuguese is served.
     """
     found = find_language(code, served)
-    base, _, region = code.replace("_", "-").partition("-")
-    if found is None and _REGION.fullmatch(region):
+    base, hyphen, region = code.replace("_", "-").rpartition("-")
+    if found is None and hyphen and _REGION.fullmatch(region):
         found = find_language(base, served)
-    if found is None and not region:
-        varieties = [known for known in served if known.partition("-")[0].lower() == base.lower()]
+    if found is None and not hyphen:
+        varieties = [known for known in served if known.partition("-")[0].lower() == code.lower()]
         found = varieties[0] if len(varieties) == 1 else None
     return found
 

@@ -32,7 +32,7 @@ MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
 # Source subwords that most English and German sentences do not exceed. A request's longest sentence is assumed to have
 # at most this length until the text is segmented. Larger: long requests are refused that would have been in time.
-# Smaller: requests are accepted that expire.
+# Smaller: more requests are refused only after the text is tokenised.
 USUAL_SENTENCE_TOKENS = 30
 # A request is refused if this many times its expected wait exceeds the time to its deadline. Smaller: more accepted
 # requests expire. Larger: requests are refused that would have been in time.

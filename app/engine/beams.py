@@ -79,7 +79,7 @@ def reclaim(sequence: Sequence, allocator: RowAllocator, *, is_done: bool) -> No
 def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], allocator: RowAllocator
 ) -> list[tuple[Sequence, int]]:
-    """Apply a forward's outcomes to its offloaded beams. Returns the sequences that are done, with their steps in it.
+    """Apply a forward's outcomes to its offloaded beams. Returns each done sequence, and its steps in the forward.
 
     sequences: those whose beams the forward advanced; some may have ended meanwhile. outcomes: one for each sequence. A
     beam that is UNDECIDED is reclaimed, and its search must still take the forward's last step.

@@ -88,10 +88,10 @@ class FileWorkers:
     ) -> list[messages.TextUnit]:
         """The texts to translate, in reading order, split into parts that fit into one request.
 
-        timeout_s: seconds after which the worker is killed. A cancellation kills it, too. Raises InvalidRequest for a
-        malformed file, with its line or entry, and for a file above `FileLimits`. Raises PayloadTooLarge for a file
-        that needs more memory or CPU time than `limits` allows. Raises DeadlineExceeded, NotReady, and EngineFailure
-        for a bug of the reader.
+        timeout_s: seconds after which the worker is killed; the wait for a free worker counts. A cancellation kills
+        the worker, too. Raises InvalidRequest for a malformed file, with its line or entry, and for a file above
+        `FileLimits`. Raises PayloadTooLarge for a file that needs more memory or CPU time than `limits` allows. Raises
+        DeadlineExceeded, NotReady, and EngineFailure for a bug of the reader.
         """
         answer = await self._ask(messages.ReadRequest(content, file_format), timeout_s)
         assert isinstance(answer, messages.ReadResult)

@@ -176,5 +176,10 @@ def _rendered(node: Node, changed: Mapping[int, _Changed]) -> str:
     if id(node) in changed:
         paragraph, pieces = changed[id(node)]
         return paragraph.written(pieces, lambda inner: _rendered(inner, changed))
-    inner = [child if isinstance(child, str) else _rendered(child, changed) for child in node.children]
-    return "".join([node.opening, *inner, node.closing])
+    parts = [node.opening]
+    for child in node.children:  # In Python 3.11 a comprehension would double the depth of the stack.
+        if isinstance(child, str):
+            parts.append(child)
+        else:
+            parts.append(_rendered(child, changed))
+    return "".join([*parts, node.closing])

@@ -64,11 +64,16 @@ class _Reader:
                 yield from self._html_slots(token.map[0], token.map[1])
             elif token.type == "inline" and token.map and before is not None:
                 is_cell = before.type in {"th_open", "td_open"}
+                if is_cell and r"\|" in token.content:
+                    continue  # the file has `\\|`, from which the parser removed a backslash
                 # In a cell, `\|` is a literal `|`. The parser removes the backslash, so it is added again.
-                content = re.sub(r"(?<!\\)\|", r"\\|", token.content) if is_cell else token.content
+                content = token.content.replace("|", r"\|") if is_cell else token.content
                 offsets = self._line_offsets(content, token.map[0], before)
                 if offsets is not None:
-                    yield from self._text_slot(content, offsets, environment, before.type)
+                    # A heading with an underline begins as a paragraph does, because no `#` precedes its text.
+                    is_underlined = before.markup in {"=", "-"}
+                    kind = "paragraph_open" if is_underlined else before.type
+                    yield from self._text_slot(content, offsets, environment, kind)
 
     def _html_slots(self, first: int, end: int) -> Iterator[Slot]:
         start = self._starts[first]
@@ -100,6 +105,9 @@ class _Reader:
         """The offset of a cell's content. The cells of a row must be requested in order."""
         start = self._cells.get(number, 0)
         offset = self._lines[number].find(content, start)
+        if offset < 0:
+            # Skip the row's further cells. To search the line for each of them takes quadratic time.
+            self._cells[number] = len(self._lines[number])
         if offset < 0 or not content:
             return None
         self._cells[number] = offset + len(content)
@@ -138,7 +146,8 @@ class _Reader:
 class _Writer:
     """Writes a block. breaks: the line breaks in its text, each with the `>` and the indentation of the next line.
 
-    kind: the type of the token that opens the block, such as `paragraph_open` or, for a cell, `td_open`.
+    kind: the type of the token that opens the block, such as `paragraph_open` or, for a cell, `td_open`. An underlined
+        heading has the kind `paragraph_open`.
     has_block_start: the source begins as another kind of block does, so the translation's beginning is not escaped.
     A mark that spans lines holds its own line breaks.
     """
@@ -157,13 +166,8 @@ class _Writer:
             pieces = [
                 piece if isinstance(piece, Mark) else re.sub(r"(?<!\\)\|", r"\\|", piece) for piece in pieces
             ]
-        if (
-            pieces
-            and isinstance(pieces[0], str)
-            and not self.has_block_start
-            and self.kind == "paragraph_open"
-        ):
-            pieces[0] = _as_text(pieces[0])
+        if self.kind == "paragraph_open":
+            pieces = _escaped(pieces, is_line_start=not self.has_block_start)
         written: list[str] = []
         num_breaks = 0
         for piece in pieces:
@@ -198,6 +202,21 @@ def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
 
 def _is_emphasis(piece: Piece[str], kind: MarkKind) -> bool:
     return isinstance(piece, Mark) and piece.name in _EMPHASIS and piece.kind is kind
+
+
+def _escaped(pieces: list[Piece[str]], *, is_line_start: bool) -> list[Piece[str]]:
+    """Escape the block marker at the beginning of each line. is_line_start: whether the first one is escaped too."""
+    escaped: list[Piece[str]] = []
+    for piece in pieces:
+        if isinstance(piece, Mark):
+            escaped.append(piece)
+            is_line_start = piece.kind is MarkKind.BREAK and not {"\r", "\n"}.isdisjoint(piece.raw)
+        else:
+            first, *others = piece.split("\n")
+            lines = [_as_text(first) if is_line_start else first, *map(_as_text, others)]
+            escaped.append("\n".join(lines))
+            is_line_start = lines[-1] == ""
+    return escaped
 
 
 def _as_text(line: str) -> str:

@@ -50,7 +50,8 @@ def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
             start = best
         space = offset
         sentence = offset if is_sentence else sentence
-    yield text[start:]
+    if start < len(text):
+        yield text[start:]
 
 
 def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
@@ -58,12 +59,12 @@ def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
     depth = 0
     for match in _BOUNDARY.finditer(text):
         if match["name"] is None:
-            if depth <= 0:
+            if depth == 0:
                 yield match.end(), match["sentence"] is not None
         elif is_text:
             continue
         elif match["close"]:
-            depth -= 1
+            depth = max(depth - 1, 0)
         elif match["name"].lower() not in _VOID and not match.group().endswith("/>"):
             depth += 1
 

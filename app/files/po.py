@@ -1,9 +1,10 @@
 """gettext catalogues (.po): fills the `msgstr` of each entry that has no translation.
 
-`msgstr` and `msgstr[0]` get the translation of `msgid`, the other forms and an only form that of `msgid_plural`. The
-header, comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation
-equal to its source leaves `msgstr` empty, because gettext then shows the source. If the catalogue's encoding lacks a
-character of a translation, the catalogue is written in UTF-8, and its header says so.
+`msgstr` and `msgstr[0]` get the translation of `msgid`, and the other forms that of `msgid_plural`. If an entry with
+`msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header, comments, flags,
+contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to its source leaves
+`msgstr` empty, because gettext then shows the source. If the catalogue's encoding lacks a character of a translation,
+the catalogue is written in UTF-8, and its header says so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from app.files.encoding import Decoded, decode
 from app.files.json_strings import INSIDE_QUOTES, text_unit
-from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
@@ -25,7 +26,8 @@ _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "
     "\f": "\\f",
     "\v": "\\v",
 }
-_CHARSET = re.compile(rb"(Content-Type:[^\\\n]*charset=)([A-Za-z0-9_.:-]{1,40})")
+# The value has no colon, so the time of a search is linear, even with many `Content-Type:` in one line.
+_CHARSET = re.compile(rb"(Content-Type:[^\\\n:]*charset=)([A-Za-z0-9_.:-]{1,40})")
 
 
 @dataclass
@@ -82,20 +84,20 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
     if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
         return []
     slots = []
+    single = _unit(entry.source)
+    plural = single if entry.plural is None else _unit(entry.plural)
     for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
         # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
-        is_plural = entry.plural is not None and (index > 0 or len(entry.targets) == 1)
-        source = entry.plural if is_plural and entry.plural is not None else entry.source
-        if is_translatable(source.value):
-            slots.append(
-                Slot(
-                    target.start,
-                    target.end,
-                    text_unit(source.value),
-                    lambda translation: spelled(translation, end),
-                )
-            )
+        unit = plural if index > 0 or len(entry.targets) == 1 else single
+        if unit is not None:
+            slots.append(Slot(target.start, target.end, unit, lambda translation: spelled(translation, end)))
     return slots
+
+
+def _unit(source: _String) -> Unit | None:
+    """The unit of a msgid or msgid_plural; None if it has nothing to translate."""
+    value = source.value
+    return text_unit(value) if is_translatable(value) else None
 
 
 def spelled(text: str, end: str) -> str:

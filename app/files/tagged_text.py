@@ -95,12 +95,13 @@ class TaggedText(Generic[T]):
             pieces.append(unescape(translation[done : match.start()]))
             done = match.end()
             if match["close"]:
-                index = partners.get(opened.pop(), -1) if opened else -1
+                index, kinds = partners.get(opened.pop(), -1) if opened else -1, {MarkKind.CLOSE}
+            elif match["open"]:
+                index, kinds = int(match["open"]), {MarkKind.OPEN}
+                opened.append(index)
             else:
-                index = int(match["open"] or match["point"])
-                if match["open"]:
-                    opened.append(index)
-            if not self._is_mark(index) or index in seen:
+                index, kinds = int(match["point"]), {MarkKind.POINT, MarkKind.BREAK}
+            if not self._has_mark(index, kinds) or index in seen:
                 raise ValueError("the translation has a tag that its text does not have")
             seen.add(index)
             pieces.append(self.pieces[index])
@@ -109,8 +110,9 @@ class TaggedText(Generic[T]):
             raise ValueError("the translation lacks a tag of its text")
         return [piece for piece in pieces if piece != ""]
 
-    def _is_mark(self, index: int) -> bool:
-        return 0 <= index < len(self.pieces) and isinstance(self.pieces[index], Mark)
+    def _has_mark(self, index: int, kinds: set[MarkKind]) -> bool:
+        piece = self.pieces[index] if 0 <= index < len(self.pieces) else ""
+        return isinstance(piece, Mark) and piece.kind in kinds
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:

@@ -21,7 +21,7 @@ MAX_ATTRIBUTES = 1_000
 MAX_TAG_BYTES = 1_000_000
 # Bytes per call of the parser.
 _CHUNK_BYTES = 1 << 16
-# Tags shorter than this are interned, because they repeat.
+# Tags and texts shorter than this are interned, because many repeat.
 _SHARED_CHARACTERS = 200
 
 

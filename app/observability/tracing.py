@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
 
 OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
-# Attributes of FastAPI's spans that come from callers' texts.
+# Attributes of FastAPI's spans that may hold a file's secret name or a text.
 _HIDDEN = ("url.path", "url.query")
 HIDDEN = "hidden"
 # Seconds in which the last spans are exported at the end of the server. If longer, a receiver that does not answer

@@ -1,4 +1,4 @@
-"""Takes several greedy steps on a GPU in one call: the subwords chosen in a step are the input of the next one there.
+"""Takes several greedy steps in one call. The subwords that a step chooses stay on the GPU as the next step's input.
 
 After each step of the decoder, the kernel `advance_greedy` (`cuda/greedy.cu`) chooses the next subwords and stores
 them. The host reads the subwords of all steps at the end of the call.

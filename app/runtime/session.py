@@ -7,6 +7,7 @@ import ctypes
 import io
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ SLOW_FUSION = "SkipLayerNormFusion"
 DRIVER = "libcuda.so.1"
 # The encoder's attention needs this library. onnxruntime does not report that it is missing.
 CUDNN = "libcudnn.so.9"
+# Held while environment variables or sys.stdout are changed: threads that load models at once share both.
+_PROCESS_STATE = threading.Lock()
 
 # ONNX Runtime's errors derive directly from Exception. Its binding also raises RuntimeError and ValueError.
 ORT_ERRORS: tuple[type[Exception], ...] = (
@@ -95,7 +98,8 @@ def _problem_with_gpu() -> str:
 def _missing_libraries() -> list[str]:
     """Names of CUDA's libraries that cannot be loaded. Loads the others, if they are installed as wheels."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):  # preload_dlls prints the libraries that it does not find
+    # preload_dlls prints the libraries that it does not find.
+    with _PROCESS_STATE, contextlib.redirect_stdout(printed):
         onnxruntime.preload_dlls()
     missing = {Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", printed.getvalue())}
     if not missing and not _can_load(CUDNN):
@@ -128,13 +132,14 @@ class Session:
     def __init__(self, folder: Path, spec: GraphSpec, options: SessionOptions) -> None:
         """Load a graph from a bundle's folder.
 
-        Raises BundleError if it does not load or its inputs and outputs differ from the manifest's.
+        Raises BundleError if it does not load, does not run on the device, or has other inputs or outputs than the
+        manifest says.
         """
         os.environ.setdefault(UNFUSED_ATTENTION, "1")
         self.device: Device = options.device
         self.spec = spec
         try:
-            with _environment(options.environment):
+            with _PROCESS_STATE, _environment(options.environment):
                 self._session = onnxruntime.InferenceSession(
                     str(folder / spec.file),
                     _session_options(options),

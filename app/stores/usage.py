@@ -70,8 +70,8 @@ class Usage:
     async def begin(self, caller: str, num_characters: int) -> Spending:
         """Count a request with this many code points. `Spending.end` must follow.
 
-        Raises PayloadTooLarge if the request alone exceeds a limit, QuotaExceeded if it exceeds what is left of one,
-        and UsageUnavailable. Then only the refusal is counted.
+        Raises PayloadTooLarge if the request alone exceeds a limit, or QuotaExceeded if it exceeds what is left of one.
+        Then only the refusal is counted. Raises UsageUnavailable; then nothing is counted.
         """
         limits = self.limits.get(caller, NO_LIMITS)
         if self.saver is not None and limits.counted:

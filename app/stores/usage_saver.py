@@ -70,7 +70,10 @@ class UsageSaver:
             raise _unavailable(RETRY_S)
 
     async def close(self) -> None:
-        """Save all counts, and close the store. A failure is logged. Waits at most WAIT_S for each exchange."""
+        """Save all counts, and close the store. A failure is logged.
+
+        Waits at most WAIT_S for the exchange that runs, and for one more. Counts that are not saved then may be lost.
+        """
         if self._timer is not None:
             self._timer.cancel()
         if self._exchange is not None:  # it may lack the last counts

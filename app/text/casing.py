@@ -1,9 +1,9 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
-A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, and is more than an acronym. It has a word
-of five letters or more, or two words of two letters or more, one of them with four. Or it is a single word of three or
-four letters that the vocabulary has as one subword (`OPEN`). The model reads it in lower case with a capital at its
-start. The translation is converted to capitals, where `ß` becomes `SS`.
+A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, no letter of a script without case, and is
+more than an acronym. It has a word of five letters or more, or two words of two letters or more, one of them with four.
+Or it is a single word of three or four letters that the vocabulary has as one subword (`OPEN`). The model reads it in
+lower case with a capital at its start. The translation is converted to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
@@ -16,6 +16,7 @@ with a capital after the first letter. All other sentences stay unchanged.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from enum import Enum
 
@@ -59,13 +60,18 @@ def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word
 
 
 def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
-    if any(character.islower() and character != "ß" for word in words for character in word):
+    if any(_is_no_capital(character) for word in words for character in word):
         return False
     lengths = [len(word) for word in words if word.upper() != word.lower()]
     longest = max(lengths, default=0)
     if longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1):
         return True
     return len(words) == 1 and longest >= 3 and is_word(words[0])
+
+
+def _is_no_capital(letter: str) -> bool:
+    """Whether a letter is lower-case, except `ß`, or belongs to a script without case."""
+    return (letter.islower() and letter != "ß") or unicodedata.category(letter) == "Lo"
 
 
 def _is_title(text: str, words: list[str]) -> bool:

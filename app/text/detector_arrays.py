@@ -40,7 +40,7 @@ def read_arrays(folder: Path) -> Mapping[str, Any]:
 
 
 def unpack() -> Mapping[str, Any]:
-    """The model's arrays by name, from py3langid's file.
+    """The model's arrays by name, from py3langid's file. Raises EOFError if the file is truncated.
 
     The file is unpacked in memory, in large pieces. py3langid's own reader writes 68 MB to a temporary file, in small
     pieces. But /tmp may have less space, and after each piece this thread waits for the GIL while other threads load
@@ -53,6 +53,8 @@ def unpack() -> Mapping[str, Any]:
     packed = (langid.MODEL_DIR / langid.MODEL_FILE).read_bytes()
     unpacked.write(decompressor.decompress(packed, max_length=PIECE_BYTES))
     while not decompressor.eof:
+        if decompressor.needs_input:
+            raise EOFError("py3langid's model file is truncated")
         unpacked.write(decompressor.decompress(b"", max_length=PIECE_BYTES))
     unpacked.seek(0)
     arrays: Mapping[str, Any] = np.load(unpacked, allow_pickle=False)

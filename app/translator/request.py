@@ -198,7 +198,7 @@ class Translation(NamedTuple):
     confidence: confidence of the detection, 0 to 1; 1 for a requested source, 0 if no language is detected or the
         detector does not know the source.
     glossary_hits: terms of the glossary, with spans in the caller's text.
-    pivot: the language through which the text was translated; None if a model has the pair.
+    pivot: the language through which the text was translated; None if one model translated it, or it is unchanged.
     """
 
     text: str

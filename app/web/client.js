@@ -61,16 +61,26 @@ export async function translateFile(file, { source, target }, signal) {
   const { translatedFileUrl } = await read(await send("translate_file", { ...options, method: "POST", body: form }));
   // Use only the file's name, because behind a proxy the server may have another address.
   const name = translatedFileUrl.split("/").pop();
-  return (await send(`download_file/${encodeURIComponent(name)}`, options)).blob();
+  return received((await send(`download_file/${encodeURIComponent(name)}`, options)).blob());
 }
 
 /** Parse the JSON of a response. A proxy may have sent another page instead. */
 async function read(response) {
+  const text = await received(response.text());
   try {
-    return await response.json();
+    return JSON.parse(text);
+  } catch {
+    throw new ServerError("The response is not from a Transduce server.");
+  }
+}
+
+/** Await a part of a response's body. Throws ServerError if the connection is lost, and AbortError. */
+async function received(part) {
+  try {
+    return await part;
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError("The response is not from a Transduce server.");
+    throw new ServerError("The connection to the server was lost.", { retryAfterS: NETWORK_RETRY_S });
   }
 }
 
@@ -158,7 +168,7 @@ export async function* eventsOf(body) {
   let fields = newFields();
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await received(reader.read());
       if (done) return;
       rest += value;
       // A carriage return at the end may be the first half of a line ending.
@@ -173,9 +183,6 @@ export async function* eventsOf(body) {
         }
       }
     }
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ServerError("The connection to the server was lost.", { retryAfterS: NETWORK_RETRY_S });
   } finally {
     reader.cancel().catch(() => {});
   }

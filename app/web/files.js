@@ -86,7 +86,7 @@ function suffixOf(name) {
 function documentOf(file, facts) {
   if (file.size > facts.max_file_bytes) {
     throw new FileRefused(
-      `${file.name} has ${sizeOf(file.size)}; this server accepts files of up to ${sizeOf(facts.max_file_bytes)}. ` +
+      `${file.name} is larger than the ${sizeOf(facts.max_file_bytes)} that this server accepts. ` +
         "Split it into smaller files.",
     );
   }

@@ -53,8 +53,8 @@ export class LatestRequest {
   }
 
   /**
-   * Send the request. If the response would be too large, send it again without `attention`, and if that is too large
-   * as well, without `alignment`.
+   * Send the request. If the response would be too large, send the request again without `attention`. If that response
+   * would be too large as well, send the request without `alignment`, too.
    */
   async #translate(request, context) {
     try {

@@ -60,7 +60,8 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
     def runner_of(number: int) -> Runner:
         if number > 0:
-            configure_logging("warning")  # all workers log the same lines, so only the first logs all of them
+            # All workers log the same lines, so only the first logs those below `warning`.
+            configure_logging("error" if spec.log_level == "error" else "warning")
         else:
             start_log()
         if shared is None:  # ONNX Runtime's own threads and a GPU's context do not survive a fork

@@ -36,7 +36,7 @@ LOAD_TIMEOUT_S = 120.0
 class WorkerProxy:
     """A worker in a process.
 
-    `load` and `successor` may run on any thread, all other methods run on the event loop.
+    `load`, `successor`, and `close` before `start` may run on any thread, all other methods run on the event loop.
     """
 
     def __init__(

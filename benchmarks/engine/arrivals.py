@@ -72,7 +72,7 @@ class WindowBatcher:
         self._running: set[asyncio.Task[None]] = set()
 
     async def translate(self, sentence: Any) -> Any:
-        """Translate a sentence in the batch of its window. Raises the RuntimeError of the batch."""
+        """Translate a sentence in the batch of its window. Raises the error of the batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((sentence, future, loop.time()))
@@ -101,12 +101,12 @@ class WindowBatcher:
         sentences = [sentence for sentence, _, _ in batch]
         try:
             results = await loop.run_in_executor(self._executor, self._translate_batch, sentences)
-        except RuntimeError as error:
+        except Exception as error:  # noqa: BLE001 - raised by each `translate` of the batch
             results = [error] * len(batch)
         for (_, future, _), result in zip(batch, results, strict=True):
             if future.done():
                 continue
-            if isinstance(result, RuntimeError):
+            if isinstance(result, Exception):
                 future.set_exception(result)
             else:
                 future.set_result(result)

@@ -1,4 +1,4 @@
-"""Finds CTranslate2's fastest settings for a case: on a shorter job, and then, of the fastest, on the whole job."""
+"""Finds CTranslate2's fastest settings for a case. A shorter job selects a few, and the whole job compares these."""
 
 from __future__ import annotations
 

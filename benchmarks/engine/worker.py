@@ -6,6 +6,7 @@ processes also share no threads and no memory. The idle engine sleeps.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -66,15 +67,18 @@ class Worker:
         """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        # The process may have ended, with a request left in the buffer.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(timeout=60)
         self._process.stdout.close()
 
     def _request(self, request: dict[str, Any]) -> Any:
         """Send a request and return the response. Raises WorkerError."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, and `_receive` says so
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
         return self._receive()
 
     def _receive(self) -> Any:

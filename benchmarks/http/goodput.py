@@ -1,4 +1,7 @@
-"""Finds the highest rate of mixed-length traffic at which a server meets its latency objective. Servers alternate."""
+"""Finds the highest rate of mixed-length traffic at which a server meets its latency objective. Servers alternate.
+
+Also measures the latencies of short and of long sentences at one rate.
+"""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def base_bundle(bundle: Bundle, folder: Path) -> Path:
 
 @contextmanager
 def pinned(cores: frozenset[int]) -> Iterator[None]:
-    """Let this process and its new children use only these cores. Afterwards it may use all cores."""
+    """Let this thread, and the processes that it starts, use only these cores. Afterwards it may use all cores."""
     os.sched_setaffinity(0, cores)
     try:
         yield

@@ -38,7 +38,7 @@ from benchmarks.http.subjects import (
 def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
     """All servers except Hugging Face's and the echo server.
 
-    CTranslate2 and Marian get their fastest settings on these cores, which are searched once in a run.
+    CTranslate2 and Marian get the batch size that is fastest on this number of cores. A run searches for it once.
     """
     num_threads = len(cores.server)
     if num_threads not in context.choices:

@@ -1,9 +1,8 @@
 """Compare Transduce with Marian as Firefox builds it: the same int8 model, the same shortlist, in turns.
 
 The model has base size, SSRUs in the decoder and random weights. `transduce import` reads the weights and the shortlist
-that Marian reads. Every case runs with and without the shortlist. Every sentence has 25 subwords, and every target the
-same length. Both engines use all cores. Marian has one graph a thread; of several batch sizes the one with the shortest
-time counts.
+that Marian reads. Every case runs with and without the shortlist. Every source has 25 subwords, and every target 30.
+Both engines use all cores. Marian has one graph a thread; of several batch sizes the one with the shortest time counts.
 
     benchmarks/marian/build.sh build-marian
     python -m benchmarks.marian --programs build-marian/build --output benchmarks/results/marian.json

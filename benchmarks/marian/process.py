@@ -47,7 +47,11 @@ class MarianProcess:
             text=True,
             env={**os.environ, **environment},
         )
-        self.read_line()
+        try:
+            self.read_line()
+        except MarianError:
+            self.close()
+            raise
 
     def write(self, text: str) -> None:
         """Send text. Raises MarianError if the process has ended."""

@@ -81,6 +81,15 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
+def test_every_route_of_texts_and_models_names_an_error(document: dict[str, Any]) -> None:
+    without_errors = {
+        path
+        for _, path, operation in operations(document)
+        if not any(int(status) >= 400 for status in operation["responses"])
+    }
+    assert without_errors == {"/metrics", "/openapi.json"}
+
+
 def test_every_schema_exists_and_is_used(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert set(references(document)) == set(schemas)

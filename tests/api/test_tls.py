@@ -99,7 +99,7 @@ def test_a_client_that_does_not_shake_hands_is_disconnected(server: ServerProces
     with server.connect() as connection:
         started = time.monotonic()
         assert connection.recv(1) == b""
-        assert 0.9 <= time.monotonic() - started < 45  # read_timeout_s is 1; the default of uvicorn is 60 s
+        assert 0.9 <= time.monotonic() - started < 45  # read_timeout_s is 1; the event loop's default is 60 s
 
 
 def test_the_probe_port_speaks_http(server: ServerProcess) -> None:

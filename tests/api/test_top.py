@@ -80,11 +80,12 @@ def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) ->
         statuses, request_ids = Counter[str](), set[str]()
         while statuses["200"] < 7 or not statuses["422"]:
             answer = client.post("/v1/translate", json=BODY if statuses["200"] < 7 else {})
-            statuses[str(answer.status_code)] += 1
-            request_ids.add(answer.headers["x-request-id"])
+            # On a busy machine the server refuses a request that it read late, and does not count or log it.
+            if answer.status_code != 503:
+                statuses[str(answer.status_code)] += 1
+                request_ids.add(answer.headers["x-request-id"])
         client.get("/readyz")
         frame = compare(before, scraper.scrape())
-    del statuses["503"]  # on a busy machine an unread request is refused before it is counted
     seconds = frame.interval_s
     assert frame.ready
     assert statuses == {"200": 7, "422": 1}
@@ -146,6 +147,15 @@ def test_one_view_as_text(server: ServerProcess, capsys: pytest.CaptureFixture[s
     assert ["rows", "." * 20, "0", "of", "128"] in lines
     assert ["1", "echo-2", "idle", "0", "of", "64", "-"] in lines
     assert ["echo-2", "1", "fp32", "0.0", "0.0"] in lines
+
+
+@pytest.mark.parametrize("columns", ["0", "wide"])
+def test_columns_that_are_no_number_do_not_count(
+    columns: str, server: ServerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["top", server.url, "--once", "--interval", "0.2"]) == 0
+    assert capsys.readouterr().out.startswith(server.url)
 
 
 @pytest.mark.parametrize("form", ["--once", "--json"])

@@ -179,9 +179,10 @@ def wait(barrier: threading.Barrier) -> None:
     barrier.wait()
 
 
-def test_an_error_reaches_every_sentence_of_the_batch() -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_an_error_reaches_every_sentence_of_the_batch(kind: type[Exception]) -> None:
     def broken(sentences: list[Any]) -> list[Any]:
-        raise RuntimeError("no")
+        raise kind("no")
 
     async def run() -> list[Any]:
         with ThreadPoolExecutor(1) as executor:
@@ -189,7 +190,7 @@ def test_an_error_reaches_every_sentence_of_the_batch() -> None:
             answers = asyncio.gather(*(batcher.translate(n) for n in range(3)), return_exceptions=True)
             return await asyncio.wait_for(answers, TIMEOUT_S)
 
-    assert [type(each) for each in asyncio.run(run())] == [RuntimeError] * 3
+    assert [type(each) for each in asyncio.run(run())] == [kind] * 3
 
 
 def event(name: str, ts: int, dur: int, operator: str = "") -> dict[str, Any]:

@@ -142,6 +142,15 @@ def test_a_refused_output_is_noticed_before_the_learning(
     assert "exists and is not a bundle" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["0.5", "nan", "-inf", "low"])
+def test_a_refused_log_probability_is_noticed_before_the_learning(
+    value: str, bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["shortlist", str(bundle), "--data", "none.tsv", f"--min-log-probability={value}"])
+    assert f"'{value}' is not a number of at most 0" in capsys.readouterr().err
+
+
 def test_missing_parents_are_made(bundle: Path, tmp_path: Path) -> None:
     write_with_shortlist(load_bundle(bundle), tmp_path / "new" / "er" / "bundle", {0: table_of(bundle)}, -1.0)
     assert load_bundle(tmp_path / "new" / "er" / "bundle").manifest.shortlist is not None

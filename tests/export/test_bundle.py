@@ -20,8 +20,10 @@ import torch
 
 from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
+from app.language_pairs import LanguagePair
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import ExportError, write_bundle
+from export.model_card import render_card
 from export.portable import FormatError, read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
@@ -62,6 +64,19 @@ def test_the_contents_of_a_bundle(tiny: Path) -> None:
         "fp16": False,
         "fp32": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("ends_source", "tag", "longest"), [(True, None, 31), (False, None, 32), (True, ">>de<<", 30)]
+)
+def test_the_cards_longest_source_has_neither_end_token_nor_tag(
+    ends_source: bool, tag: str | None, longest: int, tiny: Path
+) -> None:
+    pair = LanguagePair(source="en", target="de", source_prefix=tag)
+    changes = {"ends_source": ends_source, "language_pairs": (pair,)}
+    manifest = load_bundle(tiny / "bundle").manifest.model_copy(update=changes)
+    card = render_card(bundle_request().facts, manifest, num_parameters=1)
+    assert f"| longest source | {longest} subwords |" in card
 
 
 def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:

@@ -239,6 +239,21 @@ def test_an_encoder_and_a_decoder_of_different_kinds_are_refused(
         read_ctranslate2(broken)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("encoder/embeddings_0/weight", ()), ("encoder/activation", (2,)), ("decoder/projection/bias", (5,))],
+)
+def test_a_variable_of_the_wrong_shape_is_refused(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...]
+) -> None:
+    def changed(file: io.BufferedReader) -> dict[str, Any]:
+        return {**read_variables(file), name: np.zeros(shape, np.float32)}
+
+    monkeypatch.setattr(ctranslate2_files, "read_variables", changed)
+    with pytest.raises(UnusableModel, match=r"a variable of model\.bin has the wrong shape"):
+        read_ctranslate2(broken)
+
+
 def test_missing_files_are_named(broken: Path) -> None:
     (broken / "sentencepiece.model").unlink()
     with pytest.raises(UnusableModel, match=r"sentencepiece\.model or source\.spm is missing"):

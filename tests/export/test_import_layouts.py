@@ -225,6 +225,17 @@ def test_a_target_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
         read_marian(tmp_path)
 
 
+def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path: Path) -> None:
+    write_marian(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    search = {"num_beams": None, "length_penalty": None}
+    (tmp_path / "generation_config.json").write_text(json.dumps(search), "utf-8")
+    for length_penalty, found in ((0.8, 0.8), (None, 1.0)):
+        changed = config | {"length_penalty": length_penalty}
+        (tmp_path / "config.json").write_text(json.dumps(changed), "utf-8")
+        assert read_marian(tmp_path).length_penalty == found
+
+
 def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) -> None:
     write_marian(tmp_path)
     (tmp_path / "target_vocab.json").write_bytes((tmp_path / "vocab.json").read_bytes())

@@ -273,6 +273,18 @@ def test_older_models_have_the_search_in_their_configuration(tmp_path: Path) -> 
     assert (found.beam_size, found.length_penalty) == (5, 0.8)
 
 
+def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path: Path) -> None:
+    write_m2m(tmp_path)
+    nothing = {"num_beams": None, "length_penalty": None}
+    change(tmp_path / "generation_config.json", lambda config: config.update(nothing))
+    change(tmp_path / "config.json", lambda config: config.update(num_beams=5, length_penalty=0.8))
+    found = read_m2m(tmp_path)
+    assert (found.beam_size, found.length_penalty) == (5, 0.8)
+    change(tmp_path / "config.json", lambda config: config.update(nothing))
+    found = read_m2m(tmp_path)
+    assert (found.beam_size, found.length_penalty) == (1, 1.0)
+
+
 def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> None:
     """`transduce verify` passes too. It compares with the weights that it finds in the bundle."""
     arguments = ("--source", "en", "--target", "fr", "--precisions", "fp32")
@@ -291,6 +303,7 @@ def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> No
         (("--source", "en"), "name --source and --target together"),
         (("--source", "en", "--target", "de", "--languages", "en,de"), "name --source and --target together"),
         (("--source", "en", "--target", "en"), "--target en is the source"),
+        (("--source", "en", "--target", "de", "--target", "de"), "--target names a language twice"),
         (("--source", "en", "--target", "de=deu_Latn"), "the model's languages have no tags"),
     ],
 )

@@ -49,6 +49,7 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         ("scale_embedding", False, "scale_embedding of config.json is False"),
         ("tie_word_embeddings", False, "tie_word_embeddings of config.json is False"),
         ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
+        ("activation_function", ["relu"], "must be one of relu, swish, silu, gelu"),
         ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),
         ("decoder_ffn_dim", 4, "encoder_ffn_dim and decoder_ffn_dim of config.json differ"),
         ("decoder_start_token_id", 0, "decoder_start_token_id of config.json is 0; only eos_token_id, 2"),
@@ -63,6 +64,11 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
 def test_a_contradictory_config_is_refused(broken: Path, field: str, value: object, message: str) -> None:
     change(broken / "config.json", lambda config: config.update({field: value}))
     assert message in "; ".join(problems_of(broken))
+
+
+def test_a_config_that_is_nested_too_deeply_is_refused(broken: Path) -> None:
+    (broken / "config.json").write_text("[" * 100_000, "utf-8")
+    assert "config.json is not JSON: " in "; ".join(problems_of(broken))
 
 
 def test_all_contradictions_are_listed_together(broken: Path) -> None:

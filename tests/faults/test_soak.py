@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,15 @@ def test_a_leak_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         leaking = slope(list(itertools.islice(samples, NUM_SAMPLES)))
     assert steady < MAX_SLOPE < leaking
     assert leaking < 1.5 * LEAKED_BYTES
+
+
+def test_traffic_goes_on_while_no_server_answers() -> None:
+    """Also for requests whose client would disconnect early."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    client = ShortTraffic(port, 1, ["a"])
+    client.run(time.monotonic() + 0.1)
+    assert client.counts.keys() == {"connection failed"}
 
 
 def test_one_early_jump_is_no_slope() -> None:

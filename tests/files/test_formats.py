@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from app.files import SUFFIXES, FileError, FileFormat, FileLimits, UnitFormat, format_of
 from app.files.reading import read_file
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from tests.files.samples import BOLD, DOCUMENT, JSON, MARKDOWN, PO, SAMPLES, SRT, docx
 
 UNCHANGED = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
@@ -162,6 +163,18 @@ def test_a_wrong_number_of_translations_and_lost_marks_are_errors(file_format: F
                 file.write(texts)
 
 
+@pytest.mark.parametrize(
+    "translation",
+    ['<x id="2"/>a<x id="0"/>', '<g id="2">a</g>', '<g id="0">a', '</g>a<g id="0">', '<g id="0">a</g></g>'],
+)
+def test_an_element_of_another_kind_is_an_error(translation: str) -> None:
+    pieces: list[Piece[str]] = [Mark(MarkKind.OPEN, "*"), "a", Mark(MarkKind.CLOSE, "*")]
+    tagged = TaggedText.of(pieces)
+    assert tagged.unit(is_wrapped=False).text == '<g id="0">a</g>'
+    with pytest.raises(ValueError, match="a tag"):
+        tagged.read(translation)
+
+
 def test_suffixes() -> None:
     assert {format_of(f"a.b{suffix}") for suffix in SUFFIXES} == set(FileFormat)
     assert format_of("A.DOCX") is FileFormat.DOCX
@@ -275,6 +288,10 @@ def test_markdown_renders_to_the_same_structure() -> None:
         ("Not so", "1. so", "1\\. so"),
         ("Not so", "# so", "\\# so"),
         ("Not so", "- so", "\\- so"),
+        ("Not so\nnor so", "Nicht\n1. so\n- so", "Nicht\n1\\. so\n\\- so"),
+        ("Not  \nso", 'Nicht<br id="1"/># so', "Nicht  \n\\# so"),
+        ("Not so\n===", "1. so", "1\\. so\n==="),
+        ("# one", "1. so", "# 1. so"),
         ("1\\. so", None, "1\\. so"),
         ("> a\n> b", "x\ny\nz", "> x\n> y\n> z"),
         ("# one", "a\nb", "# a b"),

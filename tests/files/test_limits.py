@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from zipfile import ZipFile
+
 import pytest
 
 from app.files import FileError, FileFormat, FileLimits
@@ -33,6 +36,14 @@ def document(body: str) -> bytes:
 def test_a_document_above_a_limit_is_rejected(body: str, limits: FileLimits, message: str) -> None:
     with pytest.raises(FileError, match=message):
         read_file(document(body), FileFormat.DOCX, limits)
+
+
+def test_a_document_of_the_greatest_depth_is_written() -> None:
+    deep = document("<w:a>" * 495 + PARAGRAPH.format("Yes") + "</w:a>" * 495)
+    parsed = read_file(deep, FileFormat.DOCX, FileLimits())
+    texts = ["Ja" if unit.text == "Yes" else unit.text for unit in parsed.units]
+    with ZipFile(BytesIO(parsed.write(texts))) as archive:
+        assert b">Ja</w:t>" in archive.read("word/document.xml")
 
 
 @pytest.mark.parametrize(

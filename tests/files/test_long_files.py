@@ -41,3 +41,28 @@ def test_a_long_run_of_markup_is_read_in_linear_time(file_format: FileFormat, se
     started = time.process_time()
     read_file(data, file_format)
     assert time.process_time() - started < LIMIT_S
+
+
+@pytest.mark.parametrize("cell", ["a\\\\|b", "\u0101\0"])
+def test_cells_that_are_not_in_the_file_as_parsed_are_read_in_linear_time(cell: str) -> None:
+    data = f"|{(cell + '|') * SIZE}\n|{'-|' * SIZE}\n".encode()
+    started = time.process_time()
+    assert not read_file(data, FileFormat.MARKDOWN).units
+    assert time.process_time() - started < LIMIT_S
+
+
+@pytest.mark.parametrize(
+    "catalogue",
+    [
+        "# " + "Content-Type:" * (SIZE // 2),
+        'msgid "a"\nmsgid_plural "'
+        + "1" * 10 * SIZE
+        + '"\n'
+        + "".join(f'msgstr[{index}] ""\n' for index in range(2000)),
+    ],
+    ids=["media types", "plural forms"],
+)
+def test_a_catalogue_is_read_in_linear_time(catalogue: str) -> None:
+    started = time.process_time()
+    read_file(catalogue.encode(), FileFormat.PO)
+    assert time.process_time() - started < LIMIT_S

@@ -35,8 +35,9 @@ def test_text_is_split_after_sentences_then_spaces_then_anywhere(text: str, expe
     assert texts(Unit(text)) == expected
 
 
-def test_markup_is_split_outside_its_elements() -> None:
-    text = "<b>A house. It is old.</b> Then more. " * 3
+@pytest.mark.parametrize("beginning", ["", "</i> "])
+def test_markup_is_split_outside_its_elements(beginning: str) -> None:
+    text = beginning + "<b>A house. It is old.</b> Then more. " * 3
     found = texts(Unit(text, UnitFormat.HTML))
     assert "".join(found) == text
     assert all(part.count("<b>") == part.count("</b>") for part in found)
@@ -47,6 +48,7 @@ def test_markup_is_split_outside_its_elements() -> None:
 def test_an_element_that_is_too_long_is_an_error() -> None:
     text = "<b>" + "A house. " * 100 + "</b>"
     assert texts(Unit(text, UnitFormat.HTML), 100) == [text]
+    assert texts(Unit(text + " ", UnitFormat.HTML), 100) == [text + " "]
     with pytest.raises(FileError, match="more than the 400 characters"):
         split_unit(Unit(text, UnitFormat.HTML), SIZE)
 

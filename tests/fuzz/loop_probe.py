@@ -15,7 +15,8 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class LoopProbe:
     """Requests /livez all the time, and reads the CPU time of the server's first thread after each answer.
 
-    The event loop computes for at most that time between two answers. How long it waits for a core does not count.
+    Between two answers, the event loop computes for at most the difference of the two times. How long it waits for a
+    core does not count.
     """
 
     def __init__(self, pid: int, port: int) -> None:

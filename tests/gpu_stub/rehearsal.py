@@ -1,6 +1,6 @@
 """Runs the GPU runner over the stand-ins for CUDA's libraries: python -m tests.gpu_stub.rehearsal FOLDER.
 
-The environment's loader path names the stand-ins, and its Python path a folder with onnxruntime-gpu. The trace has a
+LD_LIBRARY_PATH names the folder of the stand-ins, and PYTHONPATH one with onnxruntime-gpu. The trace has a
 section for each call of the runner. FOLDER: a manifest and an fp16 variant.
 """
 
@@ -34,7 +34,7 @@ BEAM_SIZE = 4
 
 
 def main(folder: Path) -> None:
-    """Load the runner, and make each kind of its calls. Then load it with each switch, and decode one step."""
+    """Load the runner, and make each kind of call. Then load it with each switch, and decode one step."""
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     with section("load"):
         runner = load(folder, manifest)

@@ -138,7 +138,8 @@ class TestService:
         ).is_dir()
         folder = environment["TRANSDUCE_GLOSSARY_PATH"].rsplit("/", 1)[0]
         assert mounts[folder] in compose()["volumes"]
-        assert any(folder in rest for name, rest in inherited("cpu") if name == "RUN")
+        stage = service["build"]["target"]
+        assert any(folder in rest for instruction, rest in inherited(stage) if instruction == "RUN")
 
     def test_tmp_has_room_for_the_translated_files_of_the_default_settings(self, name: str) -> None:
         (options,) = (entry.partition(":")[2] for entry in compose()["services"][name]["tmpfs"])

@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
 
 @pytest.fixture
 def broken_kernels(tmp_path: Path) -> Path:
-    """The project with a single C++ source that does not compile."""
+    """The project with one C++ source, which does not compile, in the place of all others."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     project = tmp_path / "pyproject.toml"

@@ -26,6 +26,7 @@ from transduce.cli import main
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
 from transduce.loadtest.document import read_json
 from transduce.loadtest.html_report import html_report
+from transduce.loadtest.text_report import text_report
 
 # Tests share their cores with other work, so most of them allow any lag.
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
@@ -140,7 +141,7 @@ def test_a_report_of_a_server_that_lists_only_names_of_models(
     assert "one, two 3" in page.read_text("utf-8")
 
 
-def test_a_report_of_several_runs_has_medians_and_names_the_run_of_other_figures(tmp_path: Path) -> None:
+def test_a_report_of_several_runs_has_medians_or_the_figures_of_each_run(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     add_loadtest_arguments(parser)
     file = tmp_path / "result.json"
@@ -148,7 +149,10 @@ def test_a_report_of_several_runs_has_medians_and_names_the_run_of_other_figures
     assert run_loadtest(parser.parse_args(arguments), execute=simulated_run) == 0
     document = read_json(file)
     for run, chrf in zip(document["runs"], (None, 40.0, 60.0), strict=True):
-        run |= {"quality": {"chrf": chrf}, "phases_ms": {"decode": {"mean": 2.0}}}
+        quality = {"chrf": chrf, "num_known": 9, "exact_share": 1.0, "against": "rest", "num_texts": 9}
+        run |= {"quality": quality, "phases_ms": {"decode": {"mean": 2.0}}}
+    found = re.findall("quality under load +(nothing|chrF [0-9.]+)", text_report(document))
+    assert found == ["nothing", "chrF 40.0", "chrF 60.0"]
     page = html_report(document)
     assert "<b>50 <small></small></b><span>chrF under load</span>" in page
     assert "<h2>Time on the server by phase (mean)</h2><p class=soft>Run 1 of 3.</p>" in page

@@ -152,3 +152,24 @@ def test_server_and_tester_are_pinned_to_different_cores(server: ServerProcess) 
         assert run(plan(server)).outcomes == {"ok": 24}
     with pinned(None) as nothing:
         assert nothing.server == ()
+
+
+def test_a_process_that_starts_while_its_server_is_pinned_is_released_too() -> None:
+    command = ["sh", "-c", "read line; sleep 60 & wait"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            allowed = os.sched_getaffinity(shell.pid)
+            with pinned(shell.pid) as pinning:
+                if not pinning.server:
+                    pytest.skip("one core")
+                assert shell.stdin is not None
+                shell.stdin.write(b"\n")
+                shell.stdin.flush()
+                deadline = time.monotonic() + 30.0
+                while len(processes_of(shell.pid)) < 2 and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                _, child = processes_of(shell.pid)
+                assert os.sched_getaffinity(child) == {*pinning.server}
+            assert os.sched_getaffinity(child) == os.sched_getaffinity(shell.pid) == allowed
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)

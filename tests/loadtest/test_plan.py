@@ -150,6 +150,12 @@ def test_lines_of_a_file_are_made_distinct_by_an_opening() -> None:
     assert not any(character.isdigit() for text in texts for character in text)
 
 
+def test_texts_are_distinct_if_requests_have_different_numbers_of_texts() -> None:
+    requests = (RequestSpec(("It rains.",)), RequestSpec(("It rains.",) * 3))
+    texts = texts_of(Workload("mixed", requests, make_distinct=with_distinct_opening), 1, 100)
+    assert len(set(texts)) == len(texts)
+
+
 def test_the_parts_of_the_grammar_are_single_distinct_words() -> None:
     slots = tomllib.loads(GRAMMAR.read_text("utf-8"))["slots"]
     for name, words in slots.items():
@@ -191,13 +197,20 @@ def test_blank_lines_are_skipped(tmp_path: Path) -> None:
         read_lines(path)
 
 
-@pytest.mark.parametrize("text", ["p99=500ms", "p99.9=12s", "first.p95=200ms", "p50=0.5ms"])
+@pytest.mark.parametrize(
+    "text",
+    ["p99=500ms", "p99.9=12s", "first.p95=200ms", "p50=0.5ms", "p99.99999=1234.5678ms", "p99=2000000s"],
+)
 def test_objectives_are_parsed_and_formatted(text: str) -> None:
     assert str(Slo.parse(text)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["p99", "p100=1s", "p0=1s", "99=1s", "p99=1", "p99=0ms", "p99=-1s", "p99=1s x"]
+    "text",
+    [
+        *("p99", "p100=1s", "p0=1s", "99=1s", "p99=1", "p99=0ms", "p99=-1s", "p99=1s x"),
+        pytest.param(f"p99={10**400}s", id="infinite"),
+    ],
 )
 def test_invalid_objectives_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="objective"):

@@ -119,6 +119,13 @@ def test_a_sweep_needs_an_objective() -> None:
         sweep(plan(slos=()), SETTINGS, run_one=SimulatedServer(1.0).run)
 
 
+def test_a_precision_in_percent_is_refused_before_the_first_run() -> None:
+    simulated = SimulatedServer(100.0)
+    with pytest.raises(ValueError, match=r"the precision is 5: .* 0\.05 for 5 %"):
+        sweep(plan(), dataclasses.replace(SETTINGS, precision=5.0), run_one=simulated.run)
+    assert simulated.num_runs == 0
+
+
 def test_the_capacity_of_a_server_is_found() -> None:
     """One request takes 10 ms, so the capacity is 100 requests/s.
 

@@ -118,3 +118,24 @@ def test_an_average_is_of_at_least_one_checkpoint(
         main(["average", "--run", str(tmp_path), f"{choice}={number}", "--output", str(tmp_path / "out")])
     assert ended.value.code == 2
     assert f"argument {choice}: {number!r} is not a whole number from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--limit", "-1"),
+        ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--limit", "0"),
+        ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--beam-size", "0"),
+        ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--threads", "-1"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--vocab-size", "0"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "0.97"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "nan"),
+    ],
+)
+def test_a_number_out_of_range_is_a_wrong_command_line(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert f"argument {arguments[-2]}: {arguments[-1]!r} is not a" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,22 @@ def test_a_failed_encoding_leaves_the_old_corpus(tmp_path: Path, tokenizer: Toke
         cached_corpus(tmp_path / "corpus", {"seed": 2}, fail)
     cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
     assert encode.num_calls == 1
+
+
+def test_a_full_disk_leaves_the_old_corpus_and_no_other_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """The limit on the sizes of files makes writes fail, as a full disk does."""
+    encode = Encoder(tokenizer)
+    cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        with pytest.raises(OSError):  # noqa: PT011 - its message is the system's
+            cached_corpus(tmp_path / "corpus", {"seed": 2}, encode)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
+    assert encode.num_calls == 2
 
 
 def test_the_facts_of_a_file_change_with_its_modification_time(tmp_path: Path) -> None:

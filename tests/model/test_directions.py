@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from sentencepiece import SentencePieceProcessor
 
 from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer, TokenizerError
@@ -31,11 +32,21 @@ def tagged_path(tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) 
     return path
 
 
-def test_tags_take_the_places_of_rare_subwords(tokenizer: Tokenizer, tagged_path: Path) -> None:
+def test_tags_take_the_places_of_rare_subwords(
+    tokenizer: Tokenizer, tokenizer_path: Path, tagged_path: Path
+) -> None:
+    """The rarest merged subwords are the last ones."""
     tagged = Tokenizer(tagged_path)
     assert tagged.vocab_size == tokenizer.vocab_size
     ids = {tagged.id_of(FORWARD), tagged.id_of(BACKWARD)}
-    assert len(ids) == 2
+    before = SentencePieceProcessor(model_file=str(tokenizer_path))
+    merged = [
+        number
+        for number in range(tokenizer.vocab_size)
+        if len(before.id_to_piece(number)) > 1
+        and not (before.is_control(number) or before.is_unknown(number))
+    ]
+    assert ids == {*merged[-2:]}
     text = "Anna sees the river today."
     assert tagged.encode_tagged(text, FORWARD).ids == (tagged.id_of(FORWARD), *tagged.encode(text).ids)
     assert tagged.decode(tagged.encode(text).ids[:-1]).text == text
@@ -49,6 +60,19 @@ def test_no_text_contains_a_tag(tagged_path: Path) -> None:
 def test_a_tag_is_added_once(tagged_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has >>de<< already"):
         add_tags(tagged_path, tmp_path / "again.spm", (FORWARD,))
+
+
+def test_two_equal_tags_are_an_error(tokenizer_path: Path, tmp_path: Path) -> None:
+    """SentencePiece does not load a vocabulary in which a subword occurs twice."""
+    with pytest.raises(ValueError, match="two tags are equal"):
+        add_tags(tokenizer_path, tmp_path / "new.spm", (FORWARD, FORWARD))
+    assert not (tmp_path / "new.spm").exists()
+
+
+def test_tags_of_a_file_that_is_no_vocabulary_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text.spm").write_text("no vocabulary", "utf-8")
+    with pytest.raises(ValueError, match=r"text\.spm is not a SentencePiece model"):
+        add_tags(tmp_path / "text.spm", tmp_path / "new.spm", (FORWARD,))
 
 
 def test_more_tags_than_subwords_are_an_error(tokenizer_path: Path, tmp_path: Path) -> None:

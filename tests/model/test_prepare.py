@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from model.prepare import Preparation, excluded_hashes, prepare
 from model.prepare_cli import KEEP_CHOICES
 from model.prepare_report import Report
 from model.seen_hashes import SeenHashes
+from model.shards import Compression, ShardWriter
 from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -244,6 +247,41 @@ def test_a_domain_called_all_has_a_row_of_its_own() -> None:
     _, report = run(named)
     rows = [line.split() for line in report.table().splitlines()[-3:]]
     assert rows == [["all", "3", "0.0%", "3"], ["home", "2", "0.0%", "2"], ["all", "5", "0.0%", "5"]]
+
+
+def test_an_empty_folder_behind_a_link_is_filled_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with ShardWriter(tmp_path / "link", pairs_per_shard=2) as writer:
+        writer.write(pairs()[:1])
+    assert (tmp_path / "link").is_symlink()
+    assert list(read_data(str(tmp_path / "empty"))) == pairs()[:1]
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("compression", ["gz", "xz"])
+def test_a_full_disk_leaves_no_file(compression: Compression, tmp_path: Path) -> None:
+    """The limit on the sizes of files makes writes fail, as a full disk does."""
+    rng = random.Random(1)
+    writer = ShardWriter(tmp_path / "new", pairs_per_shard=1_000_000, compression=compression)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(OSError), writer:  # noqa: PT011 - its message is the system's
+            writer.write(Pair(f"{rng.getrandbits(400)}", "x", "d") for _ in range(2_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_the_current_folder_and_its_parent_are_no_output(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(CorpusError, match=f"^{re.escape(name)} cannot be replaced; name a new folder$"):
+        ShardWriter(Path(name), pairs_per_shard=2)
 
 
 def command(data: Path, output: Path, *more: object) -> tuple[object, ...]:

@@ -133,6 +133,13 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     assert tokenizer.has_word("the")
 
 
+def test_a_text_that_is_too_small_for_the_vocabulary_is_an_error(tmp_path: Path) -> None:
+    message = r"the vocabulary cannot be trained: Vocabulary size too high \(20000\)\. Please set it to a value <= \d+"
+    with pytest.raises(ValueError, match=message):
+        train_tokenizer(pairs(), tmp_path / "new.spm", vocab_size=20_000)
+    assert not (tmp_path / "new.spm").exists()
+
+
 def test_known_characters_that_the_default_rule_folds_are_unchanged(tmp_path: Path) -> None:
     folded = "\u2026\u00b2\ufb01\uff21\u00bd\u2122\u00a0"
     known = [Pair(f"{pair.source} {folded}", pair.target, pair.domain) for pair in pairs()]

@@ -94,11 +94,13 @@ def test_alignment_does_not_change_a_steps_candidates(precision: Any, tmp_path: 
     runner = aligned_runner(random_model(max_length=MAX_LENGTH), None, precision, tmp_path, "standard")
     runner.encode([np.array([9, 11, 2], np.int32), np.array([7, 2], np.int32)], [0, 1])
     step = StepInput(np.full(2, BOS_ID, np.int32), np.zeros(2, np.int32), 4)
-    without = [array.copy() for array in (runner.decode(step).log_probabilities, runner.decode(step).ids)]
-    runner.decode(replace(step, wants_alignment=True))
-    after = runner.decode(step)
-    np.testing.assert_array_equal(after.log_probabilities, without[0])
-    np.testing.assert_array_equal(after.ids, without[1])
+    plain = runner.decode(step)
+    log_probabilities, ids = plain.log_probabilities.copy(), plain.ids.copy()
+    for following in (replace(step, wants_alignment=True), step):
+        found = runner.decode(following)
+        assert (found.alignment is not None) == following.wants_alignment
+        np.testing.assert_array_equal(found.log_probabilities, log_probabilities)
+        np.testing.assert_array_equal(found.ids, ids)
 
 
 def test_the_default_is_the_second_to_last_or_only_layer() -> None:

@@ -106,7 +106,7 @@ def run(
 def test_the_kernel_computes_attention_and_appends_to_the_cache(
     library: Any, monkeypatch: pytest.MonkeyPatch, head_dim: int, num_threads: int, appends: bool
 ) -> None:
-    """Of 1 to 21 columns, in groups of threads of which some have no column."""
+    """The attention is over 1 to 21 columns, in groups of threads of which some have no column."""
     inputs = random_inputs(head_dim, num_rows=5, num_heads=2, head_dim=head_dim, appends=appends)
     heads, keys, values = run(library, monkeypatch, inputs, num_threads=num_threads)
     wanted_heads, wanted_keys, wanted_values = expected(inputs)

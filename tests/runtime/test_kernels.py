@@ -179,8 +179,8 @@ class TestSlots:
             runner.encode([sources[n + 2]], [1])
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
 
-    def test_slots_of_rows_after_the_last_step_are_free(self, runner: NativeRunner) -> None:
-        """Another slot would allocate pages that are never freed."""
+    def test_a_step_of_fewer_rows_frees_the_slots_of_the_others(self, runner: NativeRunner) -> None:
+        """The next sentence gets slot 0 again. A new slot would allocate pages, which are never freed."""
         runner.encode([np.array([8, 30, EOS_ID], np.int32)], [0])
         runner.copy_rows(*(np.array(values, np.int32) for values in ([0, 0], [1, 2], [0, 0])))
         for num_rows in (3, 1):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,13 @@ from app.runtime.device import choose_precision
 from app.runtime.interface import StepInput
 from app.runtime.kv_cache import HostPool
 from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_runner
-from app.runtime.session import SessionOptions, _session_options, choose_device
+from app.runtime.session import (
+    Session,
+    SessionOptions,
+    _missing_libraries,
+    _session_options,
+    choose_device,
+)
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from tests.export.tiny import VOCAB_SIZE, bundle_request, load_tiny_runner, random_model
@@ -90,6 +100,59 @@ def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
         SettingsError, match="device cuda is required, and the installed onnxruntime has no CUDA"
     ):
         load(bundle, device="cuda")
+
+
+def test_the_environment_of_a_session_is_not_that_of_one_made_meanwhile(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models with a memory budget are loaded on several threads at once."""
+    name = "TESTED_VARIABLE"
+    is_first_in, is_second_in = threading.Event(), threading.Event()
+    found: list[str | None] = []
+
+    def make(*_: object, **__: object) -> None:
+        found.append(os.environ.get(name))
+        if is_first_in.is_set():
+            is_second_in.set()
+        else:
+            is_first_in.set()
+            is_second_in.wait(0.3)
+        raise ValueError("no session is made here")
+
+    def load_with(options: SessionOptions) -> None:
+        with pytest.raises(BundleError):
+            Session(bundle.path, bundle.manifest.variants["int8"].encoder, options)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(load_with, SessionOptions("cpu", 1, environment=((name, "1"),)))
+        assert is_first_in.wait(10)
+        pool.submit(load_with, SessionOptions("cpu", 1)).result()
+        first.result()
+    assert found == ["1", None]
+
+
+def test_stdout_is_restored_if_two_threads_look_for_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.stdout
+    is_first_in, is_second_in, is_first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def preload() -> None:
+        if is_first_in.is_set():
+            is_second_in.set()
+            is_first_out.wait(0.3)
+        else:
+            is_first_in.set()
+            is_second_in.wait(0.3)
+
+    monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(_missing_libraries)
+        assert is_first_in.wait(10)
+        second = pool.submit(_missing_libraries)
+        first.result()
+        is_first_out.set()
+        second.result()
+    assert sys.stdout is before
 
 
 def test_a_file_that_is_not_a_graph(bundle: Bundle, tmp_path: Path) -> None:

@@ -98,6 +98,12 @@ def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float)
     assert statistics.fmean(found) == pytest.approx(wanted, rel=0.06)
 
 
+def test_requests_of_an_overloaded_server_are_answered_in_order() -> None:
+    """A sentence takes 10 ms and one comes every 9 ms, so each waits 1 ms longer than the one before it."""
+    found = latencies_s(SERIAL, [10] * 200, [0.009 * number for number in range(200)])
+    assert found == pytest.approx([0.010 + 0.001 * number for number in range(200)])
+
+
 def test_a_full_server_decodes_all_rows_in_each_step() -> None:
     """64 rows hold 16 sentences, which share a step of 7 ms. New ones are encoded between calls."""
     lengths = [20] * 4000

@@ -33,6 +33,8 @@ from app.text.casing import Casing, casing_of, lowered, restored
         ("the NASA launched it", Casing.PLAIN, "the NASA launched it"),
         ("MIND the STEP", Casing.PLAIN, "MIND the STEP"),
         ("\u4f60\u597d\u4f60\u597d\u4f60\u597d", Casing.PLAIN, "\u4f60\u597d\u4f60\u597d\u4f60\u597d"),
+        ("\u6211\u6709\u4e00\u53f0PC\u7535\u8111", Casing.PLAIN, "\u6211\u6709\u4e00\u53f0PC\u7535\u8111"),
+        ("\u4f7f\u7528 HTTPS", Casing.PLAIN, "\u4f7f\u7528 HTTPS"),
         ("", Casing.PLAIN, ""),
         ("The Old Man and the Sea", Casing.TITLE, "The old man and the sea"),
         (

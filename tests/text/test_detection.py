@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py3langid import langid  # type: ignore[import-untyped]
 
 from app.text import detection
 from app.text.detection import LanguageDetector, LazyDetector, foreign_language, is_in_target, restrict_to
@@ -123,6 +124,15 @@ def test_no_file_is_mapped_if_one_is_truncated(unpacked: Path, name: str, is_emp
     path.write_bytes(b"" if is_empty else path.read_bytes()[:-1])
     found = read_arrays(unpacked)
     assert not any(isinstance(found[each], np.memmap) for each in NAMES)
+
+
+def test_a_truncated_packed_model_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    packed = (langid.MODEL_DIR / langid.MODEL_FILE).read_bytes()
+    (tmp_path / "half").write_bytes(packed[: len(packed) // 2])
+    monkeypatch.setattr(langid, "MODEL_DIR", tmp_path)
+    monkeypatch.setattr(langid, "MODEL_FILE", "half")
+    with pytest.raises(EOFError, match="truncated"):
+        unpack()
 
 
 def test_arrays_are_written_again_over_damaged_ones(unpacked: Path) -> None:

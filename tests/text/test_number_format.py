@@ -1,4 +1,4 @@
-"""Quantities and dates are written as in the target language. Spaces and placeholders at its end are corrected."""
+"""Quantities and dates are written as in the target language. Spaces and stray placeholders are corrected."""
 
 from __future__ import annotations
 

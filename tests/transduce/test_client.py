@@ -169,7 +169,9 @@ def test_an_invalid_response_raises_invalid_answer(body: object) -> None:
 
 
 def test_an_unknown_option_and_an_invalid_url() -> None:
-    for url in ("localhost:8000", "http://localhost:port", "http://localhost:99999", "http://[::1"):
+    urls = ("localhost:8000", "http://localhost:port", "http://localhost:99999", "http://[::1")
+    hosts = ("http://1.2.3.999", "http://a\x00b", "http://xn--a", "http://.", f"http://{'a' * 64}")
+    for url in (*urls, *hosts):
         with pytest.raises(ValueError, match="http://host:port"):
             transduce.Client(url)
     with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):

@@ -149,6 +149,21 @@ def test_a_slow_load_goes_on_after_the_deadline() -> None:
     assert run(1, test).events == ["load a"]
 
 
+def test_a_load_that_waits_unloads_a_model_whose_request_left_while_it_was_loading() -> None:
+    async def test(loads: Loads) -> None:
+        a, b = loads.model("a"), loads.model("b")
+        loads.may_load.clear()
+        with pytest.raises(NotReady, match="it is loading"):
+            async with loads.pool.held(a, time.monotonic() + 0.01):
+                pass
+        waiting = asyncio.create_task(loads.use(b))
+        await let_tasks_run()
+        loads.may_load.set()
+        await waiting
+
+    assert run(1, test).events == ["load a", "unload a", "load b"]
+
+
 def test_loads_get_memory_in_the_order_of_their_requests() -> None:
     async def test(loads: Loads) -> None:
         a, large, small = loads.model("a"), loads.model("large", 3), loads.model("small")

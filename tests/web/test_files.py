@@ -56,6 +56,21 @@ def test_a_file_is_translated_in_its_format_and_saved(ui: TranslatePage) -> None
     expect(ui["download"]).to_be_hidden()
 
 
+def test_a_download_that_breaks_off_is_retried(ui: TranslatePage) -> None:
+    ui.page.evaluate("""() => {
+      const send = window.fetch;
+      window.fetch = async (path, options) => {
+        if (!path.startsWith("download_file/")) return send(path, options);
+        window.fetch = send;
+        return new Response(new ReadableStream({ pull: (body) => body.error(new TypeError("network error")) }));
+      };
+    }""")
+    ui.open_file("film.srt", CUES.format(STATION).encode())
+    expect(ui["problem-text"]).to_contain_text("The connection to the server was lost. Trying again in")
+    ui["retry"].click()
+    expect(ui["download"]).to_have_text("Download film.de.srt")
+
+
 def test_after_a_word_file_the_pane_shows_the_result(ui: TranslatePage) -> None:
     ui.open_file("manual.docx", docx(DOCUMENT.replace("Inside a box", STATION)))
     expect(ui["document-state"]).to_have_text("manual.docx is translated into German.")
@@ -124,7 +139,9 @@ def test_a_file_that_is_too_large_is_not_sent(ui: TranslatePage, tmp_path: Path)
     file = tmp_path / "film.srt"
     file.write_bytes(b"a" * 10_000_001)
     ui["file"].set_input_files(file)  # by its path: Playwright sends contents slowly
-    check_rejected(ui, "film.srt has 10 MB", "files of up to 10 MB", "Split it into smaller files.")
+    check_rejected(
+        ui, "film.srt is larger than the 10 MB that this server accepts", "Split it into smaller files."
+    )
     assert ui.posted == []
 
 

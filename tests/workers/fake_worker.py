@@ -33,7 +33,7 @@ class FakePlan:
     """What the workers do.
 
     folder: holds the control files. While `hold-NUMBER` exists, no forward of that worker returns. `held-NUMBER` exists
-        while a forward waits. `calls-NUMBER` records the calls of the runner, one a line.
+        while a forward waits. `calls-NUMBER` has a line for each encoded source and for each call of `share_cores`.
     eos_bonus, max_steps: of the runner. If max_steps is above 1, each step takes at least STEP_S.
     holds_after: if it is above 0, `hold-NUMBER` holds a call only after this number of steps.
     ends: how loading ends: with the error of this name, or by SIGKILL.
@@ -63,7 +63,10 @@ class FakePlan:
         return self._file("held", number).exists()
 
     def calls(self, number: int, kind: str) -> list[int]:
-        """Return the recorded calls of a worker's runner. kind: `encode` (first subwords) or `share` (busy workers)."""
+        """Return the numbers that a worker's runner recorded.
+
+        kind: `encode` (the first subword of each source) or `share` (the number of busy workers).
+        """
         file = self._file("calls", number)
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{kind} ")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -164,3 +166,27 @@ def test_only_the_slow_thread_has_a_low_priority() -> None:
     assert priority() == before
     with pytest.raises(ZeroDivisionError):
         in_slow_thread(lambda: 1 // 0)
+
+
+# Prints the log level of a worker, by the server's log level and the worker's number.
+LOG_LEVEL = """
+import logging, sys
+from types import SimpleNamespace
+import msgspec
+from app.workers.__main__ import prepare
+spec = SimpleNamespace(log_level=sys.argv[1], is_native=False, load=lambda: None)
+msgspec.json.decode = lambda *_, **_options: spec
+prepare(b"")(int(sys.argv[2]))
+print(logging.getLevelName(logging.getLogger().level).lower())
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_server", "of_first", "of_second"),
+    [("debug", "debug", "warning"), ("warning", "warning", "warning"), ("error", "error", "error")],
+)
+def test_no_worker_logs_more_than_the_server(of_server: str, of_first: str, of_second: str) -> None:
+    for number, level in enumerate((of_first, of_second)):
+        command = [sys.executable, "-c", LOG_LEVEL, of_server, str(number)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=HANG_TIMEOUT_S)
+        assert done.stdout == f"{level}\n"

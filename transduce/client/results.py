@@ -134,8 +134,9 @@ class ModelName:
 class TranslationResult:
     """One translation per text, in order.
 
-    model: the model that translated; if several did, that of the first text translated. seed: the seed of the sampling,
-    only with `sampling`. models: all models that translated, only with a pivot.
+    model: the model that translated, with a pivot the second one; if texts needed several, that of the first text
+    translated. seed: the seed of the sampling, only with `sampling`. models: all models that translated, only with a
+    pivot.
     """
 
     translations: tuple[Translation, ...]

@@ -93,11 +93,12 @@ class Endpoint:
 
 
 def is_server_url(url: str) -> bool:
-    """Whether the URL has the scheme http or https, a host, and no port or a valid one."""
+    """Whether the URL has the scheme http or https, a possible host, and no port or a valid one."""
     try:
-        parts = urlsplit(url)
+        parts, parsed = urlsplit(url), httpx.URL(url)
+        _ = parsed.host, parsed.raw_host.decode("ascii").encode("idna")  # else a request raises UnicodeError
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+    except (ValueError, httpx.InvalidURL):
         return False
 
 

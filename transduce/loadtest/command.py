@@ -60,7 +60,7 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     Raises:
         CommandError: the arguments contradict each other, or a value or a text file is invalid.
         OSError: a file cannot be read or written, or the process of `--server-pid` cannot be read or pinned.
-        ValueError: a result file is invalid, or the baseline cannot be measured.
+        ValueError: a result file is invalid, the baseline cannot be measured, or the precision of a sweep is too large.
         ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
     if args.url == COMPARE:

@@ -127,7 +127,7 @@ def cpu_time_s(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of a process (PSS) in 10^6 bytes; 0 if it has ended. Linux only.
+    """Memory of a process (PSS) in 10^6 bytes; 0 if it has ended or belongs to another user. Linux only.
 
     A page that n processes share counts one n-th in each, so the memory of several processes can be summed.
     """
@@ -163,7 +163,7 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
     if server_pid is None or len(cores) < 2:
         yield Pinning()
         return
-    before = _threads_of(server_pid)
+    before, own = _threads_of(server_pid), os.sched_getaffinity(server_pid)
     try:
         for thread in before:
             _set_cores(thread, {cores[0]})
@@ -173,12 +173,21 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
         os.sched_setaffinity(0, set(cores))
         for thread, allowed in before.items():
             _set_cores(thread, allowed)
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # the server may have ended
+            # A thread that has started meanwhile has inherited the one core.
+            for thread in _threads_of(server_pid).keys() - before.keys():
+                _set_cores(thread, own)
 
 
 def _threads_of(pid: int) -> dict[int, set[int]]:
     """Each thread of the process and its descendants, with the cores that it may use. Raises OSError."""
-    threads = [int(path.name) for each in processes_of(pid) for path in Path(f"/proc/{each}/task").iterdir()]
-    return {thread: set(os.sched_getaffinity(thread)) for thread in threads}
+    found: dict[int, set[int]] = {}
+    for process in processes_of(pid):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # the process may have ended
+            for path in Path(f"/proc/{process}/task").iterdir():
+                with contextlib.suppress(ProcessLookupError):  # the thread may have ended
+                    found[int(path.name)] = os.sched_getaffinity(int(path.name))
+    return found
 
 
 def _set_cores(thread: int, cores: set[int]) -> None:

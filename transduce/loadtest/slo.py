@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Self
 
 UNITS_S = {"ms": 1e-3, "s": 1.0}
@@ -32,14 +34,14 @@ class Slo:
     def parse(cls, text: str) -> Self:
         """Parse `p99=500ms`, `p99.9=2s`, `first.p95=150ms`. Raises ValueError."""
         match = PATTERN.fullmatch(text.strip().lower())
-        if not match or not 0 < float(match[2]) < 100 or float(match[3]) <= 0:
+        if not match or not 0 < float(match[2]) < 100 or not 0 < float(match[3]) < math.inf:
             raise ValueError(f"{text!r} is not an objective such as p99=500ms or first.p95=200ms")
         return cls(float(match[2]), float(match[3]) * UNITS_S[match[4]], match[1] is not None)
 
     def __str__(self) -> str:
         """The text that `parse` accepts."""
-        limit = f"{self.limit_s:g}s" if self.limit_s >= 10 else f"{self.limit_s * 1e3:g}ms"
-        return f"{'first.' if self.is_first_text else ''}p{self.percentile:g}={limit}"
+        limit = f"{_plain(self.limit_s)}s" if self.limit_s >= 10 else f"{_plain(self.limit_s * 1e3)}ms"
+        return f"{'first.' if self.is_first_text else ''}p{_plain(self.percentile)}={limit}"
 
     @property
     def needed_share(self) -> float:
@@ -50,6 +52,11 @@ class Slo:
         """The attainment if num_within of num_all requests were answered in time."""
         share = num_within / num_all if num_all else 0.0
         return Attainment(str(self), share, self.needed_share, is_met=share >= self.needed_share - ROUNDING)
+
+
+def _plain(number: float) -> str:
+    """The number with at most 14 digits, without an exponent and without zeros at the end."""
+    return f"{Decimal(f'{number:.14g}'):f}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The style sheet of the HTML reports. It uses system fonts and loads nothing from elsewhere."""
+"""The style sheet and the page template of the HTML reports. They use system fonts and load nothing from elsewhere."""
 
 STYLE = """
 :root{--bg:#f6f7f9;--card:#fff;--ink:#1b2230;--soft:#5d6778;--line:#e3e6eb;--grid:#eceef2;--good:#0b7a53;--bad:#c02626;

@@ -36,7 +36,7 @@ class SweepSettings:
         num_clients: clients of the closed loop that measures the saturation and warms the server up.
         saturation_s: length of the closed loop.
         precision: the search ends when the lowest rate that failed is at most this share above the highest rate that
-            held.
+            held. It is less than 1.
         num_confirmations: further runs at the rate found. Of all runs at this rate, most must hold.
         max_runs: the most runs on a schedule. Bisection ends while enough of them are left for the confirmations.
         first_rate: the first rate; None for 0.8 of the saturation.
@@ -115,10 +115,14 @@ def sweep(
     on_point: called after each run on a schedule. run_one: executes a plan.
 
     Raises:
-        ValueError: the plan has no objective.
+        ValueError: the plan has no objective, or the precision is 1 or more.
     """
     if not plan.slos:
         raise ValueError("a sweep needs an objective such as p99=500ms")
+    if settings.precision >= 1:
+        raise ValueError(
+            f"the precision is {settings.precision:g}: it must be less than 1, such as 0.05 for 5 %"
+        )
     search = _Search(plan, settings, on_point, lambda one: run_one(one, None))
     saturation = search.saturate() if settings.first_rate is None else None
     first = settings.first_rate or (FIRST_SHARE * saturation.achieved_rate if saturation else 0.0)

@@ -71,8 +71,9 @@ def _run_lines(document: Document) -> list[str]:
             _line("from the cache", describe_cached([one["cached_share"] for one in document["runs"]]))
         )
     lines.append(_line("seed", ", ".join(str(one["seed"]) for one in document["runs"])))
-    if first["quality"]:
-        lines.append(_line("quality under load", _quality(first["quality"])))
+    lines += [
+        _line("quality under load", _quality(one["quality"])) for one in document["runs"] if one["quality"]
+    ]
     return lines
 
 

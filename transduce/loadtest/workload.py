@@ -98,6 +98,7 @@ class RequestSequence:
     def __init__(self, workload: Workload, seed: int) -> None:
         self._workload = workload
         self._seed = seed
+        self._max_texts = max(len(spec.texts) for spec in workload.requests)
         self._order = functools.lru_cache(maxsize=2)(self._shuffled)
 
     def _shuffled(self, round_number: int) -> list[int]:
@@ -112,7 +113,7 @@ class RequestSequence:
         number = self._order(round_number)[position]
         spec = workload.requests[number]
         if workload.make_distinct is not None:
-            spec = _distinct_request(spec, workload.make_distinct, self._seed, index)
+            spec = _distinct_request(spec, workload.make_distinct, self._seed, index * self._max_texts)
         num_words = sum(len(text.split()) for text in spec.texts)
         return RunRequest(number, spec, self._disconnect_after_s(index), num_words)
 
@@ -126,9 +127,8 @@ class RequestSequence:
         return draw.uniform(0, workload.disconnect_within_s)
 
 
-def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int, index: int) -> RequestSpec:
-    """The request with texts that occur nowhere else in the run."""
-    first = index * len(spec.texts)
+def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int, first: int) -> RequestSpec:
+    """The request with texts that occur nowhere else in the run. first: the number of its first text in the run."""
     texts = tuple(make_distinct(text, seed, first + offset) for offset, text in enumerate(spec.texts))
     return RequestSpec(texts, spec.is_array, spec.options)
 

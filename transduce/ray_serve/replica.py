@@ -33,7 +33,7 @@ class Replica:
     async def __serve_build_asgi_app__(self) -> ReplicaRoutes:
         """Start the server, and return its ASGI application once it is ready. The name is Ray's.
 
-        Raises BundleError, SettingsError, ServiceError: the server cannot start.
+        Raises the error that keeps the server from serving (`Application.on_failure`), such as BundleError.
         """
         application, ready = self._application, asyncio.get_running_loop().create_future()
 

@@ -165,6 +165,8 @@ class SimulatedServer:
         for worker in self._workers:
             self._placement.add_worker(cast(Worker, worker))
         self._owners: dict[Sentence, tuple[SimulatedWorker, Event]] = {}
+        # A request needs an id of its own, because the scheduler lets the requests of a caller take turns.
+        self._request_numbers = itertools.count()
         self._loop_free_at_s = -math.inf
 
     def request(self, num_subwords: int, now_s: float, on_answer: Event) -> None:
@@ -179,7 +181,7 @@ class SimulatedServer:
         sentence = Sentence(
             source_ids=np.zeros(num_subwords, np.int32),
             options=self._options,
-            request_id=str(len(self._owners)),
+            request_id=str(next(self._request_numbers)),
             caller=CALLER,
             deadline=math.inf,
             submitted_at=now_s,

@@ -20,7 +20,7 @@ from transduce.top.scrape import Away, Scrape, Scraper
 # The fewest seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
 MIN_INTERVAL_S = 0.1
 TIMEOUT_S = 10.0
-# Columns of the text of --once, if COLUMNS does not say otherwise.
+# Columns of the text of --once, if COLUMNS is no positive number.
 WIDTH = 120
 
 
@@ -65,7 +65,9 @@ def run_top(args: argparse.Namespace) -> int:
     """Show the server. Returns 0.
 
     Raises:
-        CommandError: the server gives no metrics, with --once or --json. Without these, stdout is not a terminal.
+        CommandError: the API key is invalid. With --once or --json, the server gives no metrics. Without these, stdout
+            is not a terminal.
+        OSError: the file with the key cannot be read.
         ValueError: the URL is invalid.
     """
     is_single: bool = args.once or args.json
@@ -94,7 +96,8 @@ def _print(frame: Frame, url: str) -> None:
 
     from transduce.top.view import view
 
-    width = int(os.environ.get("COLUMNS") or WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    width = (int(columns) if columns.isdecimal() else 0) or WIDTH
     Console(no_color=True, highlight=False, force_terminal=False, width=width).print(view(frame, url))
 
 

@@ -211,7 +211,7 @@ class DocumentJobs:
     ) -> list[str]:
         """The translations of one batch. If it is too large or misses its deadline, its halves are translated.
 
-        If the server is overloaded, it waits and tries again. Raises the errors of `Models.translate` but Overloaded.
+        Waits and tries again while the server is overloaded. Raises the errors of `Models.translate` but Overloaded.
         """
         ends_at = document.started_at + self.limits.timeout_s  # seconds of time.monotonic
         while True:

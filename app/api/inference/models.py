@@ -32,7 +32,12 @@ class InferParameters(RequestBody):
         TextFormat.PLAIN
     )
     timeout: Annotated[
-        int, Field(ge=0, le=_MAX_EXACT, description="microseconds until the response is 504; 0: the server's")
+        int,
+        Field(
+            ge=0,
+            le=_MAX_EXACT,
+            description="microseconds until the response is 504, if less than the server's timeout; 0: that timeout",
+        ),
     ] = 0
     binary_data_output: Annotated[bool, Field(description="outputs follow the JSON as bytes")] = False
     priority: Annotated[Any, Field(description="ignored")] = None

@@ -53,8 +53,18 @@ ERRORS = Errors(
     },
 )
 SERVER = operation(TAG, "The server and its extensions of the protocol", InferServer, errors=ERRORS)
-LIVE = operation(TAG, "Whether the process is alive; 503 once it should be replaced", InferLive)
-READY = operation(TAG, "Whether the server is ready; 503 while it should get no traffic", InferReady)
+LIVE = operation(
+    TAG,
+    "Whether the process is alive; 503 once it should be replaced",
+    InferLive,
+    errors=Errors(InferLive, {NOT_READY_STATUS: "`live` is false"}),
+)
+READY = operation(
+    TAG,
+    "Whether the server is ready; 503 while it should get no traffic",
+    InferReady,
+    errors=Errors(InferReady, {NOT_READY_STATUS: "`ready` is false"}),
+)
 MODEL = operation(TAG, "The model: its inputs and outputs", InferModel, errors=ERRORS)
 MODEL_READY = operation(
     TAG,

@@ -87,7 +87,18 @@ DETECT = operation(
 )
 # The parsers of each set of models. A parser depends on the pairs of all models. So new models get new parsers.
 _PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
-MODELS = operation(TAG, "The models that are served", ModelsAnswer)
+MODELS = operation(
+    TAG,
+    "The models that are served",
+    ModelsAnswer,
+    errors=Errors(
+        ErrorAnswer,
+        {
+            **{status: ERRORS.statuses[status] for status in (401, 403)},
+            503: "the server loads, drains or has failed; see Retry-After",
+        },
+    ),
+)
 
 
 def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:

@@ -90,9 +90,12 @@ DETECT = operation(
     example={"q": "Where is the station?"},
 )
 SUGGEST = operation(TAG, "Always refused: the server accepts no suggestions", None, status=403)
-LANGUAGES = operation(TAG, "The languages, each with its target languages", list[SimpleLanguage])
-HEALTH = operation(TAG, "200 while the server takes requests", SimpleHealth)
-SETTINGS = operation(TAG, "The server's settings for a client's page", SimpleSettings)
+_CLOSED = Errors(SimpleError, {503: "the server loads, drains or has failed; see Retry-After"})
+LANGUAGES = operation(
+    TAG, "The languages, each with its target languages", list[SimpleLanguage], errors=_CLOSED
+)
+HEALTH = operation(TAG, "200 while the server takes requests", SimpleHealth, errors=_CLOSED)
+SETTINGS = operation(TAG, "The server's settings for a client's page", SimpleSettings, errors=_CLOSED)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:

@@ -257,7 +257,10 @@ def _library() -> ctypes.CDLL:
     path = library_path()
     if path is None:
         raise RuntimeError("the native kernels are not built")
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeError(f"{path.name} cannot be loaded: {error}") from error
     if missing := [name for name in FUNCTIONS if not hasattr(library, name)]:
         raise RuntimeError(
             f"{path.name} was built from other sources: it lacks {', '.join(missing)}. Rebuild it: "

@@ -41,8 +41,9 @@ void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, in
                               static_cast<long long>(MAX_SIZE));
     }
     if (length() < 0 || length() > max_length() || max_length() >= num_positions) {
-        throw InvalidArgument("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
-                              static_cast<long long>(max_length()));
+        throw InvalidArgument("a beam has taken %lld steps of %lld, which is not below %lld",
+                              static_cast<long long>(length()), static_cast<long long>(max_length()),
+                              static_cast<long long>(num_positions));
     }
     for (int64_t i = 0; i < b_; ++i) {
         if (rows_[i] >= 0 && rows_[i] < num_rows) continue;

@@ -70,7 +70,7 @@ OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_gpu_attention(const OrtApi* api, OrtDomain* domain);
 
-// Whether an operator's last input stands for any number of inputs of any types. Such a class has a member IS_VARIADIC.
+// Whether an operator's last input stands for one or more inputs of any types. Such a class has a member IS_VARIADIC.
 template <class Operator, class = void>
 constexpr bool is_variadic = false;
 template <class Operator>

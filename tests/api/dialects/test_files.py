@@ -124,6 +124,9 @@ def test_bodies_that_are_no_upload(guarded: ServerProcess) -> None:
             refused = http.post(path, content=b"nothing of it", headers=form)
             assert refused.status_code == 400
             assert "the body is not a form of one file" in refused.text
+            undecodable = {"content-type": f"{form['content-type']}; charset=undefined"}
+            field = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--\r\n'
+            assert http.post(path, content=field, headers=undecodable).status_code == 400
             assert http.post(path, files={"other": ("a.txt", b"a")}).status_code == 400
             assert http.post(path, data={"file": "a"}, files={"x": ("", b"")}).status_code == 400
 

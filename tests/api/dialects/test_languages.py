@@ -43,6 +43,12 @@ def test_a_code_with_or_without_its_region(code: str, found: str | None) -> None
     assert served_language(code, SERVED) == found
 
 
+@pytest.mark.parametrize("code", ["zh-TW", "zh_hk", "zh-Hant-TW", "zt"])
+def test_traditional_chinese_by_its_script_or_its_region(code: str) -> None:
+    assert served_language(code, ["zh-Hans", "zh-Hant"]) == "zh-Hant"
+    assert served_language(code, ["zh", "zh-Hant"]) == "zh-Hant"
+
+
 def test_rows_at_v2() -> None:
     pairs = {("de", "en"), ("pt-BR", "en"), ("en", "pt"), ("en", "zh-Hans")}
     assert source_rows(pairs) == [

@@ -152,6 +152,23 @@ def test_a_library_of_other_sources_is_an_error_that_says_how_to_rebuild_it(tmp_
     assert run_python(code) == (0, b"")
 
 
+def test_a_library_that_cannot_be_loaded_is_an_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_bytes(b"no library")
+    code = f"""
+        from pathlib import Path
+        from app.runtime import native
+        native.library_path = lambda: Path({str(tmp_path / "broken.so")!r})
+        try:
+            native.set_num_threads(1)
+        except RuntimeError as error:
+            assert str(error).startswith("broken.so cannot be loaded: "), error
+            assert str(error).endswith(("file too short", "invalid ELF header")), error
+        else:
+            raise AssertionError
+    """
+    assert run_python(code) == (0, b"")
+
+
 def test_the_functions_that_are_checked_are_those_that_are_called() -> None:
     files = (native.__file__, slot_shortlists.__file__)
     source = "".join(Path(file).read_text("utf-8") for file in files)

@@ -190,7 +190,7 @@ def test_a_list_without_memory_fails_its_call_and_leaves_no_list(
     set_lists = lists._lists._set
 
     def set_and_fail(*arguments: object) -> int:
-        set_lists(*arguments)  # undefined lists: here those of the call
+        set_lists(*arguments)  # a failure leaves undefined lists; here they are those of the call
         return 0
 
     with monkeypatch.context() as patched:

@@ -1,0 +1,128 @@
+"""Benchmarks say why they fail, and do not measure something else instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.language_pairs import LanguagePair
+from benchmarks import bleu, cache, fairness, step
+from benchmarks.engine.worker import Worker, WorkerError
+from benchmarks.fairness import LOUD, Body, Case, Client, Results
+from benchmarks.load import LoadError, make_request
+
+PAIRS = [
+    LanguagePair(source=source, target=target)
+    for source, target in (("en", "de"), ("en", "fr"), ("de", "en"), ("fr", "en"), ("de", "fr"))
+]
+
+
+def body(_: Iterator[str]) -> Body:
+    return {}
+
+
+@pytest.mark.parametrize("failing", [LOUD, ""])
+def test_a_client_of_the_load_that_fails_fails_the_run(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeClient(Client):
+        """A client whose requests are answered after a millisecond, or fail."""
+
+        def __init__(self, port: int, caller: str, *, has_keys: bool) -> None:
+            super().__init__(port, caller, has_keys=has_keys)
+            self._caller = caller
+
+        async def open(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        async def post(self, body: Body) -> tuple[int, float]:
+            await asyncio.sleep(0.001)
+            if self._caller == failing:
+                raise ConnectionResetError
+            return 200, 0.0
+
+    monkeypatch.setattr(fairness, "Client", FakeClient)
+    results = Results()
+    run = fairness.send_lines_beside_load(1, Case("", 2, body), ["A line."], results, seconds=0.5)
+    if failing:
+        with pytest.raises(ConnectionResetError):
+            asyncio.run(run)
+    else:
+        asyncio.run(run)
+        assert results.loud[200] > 0
+    assert results.statuses[200] > 0
+
+
+def test_no_case_has_the_number_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fairness", "--case", "0"])
+    with pytest.raises(SystemExit):
+        fairness.main()
+    assert "invalid choice: 0" in capsys.readouterr().err
+
+
+def test_a_request_to_a_worker_that_has_ended_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(subprocess.Popen[str]):
+        """A process that is ready, and then ends."""
+
+        def __init__(self, _: object, **options: object) -> None:
+            super().__init__([sys.executable, "-c", "print('{}'); raise SystemExit(3)"], **options)  # type: ignore[call-overload]
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    with pytest.raises(WorkerError, match="exit code 3"), Worker("ours", {}) as worker:
+        worker.profile()
+
+
+def test_a_missing_bundle_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        step.main(["--bundle", str(tmp_path / "none")])
+    assert "none" in capsys.readouterr().err
+
+
+def test_only_the_two_directions_of_the_test_sets_are_scored() -> None:
+    assert bleu.directions(PAIRS) == [PAIRS[0], PAIRS[2]]
+    assert bleu.directions(PAIRS[:2]) == PAIRS[:1]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n10\r\nevent: delta",
+        b"",
+    ],
+)
+def test_a_stream_that_fails_fails_the_run(response: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await reader.readuntil(b"}")
+            writer.write(response)
+            if b"429" in response:
+                await reader.read()  # until the client closes the connection
+
+    async def run() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            request = make_request(1, "It is late.", pair=("en", "de"), beam_size=1)
+            with pytest.raises(LoadError):
+                await asyncio.wait_for(cache.measure_stream(port, [request]), 60.0)
+
+    asyncio.run(run())
+
+
+def test_more_sentences_than_those_of_the_warm_up_are_needed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["cache", "--num-sentences", "20"])
+    with pytest.raises(SystemExit):
+        cache.main()
+    assert "--num-sentences must be above 20" in capsys.readouterr().err
