@@ -73,10 +73,10 @@ def main() -> int:
     add("--limit", type=int, help="only the first N pairs of each test set")
     add("--output", type=Path, help="JSON file")
     args = parser.parse_args()
-    sets = {
-        Path(name.partition(":")[0]).name.split(".tsv")[0]: list(read_data(name))[: args.limit]
-        for name in args.data
-    }
+    names = [Path(name.partition(":")[0]).name.split(".tsv")[0] for name in args.data]
+    if len(set(names)) < len(names):
+        parser.error("two test sets have the same name")
+    sets = {name: list(read_data(data))[: args.limit] for name, data in zip(names, args.data, strict=True)}
     head = describe_run("benchmarks.bleu")
     rows = [row for bundle in args.bundles for row in measure(bundle, sets, args.beam_size)]
     if args.output:

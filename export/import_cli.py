@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from export.archive import SUFFIXES, is_archive, unpack, with_gzip_unpacked
 from export.cli import add_precisions_argument
 from export.hub import fetch, is_hub_name
+from model.data_arguments import positive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +95,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add_precisions_argument(parser)
     add(
         "--max-length",
-        type=int,
+        type=positive,
         default=256,
         metavar="N",
         help="subwords of the longest source and target; memory grows with it (default: 256)",

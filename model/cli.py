@@ -197,6 +197,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from model.evaluate import score, translate
     from model.trainer import set_num_threads
 
+    if args.write is not None and len({Path(each).name for each in args.data}) < len(args.data):
+        raise ValueError("--write needs files of different names in --data")
     set_num_threads(args.threads)
     model = checkpoint.load_model(args.checkpoint)
     tokenizer = Tokenizer(checkpoint.tokenizer_of(args.checkpoint))

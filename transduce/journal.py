@@ -23,9 +23,9 @@ class Journal:
     """
 
     def __init__(self, output: Path, data: bytes, options: Mapping[str, object]) -> None:
-        """options: JSON values that determine how the file `data` is translated."""
+        """options: JSON values on which the translations of the file `data` depend, such as its texts."""
         self.path = output.with_name(output.name + ".journal")
-        self._head = {"journal": VERSION, "file": _digest(data), "options": _digest(_json(options).encode())}
+        self._head = {"journal": VERSION, "file": _digest(data), "options": _digest(_encoded(options))}
         self.done: dict[int, str] = {}
         self._file: IO[bytes] | None = None
 
@@ -61,7 +61,7 @@ class Journal:
     def _write(self, lines: Iterable[Mapping[str, object]]) -> None:
         if self._file is None:
             raise ValueError("the journal is not open")
-        self._file.write(b"".join(_json(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines))
+        self._file.write(b"".join(_encoded(line) + b"\n" for line in lines))
         self._file.flush()
 
     def _read(self) -> int:
@@ -91,8 +91,8 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+def _encoded(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
 
 
 def _parsed(line: bytes) -> object:

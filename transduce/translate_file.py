@@ -79,7 +79,9 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
     with ExitStack() as stack:
         journal = None
         if task.output is not None:
+            # The texts, because another version may divide the file differently.
             key = {"source": params.source, "target": params.target, "format": task.format, **params.options}
+            key |= {"texts": [unit.text for unit in file.units]}
             journal = stack.enter_context(Journal(task.output, task.data, key))
         progress = stack.enter_context(progress_of(file.units))
         try:

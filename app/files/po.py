@@ -18,6 +18,7 @@ from app.files.json_strings import INSIDE_QUOTES, text_unit
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
+_BREAK = re.compile(r"\r\n|\n|\r")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
 _STRING = re.compile(rf'"({INSIDE_QUOTES})"')
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
@@ -133,7 +134,7 @@ class _Reader:
         self._entries.append(self._entry)
         for entry in self._entries:
             if entry.source is not None and not entry.targets:
-                line = self._text.count("\n", 0, entry.source.start) + 1
+                line = 1 + sum(1 for _ in _BREAK.finditer(self._text, 0, entry.source.start))
                 raise FileError(f"line {line}: a msgid without its msgstr")
         return self._entries
 

@@ -53,6 +53,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "steps-avx2-base": _of("step_avx2_base.json", lambda result: page_tables.target_table(result, "avx2")),
     "ssru-small": _of("ssru_small.json", page_tables.ssru_table),
     "ssru-base": _of("ssru_base.json", page_tables.ssru_table),
+    "marian-intel": _of("marian_intel.json", page_tables.marian_table),
     "marian": _of("marian.json", page_tables.marian_table),
     "quality": _of("engine_quality.json", page_tables.quality_tables),
     "memory": _of("engine_memory.json", _memory),

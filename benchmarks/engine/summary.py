@@ -21,7 +21,7 @@ BUT_NOT_BEFORE = "yes, but not in an earlier run"
 
 def summary_table(read: Read) -> str:
     """The table of all lines."""
-    lines = [*_engine(read), *_marian(read("marian.json")), *_server(read)]
+    lines = [*_engine(read), *_marian(read), *_server(read)]
     return table(("what", "figure", "goal", "reached"), lines)
 
 
@@ -58,10 +58,13 @@ def _goal_of(row: Row) -> Goal:
     return found
 
 
-def _marian(result: Result) -> Iterable[Line]:
-    ratios = [one["ratio"] for one in result["comparisons"] if one["has_shortlist"]]
-    what = "[int8 with a shortlist](#marian-as-firefox-builds-it): times as fast as Marian"
-    yield what, _range(ratios), "2", _cases(sum(ratio >= 2 for ratio in ratios), len(ratios))
+def _marian(read: Read) -> Iterable[Line]:
+    of_marian = ": times as fast as Marian"
+    for name, file in (("Intel", "marian_intel.json"), ("AMD, Zen 5", "marian.json")):
+        ratios = [one["ratio"] for one in read(file)["comparisons"] if one["has_shortlist"]]
+        what = f"[int8 with a shortlist on {name}](#marian-as-firefox-builds-it){of_marian}"
+        yield what, _range(ratios), "2", _cases(sum(ratio >= 2 for ratio in ratios), len(ratios))
+        of_marian = ""
 
 
 def _server(read: Read) -> Iterable[Line]:

@@ -197,6 +197,7 @@ def test_suffixes() -> None:
         ("vtt", b"WEBVTT\n\n00:01 --> 00:02.000\nyes\n", "line 3: expected the times of a cue"),
         ("po", b'msgid "a"\nmsgstr "b\n', "line 2: expected a keyword and a string"),
         ("po", b'msgid "a"\n\nmsgid "b"\nmsgstr ""\n', "line 1: a msgid without its msgstr"),
+        ("po", b'\r\r\n\nmsgid "a"\r', "line 4: a msgid without its msgstr"),
         ("po", b'msgstr "a"\n', "line 1: a msgstr without its msgid"),
         ("po", b'"a"\n', "line 1: a string without a keyword"),
         ("po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n', "an encoding that is not supported"),

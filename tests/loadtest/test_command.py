@@ -118,6 +118,10 @@ def test_a_sweep_without_a_response_is_a_failure() -> None:
         (("--distinct",), "--distinct needs --file"),
         (("--sweep", "--slo", LONG, "--runs", "2"), "--runs and --sweep exclude each other"),
         (("--sweep", "--slo", LONG, "--runs", "1"), "--runs and --sweep exclude each other"),
+        (
+            ("--file", __file__, "--references", __file__, "--rest", "1"),
+            "--rest and --references exclude each other",
+        ),
     ],
 )
 def test_an_option_without_effect_is_refused(

@@ -160,6 +160,15 @@ def test_a_closed_loop_finds_the_capacity() -> None:
     assert result.latency.p50_ms == pytest.approx(80.0, abs=1)
 
 
+def test_no_recovery_if_the_last_of_few_requests_missed_the_objective() -> None:
+    phases = (Phase(20.0, 1.0), Phase(4.0, 1.0))
+    objective = Slo.parse("p99=5ms")
+    result = simulated_run(
+        plan(URL, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(objective,)), service_ms=10.0
+    )
+    assert [(phase.num_sent, phase.recovery_s) for phase in result.phases] == [(20, None), (4, None)]
+
+
 def test_overload_and_recovery() -> None:
     """Half a second at twice the capacity leaves a queue of 50 requests, half a second of work."""
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))

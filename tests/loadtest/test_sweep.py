@@ -96,6 +96,20 @@ def test_the_highest_rate_must_be_confirmed() -> None:
     assert any(point.holds for point in found.points if point.rate > 65)
 
 
+def test_a_late_run_does_not_count_in_the_confirmation() -> None:
+    """Of the runs at 100 requests/s, two are late and repeated, one misses the objective and two meet it."""
+
+    class MissesOnce(SimulatedServer):
+        def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
+            self.capacity = 60.0 if self.num_runs == 5 else 100.0
+            return super().run(one, on_progress)
+
+    settings = dataclasses.replace(SETTINGS, first_rate=100.0, precision=0.9)
+    found = sweep(plan(), settings, run_one=MissesOnce(100.0, (0.0, 0.0, 0.5, 0.0, 0.5)).run)
+    assert found.is_valid
+    assert (found.max_rate, len(found.points)) == (100.0, 6)
+
+
 @pytest.mark.parametrize("lag_s", [(), (0.0,) * 9 + (0.5, 0.0)])
 def test_a_sweep_has_at_most_max_runs(lag_s: tuple[float, ...]) -> None:
     """At this precision bisection would take more runs. A late run leaves one confirmation too few."""

@@ -127,6 +127,7 @@ def test_an_average_is_of_at_least_one_checkpoint(
         ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--limit", "0"),
         ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--beam-size", "0"),
         ("evaluate", "--checkpoint", "c", "--data", "x.tsv", "--threads", "-1"),
+        ("import", "folder", "--output", "bundle", "--max-length", "0"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--vocab-size", "0"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "0.97"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "nan"),
@@ -139,3 +140,9 @@ def test_a_number_out_of_range_is_a_wrong_command_line(
         main(arguments)
     assert caught.value.code == 2
     assert f"argument {arguments[-2]}: {arguments[-1]!r} is not a" in capsys.readouterr().err
+
+
+def test_evaluate_writes_no_file_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--data", "a/dev.tsv", "--data", "b/dev.tsv")
+    assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 1
+    assert "--write needs files of different names in --data" in capsys.readouterr().err

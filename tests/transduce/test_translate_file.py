@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files import SUFFIXES, FileFormat, Unit, UnitFormat
+from app.files import SUFFIXES, FileFormat, Unit, UnitFormat, reading
 from app.files.reading import read_file
 from tests.files.samples import SAMPLES, docx
 from tests.files.test_formats import with_swapped_case as swap_case
@@ -119,14 +119,17 @@ def test_an_interrupted_run_is_resumed(
     assert not journal.exists()
 
 
-@pytest.mark.parametrize("change", ["file", "options", "journal"])
+@pytest.mark.parametrize("change", ["file", "options", "journal", "texts"])
 def test_a_journal_of_another_file_or_other_options_is_ignored(
-    swapping: ScriptedServer, tmp_path: Path, change: str
+    swapping: ScriptedServer, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, out, journal = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
     path.write_text("one\ntwo\n")
     swapping.answers = [Answer(200, b'{"translations": [{"text": "wrong"}]}'), Answer(422)]
-    assert run(swapping, path, "-o", out, "--batch-size", 1) == 1
+    with monkeypatch.context() as patched:
+        if change == "texts":  # as if another version divided the file differently
+            patched.setattr(reading, "read_file", lambda _, form: read_file(b"zero\none\ntwo\n", form))
+        assert run(swapping, path, "-o", out, "--batch-size", 1) == 1
     options = ["--beam-size", "2"] if change == "options" else []
     if change == "file":
         path.write_text("One\ntwo\n")

@@ -248,6 +248,8 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
         raise CommandError("--runs and --sweep exclude each other", exit_code=ExitCode.USAGE)
     if args.sweep and not args.slo:
         raise CommandError("--sweep needs an --slo, such as --slo p99=500ms", exit_code=ExitCode.USAGE)
+    if args.rest is not None and args.references is not None:
+        raise CommandError("--rest and --references exclude each other", exit_code=ExitCode.USAGE)
     if args.pin and args.server_pid is None:
         raise CommandError("--pin needs --server-pid", exit_code=ExitCode.USAGE)
     seed = random.SystemRandom().randrange(MAX_DRAWN_SEED) if args.seed is None else args.seed

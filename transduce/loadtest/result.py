@@ -77,8 +77,8 @@ class PhaseResult:
 
     The objective is the run's last one. recovery_s: seconds from the start of the phase to the due time of the last
     request that missed the objective. It is 0 if no request missed the objective. It is None if one of the last tenth
-    of the phase's requests missed the objective, or if the run has no objective. Requests that the tester cancelled do
-    not count.
+    of the phase's requests, or its last request, missed the objective, or if the run has no objective. Requests that
+    the tester cancelled do not count.
     """
 
     rate: float
@@ -353,6 +353,6 @@ def _recovery_s(due: Sequence[Sample], objective: Slo, from_s: float) -> float |
     ]
     if not missed:
         return 0.0
-    if missed[-1] >= len(judged) * RECOVERED_BEFORE:
+    if missed[-1] >= min(len(judged) * RECOVERED_BEFORE, len(judged) - 1):
         return None
     return judged[missed[-1]].scheduled_s - from_s

@@ -37,7 +37,7 @@ class SweepSettings:
         saturation_s: length of the closed loop.
         precision: the search ends when the lowest rate that failed is at most this share above the highest rate that
             held. It is less than 1.
-        num_confirmations: further runs at the rate found. Of all runs at this rate, most must hold.
+        num_confirmations: further runs at the rate found. Of all valid runs at this rate, most must hold.
         max_runs: the most runs on a schedule. Bisection ends while enough of them are left for the confirmations.
         first_rate: the first rate; None for 0.8 of the saturation.
     """
@@ -212,7 +212,7 @@ class _Search:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that holds in most of its runs, from `lower` downwards; None if there is none.
+        """The highest rate that holds in most of its valid runs, from `lower` downwards; None if there is none.
 
         If the search has a problem, such as a late tester, the rate is returned without a confirmation.
         """
@@ -223,7 +223,8 @@ class _Search:
                     self.problems.append(f"no rate was confirmed within {self.settings.max_runs} runs")
                     return None
                 self.holds(rate)
-            held = [point.holds for point in self.points if point.rate == rate]
+            valid = [point for point in self.points if point.rate == rate and point.result.is_valid]
+            held = [point.holds for point in valid]
             if 2 * sum(held) > len(held):
                 return rate
             rate *= 1 - self.settings.precision

@@ -30,6 +30,8 @@ INPUT = "text"
 OUTPUTS: tuple[str, ...] = get_args(OutputName)
 DATATYPE = "BYTES"
 LENGTH_BYTES = 4
+# Digits of the longest length that is read. Python refuses numbers of some thousand digits.
+MAX_DIGITS = 20
 DATA_FIELD = "inputs[0].data"
 
 
@@ -56,9 +58,11 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int, max_by
     """
     size = len(body)
     if header_length is not None:
-        if not (header_length.isascii() and header_length.isdecimal()) or int(header_length[:20]) > len(body):
+        digits = header_length.lstrip("0")
+        is_number = header_length.isascii() and header_length.isdecimal()
+        if not is_number or len(digits) > MAX_DIGITS or int(digits or "0") > len(body):
             raise MalformedRequest("Inference-Header-Content-Length is not within the body")
-        size = int(header_length)
+        size = int(digits or "0")
     fields = validate(InferBody, parse_object(body[:size], max_bytes=max_bytes))
     tensor = fields.inputs[0]
     shape = tuple(tensor.shape)

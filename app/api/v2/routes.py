@@ -204,7 +204,7 @@ async def stored_glossary(
     except GlossaryStoreError as error:
         raise NotReady("the glossaries cannot be read now") from error
     if (stored.source_language, stored.target_language) != pair:
-        languages = f"{stored.source_language} to {stored.target_language}".upper()
+        languages = f"{stored.source_language.upper()} to {stored.target_language.upper()}"
         raise DialectError(400, f"glossary_id: this glossary is for {languages}")
     return glossary
 

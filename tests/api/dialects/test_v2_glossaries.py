@@ -137,7 +137,7 @@ def test_a_glossary_of_another_pair(http: httpx.Client) -> None:
     body = {"text": ["a"], "source_lang": "DE", "target_lang": "DE", "glossary_id": made}
     answer = http.post("/v2/translate", json=body)
     assert answer.status_code == 400
-    assert answer.json() == {"message": "glossary_id: this glossary is for EN TO DE"}
+    assert answer.json() == {"message": "glossary_id: this glossary is for EN to DE"}
     http.delete(f"/v2/glossaries/{made}")
 
 
