@@ -195,11 +195,11 @@ class Bundle:
 
 def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file for reading. Raises OSError for any other kind, without waiting on a pipe."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise OSError(f"{path.name} is not a plain file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def sha256_of(path: Path) -> str:

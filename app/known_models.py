@@ -27,7 +27,7 @@ THREAD_BYTES, PROCESS_BYTES = 4_000_000, 26_000_000
 TEXT_BYTES = 6_000_000
 # The share of the key-value caches that is written to when all rows have sentences of ordinary length.
 CACHE_SHARE = 1 / 8
-# Bytes of a number in these caches; in fp16 on a GPU it has 2.
+# Bytes of a number in these caches. In fp16, and in int8 with native kernels, it has 2.
 CACHE_ITEM_BYTES = 4
 
 

@@ -303,7 +303,7 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
     summary = f"{num_exact} of {len(results)} golden sentences match the bundle's translations"
     if num_exact < min_share * len(results):
         reason = "on this machine the model does not compute what it computed at export"
-        hint = "if it is hardly trained, rounding decides equal scores: lower TRANSDUCE_GOLDEN_MIN_SHARE"
+        hint = "if it is hardly trained, rounding decides between nearly equal scores: lower TRANSDUCE_GOLDEN_MIN_SHARE"
         raise BundleError(model.name, [f"{summary}: {reason}; {hint}"])
     level = logging.INFO if num_exact == len(results) else logging.WARNING
     log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections import defaultdict
@@ -192,6 +193,8 @@ def report(args: argparse.Namespace) -> dict[str, Any]:
     config, bos_id = model.config, bundle.manifest.special_ids.bos
     tag = bundle.manifest.language_pairs[0].source_prefix
     examples = read_examples(args, tokenizer, tag, bundle.manifest.max_source_length)
+    if len(examples) < 2:
+        sys.exit("--data: fewer than two pairs have an anchor and fit the model")
     heads: list[Choice] = [
         (n, (h,)) for n in range(config.num_decoder_layers) for h in range(config.num_heads)
     ]
@@ -238,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{'layer':>5} {'heads':<10} {'number':>7} {'name':>7} {'punct.':>7} {'mean':>7} {'mean, shifted':>14}"
     )
     for line in result["held_out"]:
-        shares = " ".join(f"{line[kind]:7.3f}" for kind in ("number", "name", "punctuation", "mean"))
+        shares = " ".join(f"{line.get(kind, math.nan):7.3f}" for kind in (*KINDS, "mean"))
         heads = ",".join(map(str, line["heads"]))
         print(f"{line['layer']:>5} {heads:<10} {shares} {line['shifted']['mean']:14.3f}")
     alignment = result["alignment"]

@@ -226,6 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--limit", type=int, default=100, help="sentences of a test set (default: %(default)s)"
     )
     args = parser.parse_args(arguments)
+    paths = sorted((args.data / "en-de").glob("test.*.tsv.xz"))
+    if not paths:
+        parser.error(f"--data: {args.data} has no en-de/test.*.tsv.xz")
     run = describe_run("benchmarks.glossary", ["--data", "FOLDER", "--limit", str(args.limit)], python=None)
     terms = read_terms()
     sets: dict[str, object] = {}
@@ -233,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         url = f"http://127.0.0.1:{server.port}"
         with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
             methods = GlossaryMethods(http, terms)
-            for path in sorted((args.data / "en-de").glob("test.*.tsv.xz")):
+            for path in paths:
                 samples = read_samples(path, terms, args.limit)
                 translations = translate(samples, methods)
                 plain = translations["none"][0]

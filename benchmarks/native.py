@@ -267,7 +267,11 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print one line per case. Returns the exit code, 1 if the native kernels cannot run."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.native", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.native",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--rows", default="1,8,32,128", help="rows of a step (default: 1,8,32,128)")
     add("--threads", default="1,2", help="threads of the thread pool (default: 1,2)")

@@ -70,8 +70,8 @@ class BeamRequest:
 class Difference:
     """A sentence whose best hypothesis differs in a batch.
 
-    score_gap: between the two best hypotheses. margin: the smallest change of a score sum that changes a decision of
-    the search, by PyTorch; None if the scores are a tie.
+    score_gap: between the best hypothesis alone and the one in the batch. margin: the smallest change of a score sum
+    that changes a decision of the search, by PyTorch; None if the scores are a tie.
     """
 
     sentence: int

@@ -37,7 +37,7 @@ from model.corpus import read_data
 GROUPS = (1, 8, 32)
 NUM_ROWS = 128
 EXTRA_LENGTH = 50
-# Sentences of each timing, in groups of one size of GROUPS.
+# The most sentences of a timing, in groups of one size of GROUPS.
 NUM_TIMED = 32
 
 
@@ -81,17 +81,17 @@ async def times(
     model: Model, sources: Sequence[Encoded], table: int, num_rounds: int
 ) -> list[dict[str, Any]]:
     """Median milliseconds a sentence, by beam size and sentences at once. table: the number of the shortlist."""
-    found = []
+    found, timed = [], sources[:NUM_TIMED]
     for beam_size in (1, 4):
         for count in GROUPS:
             spent: dict[int | None, list[float]] = {None: [], table: []}
             for _ in range(num_rounds):
                 for shortlist, seconds in spent.items():
                     started_at = time.perf_counter()
-                    for begin in range(0, NUM_TIMED, count):
-                        await model.decode(sources[begin : begin + count], beam_size, shortlist)
+                    for begin in range(0, len(timed), count):
+                        await model.decode(timed[begin : begin + count], beam_size, shortlist)
                     seconds.append(time.perf_counter() - started_at)
-            whole, listed = (statistics.median(seconds) / NUM_TIMED * 1e3 for seconds in spent.values())
+            whole, listed = (statistics.median(seconds) / len(timed) * 1e3 for seconds in spent.values())
             found.append(
                 {
                     "beam_size": beam_size,
@@ -164,7 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--bundle", type=Path, required=True, help="a bundle with a shortlist and an int8 variant")
     add("--test", type=Path, required=True, help="FILE.tsv[.gz|.xz] with source and target")
-    add("--num-lines", type=int, default=500, help="lines of the test set, evenly chosen (default: 500)")
+    add(
+        "--num-lines",
+        type=int,
+        default=500,
+        help="most lines of the test set, at equal distances from its first (default: 500)",
+    )
     add("--num-rounds", type=int, default=7, help="turns of each case (default: 7)")
     add("--json", type=Path, help="write the result to this file")
     args = parser.parse_args(arguments)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model.data_arguments import positive
+
 if TYPE_CHECKING:
     from app.bundle import DecodingDefaults
 
@@ -76,7 +78,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="the new folder; an existing bundle is replaced",
+        help="the new folder; a new bundle replaces an existing one, other formats replace nothing",
     )
     _add_bundle_arguments(parser)
 
@@ -107,7 +109,7 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--max-source-length",
-        type=int,
+        type=positive,
         metavar="N",
         help="subwords of the longest training source; the server splits longer ones",
     )
@@ -237,9 +239,9 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.tsv",
         help="test set on which the BLEU of int8 and fp32 is compared; may be repeated",
     )
-    add("--limit", type=int, metavar="N", help="use only the first N pairs of each test set")
-    add("--beam-size", type=int, default=4, help="beam size for the test sets (default: 4)")
-    add("--num-threads", type=int, default=1, help="threads of ONNX Runtime and PyTorch (default: 1)")
+    add("--limit", type=positive, metavar="N", help="use only the first N pairs of each test set")
+    add("--beam-size", type=positive, default=4, help="beam size for the test sets (default: 4)")
+    add("--num-threads", type=positive, default=1, help="threads of ONNX Runtime and PyTorch (default: 1)")
     add("--seed", type=int, default=1, help="seed of the random batches (default: 1)")
     add("--json", type=Path, metavar="FILE", help="write the report to FILE; `-` is standard output")
 
@@ -257,11 +259,11 @@ def run_verify(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     report = verify(args.bundle, options)
+    for check in report.checks:
+        print(check.line(), file=sys.stderr)
     text = json.dumps(report.to_json(), indent=1) + "\n"
     if args.json == Path("-"):
         sys.stdout.write(text)
     elif args.json:
         args.json.write_text(text, "utf-8")
-    for check in report.checks:
-        print(check.line(), file=sys.stderr)
     return 0 if report.is_passed else 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from app.bundle import Score
 
@@ -65,5 +65,5 @@ def read_scores(path: Path) -> tuple[Score, ...]:
     try:
         content = json.loads(path.read_text("utf-8"))
         return SCORES.validate_python(content["scores"] if isinstance(content, dict) else content)
-    except (OSError, KeyError, ValidationError, ValueError) as error:
+    except (OSError, KeyError, ValueError, RecursionError) as error:
         raise ReportError(f"{path} holds no scores: {error}") from error

@@ -100,9 +100,14 @@ def _settings_problems(settings: Mapping[str, Any]) -> list[str]:
     if settings.get("tokenizer_class") not in (None, *known):
         what = f"is {settings['tokenizer_class']!r}; it must be one of {', '.join(known)}"
         problems.append(f"tokenizer_class of {TOKENIZER_CONFIG} {what}")
-    if settings.get("language_codes", "m2m100") not in LANGUAGES:
+    if settings.get("language_codes", "m2m100") not in tuple(LANGUAGES):  # the value may be unhashable
         what = f"is {settings['language_codes']!r}; it must be one of {', '.join(LANGUAGES)}"
         problems.append(f"language_codes of {TOKENIZER_CONFIG} {what}")
+    num_made_up = settings.get("num_madeup_words", NUM_MADE_UP)
+    if not isinstance(num_made_up, int):
+        problems.append(
+            f"num_madeup_words of {TOKENIZER_CONFIG} is {num_made_up!r}; it must be a whole number"
+        )
     return problems
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import add_data_arguments, pairs_of, positive
+from model.data_arguments import add_data_arguments, number_from, pairs_of, positive, share
 
 if TYPE_CHECKING:
     from model.corpus import Pair
@@ -59,14 +59,14 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--max-ratio",
-        type=float,
+        type=number_from(0),
         default=2.5,
         metavar="X",
         help="most characters of a side: this many times the other's, plus 15 (default: %(default)s)",
     )
     add(
         "--max-copied",
-        type=float,
+        type=share,
         default=0.75,
         metavar="X",
         help="largest share of the target's words that are also in the source, 0-1 (default: %(default)s)",

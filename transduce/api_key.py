@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from transduce.client.wire import is_api_key
 from transduce.errors import CommandError
 
 
@@ -19,6 +20,6 @@ def find_api_key(path: Path | None) -> str | None:
     if text is None:
         return None
     key = text.strip()
-    if not key or not key.isascii() or not key.isprintable():
+    if not is_api_key(key):
         raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} does not hold an API key of printable ASCII")
     return key

@@ -142,6 +142,8 @@ def kind_of(schema: Json, schemas: Json) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         return f"{kind}, {low} to {high}"
+    if high is not None:
+        return f"{kind}, at most {high}"
     return f"{kind}, {low} or more" if low is not None else kind
 
 

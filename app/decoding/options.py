@@ -118,6 +118,9 @@ class DecodingOptions:
         section 4.1, here on log-probabilities, which are never positive); 0.1-10, off: 1. Scores and token scores
         include it.
     target_prefix: ids that every hypothesis begins with, scored like searched ones; off: empty.
+
+    Vocabulary, start token and loops:
+
     shortlist: the number of the table whose subwords a plain search chooses among (`app.shortlist_file`), and over
         which its probabilities are normalised; off: None, the whole vocabulary. Guided searches do not use it.
     start_id: the start token, for a model with a prefill_id, whose first target token names the target language. It

@@ -56,7 +56,7 @@ class StepStats:
 
 @dataclass(frozen=True)
 class WorkerHealth:
-    """A worker that runs. number: in the statistics. max_rows: its rows.
+    """A worker that runs. number: as `StepStats.worker`. max_rows: its rows.
 
     step_age_s: seconds since its current step began; 0 when idle.
     """

@@ -101,7 +101,8 @@ class InlineParser:
                 while start > 0 and state.src[start - 1] == " ":
                     start -= 1
                 self._marks.append(InlineMark(start, end, MarkKind.BREAK))
-        elif (name == "escape" and raw[1:] == "\n") or (name == "footnote" and raw[-1] != "]"):
+        elif (name == "escape" and raw[1] == "\n") or (name == "footnote" and raw[-1] != "]"):
+            # The match of a backslash before a line break includes the next line's indentation.
             self._marks.append(InlineMark(start, end, MarkKind.BREAK))
         elif name == "html_inline" and (tag := _HTML_TAG.fullmatch(raw)):
             is_point = tag[3] or tag[2].lower() in _VOID

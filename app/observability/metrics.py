@@ -100,7 +100,7 @@ class Metrics:
     def _define_http(self) -> None:
         labels = ("route", "method")
         self.requests = Counter(
-            "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
+            "transduce_http_requests", "Requests, answered or not", (*labels, "code"), registry=self.registry
         )
         # The counters of `requests` by route, method and code. The library's look-up costs more than counting.
         self._requests: dict[tuple[str, str, int], Counter] = {}
@@ -184,7 +184,7 @@ class Metrics:
             registry=registry,
         )
         self.model_load_seconds = Gauge(
-            "transduce_model_load_seconds", "Seconds from the start until ready", registry=registry
+            "transduce_model_load_seconds", "Seconds from listening until ready", registry=registry
         )
         self.build_info = Gauge(
             "transduce_build_info",
@@ -223,7 +223,7 @@ class Metrics:
             registry=registry,
         ).labels()
         self.batch_rows = LockFreeHistogram(
-            "transduce_batch_size", "Rows in a worker's step", buckets=ROWS, registry=registry
+            "transduce_batch_size", "Rows that a call decodes", buckets=ROWS, registry=registry
         ).labels()
         self.rows = Counter(
             "transduce_rows",
@@ -337,7 +337,7 @@ class Metrics:
             "transduce_model_requests", "Requests that a model worked for", labels=["model"]
         )
         sentences = CounterMetricFamily(
-            "transduce_model_sentences", "Sentences translated by a model", labels=["model"]
+            "transduce_model_sentences", "Sentences translated or scored by a model", labels=["model"]
         )
         for model, counts in self._of_models.items():
             requests.add_metric([model], counts.num_requests)

@@ -50,7 +50,7 @@ class SharedBeam:
     """One sentence's beam. It has one hypothesis before the first step and beam_size live ones after each step.
 
     The memory is an array of eight-byte numbers: header, rows, tokens, parents and sums of every step, complete
-    hypotheses, attention.
+    hypotheses. The attention follows as float32.
     """
 
     def __init__(

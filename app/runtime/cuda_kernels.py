@@ -30,7 +30,8 @@ class Kernels:
     def __init__(self, cuda: Cuda, *, driver: Any = None) -> None:
         """Compile and load all kernels.
 
-        Raises OSError for a missing library, AttributeError for one without a needed function, and EngineFailure.
+        Raises OSError for a missing library, AttributeError for one without a needed function, and EngineFailure if
+        the compiler or the driver fails.
 
         driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel.
         """

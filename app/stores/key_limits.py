@@ -60,7 +60,7 @@ CONCURRENT = "concurrent_requests"
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """The limits of one key; None: no limit. The names of all but the last are those of KINDS.
+    """The limits that all API keys of one name share; None: no limit. The names of all but the last are those of KINDS.
 
     concurrent_requests: in progress at once in one server.
     """

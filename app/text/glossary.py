@@ -1,9 +1,9 @@
 """Finds glossary terms in a text, and the words that replace them in the translation.
 
 A term matches whole words. Longer terms match before shorter ones. Each word of the text may have a simple ending of
-its language: `box` also matches `boxes` and `box's`, `Haus` also matches `Hauses`. A term with a capital inside or all
-in capitals (`iPhone`, `IT`) matches as written. A term that begins with a capital matches words that begin with one. A
-term in lower case matches any case.
+its language: `box` also matches `boxes` and `box's`, `Haus` also matches `Hauses`. Each word of a term is compared
+alone. With a capital inside or all in capitals (`iPhone`, `IT`) it matches as written. If it begins with a capital, it
+matches words that begin with one. In lower case it matches any case.
 
 A term that is its own translation keeps its form in the text. Any other term is replaced by its translation. The
 replacement is in capitals if the text has the term in capitals and the glossary does not. It begins with a capital if

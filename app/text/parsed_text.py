@@ -8,8 +8,9 @@
 A part that must not change, such as a variable, a URL or a formula, is replaced by a placeholder. A placeholder is one
 private-use character. The tokenizer copies it like any character outside its vocabulary.
 
-Glossary terms are words in the model's first input, but for terms with a digit or a tag inside. `missing_terms` returns
-the terms that a translation lacks, and `with_term_placeholders` replaces them by placeholders for a second decoding.
+Glossary terms are words in the model's first input, except terms that have a tag inside or a digit in the term or its
+replacement. `missing_terms` returns the terms that a translation lacks, and `with_term_placeholders` replaces them by
+placeholders for a second decoding.
 
 If a translation has lost a placeholder and there is no alignment, `app.text.segments.spans_between_placeholders`
 returns the parts to translate separately, and `join_parts` of that module joins their translations.

@@ -46,8 +46,9 @@ _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
 _BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
 _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
-# Characters after which a clause may end.
-_CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
+# Characters after which a clause may end, first those of scripts without spaces between words.
+_WIDE_CLAUSE_END = frozenset("\u3001\u3002\uff0c\uff1b\uff1a")
+_CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb") | _WIDE_CLAUSE_END
 
 
 # Start and end in a text, in code points. They are equal if the span is empty.
@@ -180,8 +181,9 @@ def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterato
 def best_cut(text: str, span: Span) -> int:
     """Return the position at which to split a span in two, start < cut < end.
 
-    It is the first of these that exists: the clause end nearest to the middle, within the middle half; the space
-    nearest to the middle; the nearest position that does not separate a letter from its marks; the middle.
+    It is the first of these that exists: the clause end nearest to the middle, within the middle half, if a space
+    follows or the script has no spaces; the space nearest to the middle; the nearest position that does not separate a
+    letter from its marks; the middle.
     """
     middle = (span.start + span.end) // 2
     quarter = (span.end - span.start) // 4
@@ -193,8 +195,16 @@ def best_cut(text: str, span: Span) -> int:
                     return index
         return None
 
+    def is_after_clause(index: int) -> bool:
+        if text[index].isspace():
+            return text[index - 1] in _CLAUSE_END
+        if _is_closing(text[index]):
+            return False
+        last = index - 1 - _is_closing(text[index - 1])
+        return last >= span.start and text[last] in _WIDE_CLAUSE_END
+
     for is_cut, reach in (
-        (lambda index: text[index].isspace() and text[index - 1] in _CLAUSE_END, quarter),
+        (is_after_clause, quarter),
         (lambda index: text[index].isspace(), 2 * quarter + 1),
         (lambda index: not _is_attached(text, index), 2 * quarter + 1),
     ):
@@ -202,6 +212,11 @@ def best_cut(text: str, span: Span) -> int:
         if cut is not None:
             return cut
     return middle
+
+
+def _is_closing(character: str) -> bool:
+    """Whether a character is a closing bracket or quotation mark."""
+    return unicodedata.category(character) in {"Pe", "Pf"}
 
 
 def _is_attached(text: str, index: int) -> bool:

@@ -39,8 +39,8 @@ class AdmissionTicket:
     """A reservation of engine capacity. A `with` block holds it around all of a request's work.
 
     Cached sentences cost nothing. If the engine refuses a request, because the queue is full or the result would be
-    late, the request is therefore admitted provisionally. `finalize` then refuses it unless all of its sentences are
-    cached.
+    late, the request is therefore admitted provisionally, but only if results are cached and fewer than MAX_PROVISIONAL
+    requests are provisional. `finalize` then refuses it unless all of its sentences are cached.
     """
 
     def __init__(self, cached: CachedSentences, reservation: Reservation) -> None:
@@ -50,7 +50,7 @@ class AdmissionTicket:
         self._is_provisional = False
 
     def __enter__(self) -> AdmissionTicket:
-        """Raises Overloaded."""
+        """Raises Overloaded if the engine refuses the request and it is not admitted provisionally."""
         try:
             self._reservation = self._scope.__enter__()
         except Overloaded as refusal:

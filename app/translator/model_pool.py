@@ -1,7 +1,8 @@
 """Decides which models are in memory: loads a model when a request needs it, and unloads the least recently used ones.
 
 The pool calls two functions to load and unload a model, and does not read bundles. Requests for a model that is being
-loaded share that load. Loads get memory in the order in which they begin.
+loaded share that load. Loads get memory in the order in which they begin. A load that may exceed the budget does not
+wait for the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +32,7 @@ class PooledModel:
     """A model, loaded or not. The pool alone changes the fields that have defaults.
 
     num_bytes: estimated memory of the loaded model. load: returns the model ready for requests. Raises BundleError,
-        SettingsError, ServiceError.
+        SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
     needs_memory: whether that load waits for memory.
     num_users: requests that use the model or wait for it. last_used: larger for a later use.
@@ -140,8 +141,8 @@ class ModelPool:
     ) -> None:
         """Load a model if it is not loaded, even soon after a failed load. Raises NotReady, and as `PooledModel.load`.
 
-        may_exceed: if requests use all loaded models, exceed the budget and do not wait; a load that is under way may
-        wait all the same. timeout_s: seconds; None for no limit.
+        may_exceed: if requests use all loaded models, exceed the budget and do not wait. If the model's load is already
+        under way, it may wait all the same. timeout_s: seconds; None for no limit.
         """
         model.num_users += 1
         try:
@@ -218,6 +219,7 @@ class ModelPool:
             model.translator = translator
             model.refused_until = -math.inf
             self._loaded.append(model)
+            self._freed.set()  # if the model's requests have left, a load that waits may unload it
             self._listener.model_loaded(model, time.monotonic() - started)
             return translator
         except Exception as error:
@@ -229,8 +231,12 @@ class ModelPool:
                 model.loading = None
 
     async def _reserve(self, num_bytes: int, *, may_exceed: bool) -> None:
-        """Take memory from the budget. Unload idle models until it suffices; wait while no model is idle."""
-        async with self._turn:
+        """Take memory from the budget. Unload idle models until it suffices; wait while no model is idle.
+
+        may_exceed: do not wait, neither for memory nor for a load that does.
+        """
+        turn: AbstractAsyncContextManager[None] = nullcontext() if may_exceed else self._turn
+        async with turn:
             while self._num_bytes + num_bytes > self._max_bytes:
                 idle = [model for model in self._loaded if not model.num_users]
                 if idle:

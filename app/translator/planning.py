@@ -111,8 +111,9 @@ class Planner:
         """Parse, split and tokenise the texts of a request.
 
         whole: the request whose samples and tokens count towards the limits; None for `request`.
-        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
-        unknown glossary, forced text that `SubwordEncoder.encode_forced` refuses).
+        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML, a
+        glossary that is unknown or for other languages, forced or suppressed text that `SubwordEncoder.encode_forced`
+        refuses, too much suppressed text).
         """
         prepared = self.prepare(request)
         glossary = self._glossary(request)
@@ -217,7 +218,7 @@ class Planner:
             encoded = self._encoder.encode(span.of(text), pair)
             if encoded is None:
                 raise SourceTooLong(
-                    f"text[{index}] is more than one piece for the model, of at most "
+                    f"text[{index}] does not fit into one segment of the model, which has at most "
                     f"{self._encoder.max_source_length} subwords",
                     field=f"text[{index}]",
                 )

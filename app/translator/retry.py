@@ -11,7 +11,7 @@
   returns no attention, the parts around the placeholders are decoded separately.
 
 Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
-slower. `Translator.run` calls the functions here off the event loop, unless the texts are short.
+slower. `Translator.run` decides whether the functions here run on the event loop or on a thread.
 """
 
 from __future__ import annotations

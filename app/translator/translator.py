@@ -80,7 +80,7 @@ class Extras:
 
 
 class Translator(ModelTranslator):
-    """Translates and scores texts with the engine of one bundle. All methods run on the event loop."""
+    """Translates and scores texts with the engine of one bundle. Its public methods run on the event loop."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class UnknownTokens:
         self._all = frozenset((*self._symbol_ids, tokenizer.unk_id))
 
     def as_written(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a target as the model can write it: the first symbol instead of any other, and of unknown tokens."""
+        """Return a target as the model can write it: each symbol and unknown token becomes the first symbol."""
         if self._all.isdisjoint(ids):
             return ids
         return tuple(self._symbol_ids[0] if each in self._all else each for each in ids)

@@ -3,7 +3,7 @@
 import { post } from "./client.js";
 import { answerOf, unitsOf, wordsOf } from "./spans.js";
 
-// The subwords that are requested for a position. The translation's own subword may be one of them.
+// How many subwords are requested for a position. The translation's own subword may be one of them.
 const NUM_ALTERNATIVES = 9;
 
 /**

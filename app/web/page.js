@@ -127,6 +127,7 @@ function showSourceLength(text) {
 }
 
 function clearTarget() {
+  choices.close();
   shown = null;
   clearTimeout(speaking);
   target.showDraft("");
@@ -146,7 +147,8 @@ function endProgress() {
 }
 
 function showDraft(text) {
-  byId("empty").hidden = true;
+  choices.close();
+  for (const id of ["copy", "empty"]) byId(id).hidden = true;
   byId("target").classList.remove("stale");
   byId("target").lang = languages.target;
   target.showDraft(text);
@@ -167,6 +169,7 @@ function showDone(request, result) {
 }
 
 function showAnswer(answer, request) {
+  choices.close(); // they are those of the translation that was shown before
   const language = request.body.target;
   const isMarkup = request.body.format === "html";
   shown = { answer, request, language };

@@ -92,7 +92,7 @@ export function alignmentOf(answer, index, targetLanguage) {
   const counts = rows.map(() => 0);
   const links = rows.map(() => new Set());
   const columnOf = (span) => overlapping(columns, wordSpan(answer.sourceText, span));
-  const columnsOf = new Map(); // list of sources -> their columns; the tokens of a segment share the list
+  const columnsOf = new Map(); // list of sources -> their columns; tokens from the server share the list
   for (const { source, target, sources, weights } of segment.tokens) {
     const row = overlapping(rows, withoutLeadingSpace(answer.text, target));
     if (source === null || row < 0) continue;

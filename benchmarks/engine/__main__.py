@@ -222,8 +222,8 @@ def add_trained(
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The option --sizes as numbers of sentences in one group."""
-    return tuple(map(int, args.sizes.split(",")))
+    """The option --sizes as numbers of sentences in one group, ascending as `PeerPool.search` requires."""
+    return tuple(sorted(map(int, args.sizes.split(","))))
 
 
 def precisions_of(args: argparse.Namespace) -> list[Precision]:

@@ -107,7 +107,7 @@ def shuffle(sentences: list[list[int]]) -> list[list[int]]:
 
 
 def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
-    """The first `most` sentences of `sentences.tsv` and of each `test.NAME.tsv.xz` in a folder, by corpus name."""
+    """The first `most` sentences of `sentences.tsv`, as `own`, and of each `test.NAME.tsv.xz` in `data`, as `NAME`."""
     corpora = {"own": read_sentences()[:most]}
     for path in sorted(data.glob("test.*.tsv.xz")) if data else ():
         corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:most]

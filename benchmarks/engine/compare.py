@@ -1,4 +1,4 @@
-"""Measures Transduce and CTranslate2 alternately on the same cases: times, ratio, breakdown, lower bound."""
+"""Measures Transduce and CTranslate2 alternately on the same cases: times, ratio, counters, lower bound."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,13 +92,19 @@ def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left
     output = options.work / f"{name}.json"
     command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(options.work)]
     started_at = time.perf_counter()
-    try:
-        done = subprocess.run(command, cwd=ROOT, check=False, timeout=limit_s, capture_output=True, text=True)
-    except subprocess.TimeoutExpired:
-        return {"status": "failed", "reason": f"took more than {limit_s:.0f} s"}
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit_s)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with the server of the part http
+            if isinstance(error, subprocess.TimeoutExpired):
+                return {"status": "failed", "reason": f"took more than {limit_s:.0f} s"}
+            raise
     if not output.exists():
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        return {"status": "failed", "reason": f"exit code {done.returncode}: {' | '.join(last)}"}
+        last = (stderr.strip() or stdout.strip()).splitlines()[-3:]
+        return {"status": "failed", "reason": f"exit code {process.returncode}: {' | '.join(last)}"}
     found: dict[str, Any] = json.loads(output.read_text("utf-8"))
     return {**found, "took_s": round(time.perf_counter() - started_at, 1)}
 
@@ -191,4 +199,7 @@ def gpu_facts() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    # These raise SystemExit, so that `run_part` ends the part. It has a session of its own, which they do not reach.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

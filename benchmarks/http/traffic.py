@@ -21,8 +21,8 @@ from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload, from_texts
 
 # A slow server answers fewer sentences in a run than a fast one. For a fair comparison, the sentences' mean length must
-# not depend on how many are answered. With the seeds SEED and SEED + 1, the first 60 or more sentences have the mean
-# number of words of all within 9 %.
+# not depend on how many are answered. With the seeds SEED and SEED + 1, the mean number of words of the first n
+# sentences is within 9 % of that of all sentences, for every n from 60.
 SEED = 24
 NUM_SEEDS = 2
 WARM_UP_S = 1.0

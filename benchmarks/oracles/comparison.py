@@ -21,11 +21,11 @@ class Difference:
     """A sentence that two engines translate differently.
 
     sentence: its number. ours, theirs: log-probabilities of the two answers, teacher-forced by PyTorch. margin: the
-    smallest change of a sum that changes a decision of Transduce's search. kind: the cause of the difference.
+    smallest change of a sum that changes a decision of Transduce's search. kind: the first of these causes that holds:
 
-    "tie": the log-probabilities differ by less than TIE. "tie in the search": they differ by more, but the margin is
-    below TIE, so rounding can lead the searches to different hypotheses. "length limit": an answer reaches the length
-    limit, which the engines treat differently. "unexplained": none of these.
+    "length limit": an answer reaches the length limit, which the engines treat differently. "tie": the
+    log-probabilities differ by less than TIE. "tie in the search": the margin is below TIE, so rounding can lead the
+    searches to different hypotheses. "unexplained": none of these.
     """
 
     sentence: int

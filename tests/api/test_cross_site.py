@@ -1,4 +1,4 @@
-"""A page of another site cannot change a server without keys through a visitor's browser."""
+"""A page of another site cannot use a visitor's browser to change a server that needs no key."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
+from app.api.docs_page import kind_of
 from app.api.inference.models import (
     InferAnswer,
     InferError,
@@ -106,6 +107,12 @@ def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
             assert set(schema.get("required", [])) <= {*content["example"], "file"}
             num_bodies += 1
     assert num_bodies >= 14
+
+
+def test_the_page_shows_both_bounds_of_a_number() -> None:
+    bounds: list[dict[str, int]] = [{"minimum": 1, "maximum": 9}, {"minimum": 1}, {"maximum": 9}, {}]
+    shown = [kind_of({"type": "integer", **each}, {}) for each in bounds]
+    assert shown == ["integer, 1 to 9", "integer, 1 or more", "integer, at most 9", "integer"]
 
 
 @pytest.mark.parametrize(

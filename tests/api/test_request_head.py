@@ -1,4 +1,7 @@
-"""Requests that a server must reject according to RFC 9112, over sockets. Every response has a request id."""
+"""Heads of requests, over sockets: which are refused, as RFC 9112 requires or allows, and which are served.
+
+Every response has a request id.
+"""
 
 from __future__ import annotations
 

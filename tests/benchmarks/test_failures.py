@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from app.language_pairs import LanguagePair
-from benchmarks import bleu, cache, fairness, step
+from app.text.tokenizer import Encoded
+from benchmarks import bleu, cache, fairness, glossary, native, shortlist, step
+from benchmarks.engine.__main__ import sizes_of
 from benchmarks.engine.worker import Worker, WorkerError
 from benchmarks.fairness import LOUD, Body, Case, Client, Results
 from benchmarks.load import LoadError, make_request
@@ -25,6 +29,14 @@ PAIRS = [
 
 def body(_: Iterator[str]) -> Body:
     return {}
+
+
+def test_a_folder_without_test_sets_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "result.json"
+    with pytest.raises(SystemExit):
+        glossary.main(["--data", str(tmp_path), "--output", str(output)])
+    assert f"--data: {tmp_path} has no en-de/test.*.tsv.xz" in capsys.readouterr().err
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("failing", [LOUD, ""])
@@ -126,3 +138,26 @@ def test_more_sentences_than_those_of_the_warm_up_are_needed(
     with pytest.raises(SystemExit):
         cache.main()
     assert "--num-sentences must be above 20" in capsys.readouterr().err
+
+
+def test_the_sizes_of_groups_ascend() -> None:
+    """The search for CTranslate2's settings needs that: a larger group tries only the best ones of a smaller group."""
+    assert sizes_of(argparse.Namespace(sizes="32,1,8")) == (1, 8, 32)
+
+
+def test_the_help_keeps_the_lines_of_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        native.main(["--help"])
+    assert "\n    python -m benchmarks.native --rows 8 " in capsys.readouterr().out
+
+
+def test_a_short_test_set_is_timed_for_each_of_its_sentences() -> None:
+    class SlowModel:
+        """Takes a millisecond for each sentence."""
+
+        async def decode(self, sources: Sequence[str], _beam_size: int, _shortlist: int | None) -> None:
+            await asyncio.sleep(len(sources) / 1000)
+
+    model, sources = cast(shortlist.Model, SlowModel()), cast(list[Encoded], ["A line."] * 4)
+    for row in asyncio.run(shortlist.times(model, sources, 0, num_rounds=1)):
+        assert row["whole_ms"] > 0.5

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 import tomllib
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from packaging.requirements import Requirement
 
 from app.bundle import load_bundle
 from app.runtime.native import usable_targets
 from app.runtime.ort_runner import load_runner
+from benchmarks.gpu.__main__ import run_part
 from benchmarks.gpu.subject import GpuBenchmarkOptions, make_random_bundle, natural_lengths, translate
 from benchmarks.machine import ROOT
 
@@ -43,6 +47,29 @@ def test_lengths_are_natural_and_the_same_in_every_run() -> None:
     assert sources.min() > 1, "a source has a subword before its end token"
     assert 1 < (targets / sources).max() <= 1.4
     assert 0.5 < (targets / sources).min() < 1
+
+
+def has_ended(process_id: int) -> bool:
+    try:
+        return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_part_that_takes_too_long_ends_with_its_server(
+    options: GpuBenchmarkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = options.work / "process"
+    part = options.work / "part"
+    part.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {number}.new\nmv {number}.new {number}\nwait\n")
+    part.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(part))
+    found = run_part(options, "http", [], 2.0)
+    assert found == {"status": "failed", "reason": "took more than 2 s"}
+    until = time.monotonic() + 10.0
+    while not has_ended(int(number.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_a_random_bundle_is_written_again_after_a_killed_part(options: GpuBenchmarkOptions) -> None:

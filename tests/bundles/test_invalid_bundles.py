@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bundle import load_bundle
+from app.bundle import load_bundle, open_file
 from app.decoding.validation import MAX_ALPHA
 from app.errors import BundleError
 from app.graph_file import GraphFileError, read_graph
@@ -116,6 +116,13 @@ def test_the_error_names_bundle_and_field(damage: Damage, bundle: Path) -> None:
     assert time.monotonic() - started_at < 20
     assert caught.value.path == "damaged"
     assert any(damage.message in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="is not a plain file"):
+        open_file(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_open
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])

@@ -33,8 +33,16 @@ def _of_pod(spec: Json) -> Iterator[str]:
     for field in ("hostNetwork", "hostPID", "hostIPC"):
         if spec.get(field):
             yield field
-    if spec.get("securityContext", {}).get("sysctls"):
+    context = spec.get("securityContext", {})
+    if context.get("sysctls"):
         yield "sysctls"
+    # The standard forbids these values of the pod even if every container has another one.
+    if context.get("runAsNonRoot") is False:
+        yield "runAsNonRoot"
+    if context.get("runAsUser") == 0:
+        yield "runAsUser"
+    if context.get("seccompProfile", {}).get("type") == "Unconfined":
+        yield "seccompProfile"
     for volume in spec.get("volumes", []):
         if not volume.keys() - {"name"} <= VOLUMES:
             yield f"volume {volume['name']}"

@@ -55,3 +55,20 @@ def test_an_unsafe_container_is_found(change: dict[str, Any], found: str, field:
     (container,) = spec.pop("containers")
     container["securityContext"] |= change
     assert violations({**spec, field: [container]}) == [found]
+
+
+@pytest.mark.parametrize(
+    ("field", "unsafe", "safe"),
+    [
+        ("runAsNonRoot", False, True),
+        ("runAsUser", 0, 1000),
+        ("seccompProfile", {"type": "Unconfined"}, {"type": "RuntimeDefault"}),
+    ],
+)
+def test_an_unsafe_value_of_the_pod_is_found_although_the_container_has_another(
+    field: str, unsafe: Any, safe: Any
+) -> None:
+    spec = copy.deepcopy(SAFE)
+    spec["securityContext"][field] = unsafe
+    spec["containers"][0]["securityContext"][field] = safe
+    assert violations(spec) == [field]

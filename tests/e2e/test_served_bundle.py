@@ -28,6 +28,13 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
     return answer.json()
 
 
+def wait_for_log(server: ServerProcess, client: httpx.Client) -> None:
+    """Wait until the log has the lines of all earlier requests of this client."""
+    client.get("/v1/models", headers={"x-request-id": "logged"})
+    while server.wait_for("request")["request_id"] != "logged":
+        pass
+
+
 def test_golden_sentences_over_http(
     server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -113,7 +120,7 @@ def test_no_log_line_holds_request_text(server: ServerProcess) -> None:
         client.get(
             f"/{canary}?{canary}", headers={"x-request-id": f"{canary} {canary}", "user-agent": canary}
         )
-    assert server.log
+        wait_for_log(server, client)
     assert canary not in "".join(server.log)
     assert canary not in "".join(server.errors)
 
@@ -123,6 +130,7 @@ def test_every_log_line_is_one_json_object_in_ascii(server: ServerProcess) -> No
         forged = '\n{"level": "error"}\x1b[31m\u2028'
         translated(client, forged)
         client.get("/%0a%7b%22level%22%3a1%7d")
+        wait_for_log(server, client)
     for line in server.log:
         assert line.isascii()
         assert {"time", "level", "logger", "event"} <= json.loads(line).keys()

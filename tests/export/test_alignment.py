@@ -14,6 +14,7 @@ from benchmarks.alignment import (
     Tally,
     candidate_choices,
     find_anchors,
+    main,
     overlapping,
     points_of,
     read_examples,
@@ -90,6 +91,19 @@ def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
     assert tally.shares((0, (0, 1))) == tally.shares((0, (0,)))
     assert shifted.shares((0, (1,))) == {"name": 0.0, "number": 0.0, "mean": 0.0}
     assert candidate_choices(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
+
+
+def test_data_with_few_anchors(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "pairs.tsv"
+    arguments = ["--bundle", str(tiny / "bundle"), "--data", str(data)]
+    data.write_text("Anna sees 42 cats\tAnna sieht 42 Katzen\n")
+    with pytest.raises(SystemExit, match="fewer than two pairs have an anchor"):
+        main(arguments)
+    data.write_text(data.read_text() * 2)
+    assert main(arguments) == 0
+    kinds, first = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
+    assert [first[kinds.index(kind)] for kind in ("name", "punct.")] == ["nan", "nan"]
+    assert float(first[kinds.index("number")]) <= 1
 
 
 def test_the_export_option_is_parsed() -> None:

@@ -104,6 +104,12 @@ def test_a_truncated_or_missing_file_is_refused(broken: Path, name: str) -> None
     assert file.name in problems_of(broken)[0]
 
 
+@pytest.mark.parametrize(("field", "value"), [("language_codes", ["m2m100"]), ("num_madeup_words", "8")])
+def test_settings_of_another_type_are_refused(broken: Path, field: str, value: object) -> None:
+    change(broken / "tokenizer_config.json", lambda settings: settings.update({field: value}))
+    assert f"{field} of tokenizer_config.json is {value!r}" in "; ".join(problems_of(broken))
+
+
 def test_other_tokenizers_are_refused(broken: Path) -> None:
     change(broken / "tokenizer_config.json", lambda found: found.update(tokenizer_class="SMALL100Tokenizer"))
     assert "tokenizer_class of tokenizer_config.json is 'SMALL100Tokenizer'" in problems_of(broken)[0]

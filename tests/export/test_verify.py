@@ -15,7 +15,7 @@ from app.runtime.kernels import is_native_usable
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
-from export.report import ReportError, read_scores
+from export.report import Check, Report, ReportError, read_scores
 from export.verify import VerifyOptions, bleu_check, verify
 from model.checkpoint import CheckpointError, Saved, load, save
 from model.config import EOS_ID
@@ -68,6 +68,23 @@ def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
     assert fields["skipped"]
     assert "FAILED" not in capsys.readouterr().err
     assert failed(tiny / "bundle", VerifyOptions()) == []
+
+
+@pytest.mark.parametrize("option", ["--limit", "--beam-size", "--num-threads"])
+def test_a_number_below_1_is_a_usage_error(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        verify_arguments("bundle", option, "0")
+    assert f"argument {option}: '0' is not a whole number from 1" in capsys.readouterr().err
+
+
+def test_the_checks_are_printed_if_the_report_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report("tiny", "1", (Check("fp32 ids", False, "1 differs", 1, 0),), (), ())
+    monkeypatch.setattr("export.verify.verify", lambda _path, _options: report)
+    with pytest.raises(FileNotFoundError):
+        run_verify(verify_arguments("bundle", "--json", str(tmp_path / "missing" / "report.json")))
+    assert "FAILED fp32 ids" in capsys.readouterr().err
 
 
 def test_a_model_of_other_weights_fails(
@@ -160,7 +177,7 @@ def test_if_no_sentence_of_the_export_fits_those_of_the_bundle_are_compared(
 
 def test_a_file_without_scores_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "scores.json"
-    for content in ("{}", "[1]", "no JSON", '[{"test_set": "x"}]'):
+    for content in ("{}", "[1]", "no JSON", '[{"test_set": "x"}]', "[" * 100_000):
         file.write_text(content)
         with pytest.raises(ReportError, match="holds no scores"):
             read_scores(file)

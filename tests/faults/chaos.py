@@ -270,7 +270,10 @@ def write_bundle(folder: Path, version: int) -> Path:
 
 @dataclass(frozen=True)
 class State:
-    """What must not grow. descriptors: of the server, without connections to clients. memory_mb: as MAX_GROWTH_MB."""
+    """What must not grow.
+
+    num_descriptors: of the server, without its TCP sockets. memory_mb: private memory of the server and its workers.
+    """
 
     num_children: int
     num_descriptors: int

@@ -307,6 +307,13 @@ def test_a_translation_does_not_start_another_block(
     assert file.write(given_texts).decode() == expected
 
 
+@pytest.mark.parametrize("text", ["One\\\ntwo\n", "One\\\n  two\n", "> One\\\n>  two\n"])
+def test_a_backslash_at_the_end_of_a_line_is_a_line_break(text: str) -> None:
+    file = read_file(text.encode(), FileFormat.MARKDOWN)
+    assert [unit.text for unit in file.units] == ['One<br id="1"/>two']
+    assert file.write(['Eins<br id="1"/>zwei']).decode() == text.replace("One", "Eins").replace("two", "zwei")
+
+
 def test_a_pipe_does_not_end_its_cell() -> None:
     file = read_file(b"| a | b |\n|---|---|\n| one | two |\n", FileFormat.MARKDOWN)
     assert file.write(["a", "b", "o|ne", "two"]) == b"| a | b |\n|---|---|\n| o\\|ne | two |\n"

@@ -65,6 +65,14 @@ def test_gaps_have_the_variation_of_their_kind() -> None:
     assert spread("bursty", 1.0) == pytest.approx(1.0, abs=0.03)
 
 
+@pytest.mark.parametrize("burstiness", [1e-3, 1e-310])
+def test_any_burstiness_gives_all_requests_a_time(burstiness: float) -> None:
+    arrivals = Arrivals((Phase(1.0, 1.0), Phase(1.0, 1.0)), "bursty", burstiness)
+    for seed in range(20):
+        first, second = arrivals.times_s(seed)
+        assert 0 <= first < 1 <= second < 2
+
+
 def test_another_seed_gives_other_times_and_texts() -> None:
     arrivals = Arrivals.at(10.0, 10.0)
     assert arrivals.times_s(1) != arrivals.times_s(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -62,6 +64,16 @@ def test_every_parameter_is_updated_and_gradients_are_dropped() -> None:
             assert parameter.grad is None
             # The key's bias adds the same number to all scores of a query. Its gradient is zero except for rounding.
             assert "w_k.bias" in name or not torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_a_restored_state_is_on_the_device_of_its_parameter(kind: Literal["adam", "muon"]) -> None:
+    model, _, optimizers = stepped(kind)
+    saved = optimizers.state()
+    elsewhere = Optimizers(model.to("meta"), kind)
+    elsewhere.load_state(saved)
+    assert set(elsewhere.state()) == set(saved)
+    assert {value.device.type for value in elsewhere.state().values()} == {"meta"}
 
 
 def test_adam_has_every_parameter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -17,7 +18,7 @@ from model import prepare as prepare_module
 from model.corpus import CorpusError, Pair, read_data
 from model.pair_filter import MEANINGS, NOT_FOR_KEEP, Reason, Rules
 from model.prepare import Preparation, excluded_hashes, prepare
-from model.prepare_cli import KEEP_CHOICES
+from model.prepare_cli import KEEP_CHOICES, add_prepare_arguments
 from model.prepare_report import Report
 from model.seen_hashes import SeenHashes
 from model.shards import Compression, ShardWriter
@@ -314,6 +315,18 @@ def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
     assert "5 dropped" in done.stderr.splitlines()[0]
     assert "duplicate      4   1.5%  an earlier pair is the same" in done.stderr
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("number", ["nan", "-1", "inf", "many"])
+@pytest.mark.parametrize("option", ["--max-ratio", "--max-copied"])
+def test_a_limit_out_of_range_is_a_usage_error(
+    option: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_prepare_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([*map(str, command(Path("data"), Path("new"))[1:]), f"{option}={number}"])
+    assert f"argument {option}: '{number}' is not a " in capsys.readouterr().err
 
 
 @pytest.mark.server

@@ -23,7 +23,7 @@ from transduce.sizing.costs import Costs, Level
 from transduce.sizing.measure import ENGINE_PHASES, line_of_subwords, merged
 from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_rate
 
-LIMITS = {'transduce_worker_rows_limit{worker="0"}': 64.0}
+LIMITS = {'transduce_worker_rows_limit{model="m",worker="0"}': 64.0}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,25 @@ class Scraped:
     values: dict[str, float]
 
     def since(self, _earlier: Scraped) -> Callable[[str], float]:
-        return lambda _name: 10.0
+        return lambda name: 20.0 if name == measure.BUSY_S else 10.0
+
+
+def serve_figures(
+    phases: tuple[str, ...], metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replace the server that `measure` asks. phases: those of its Server-Timing. metrics: its gauges."""
+    result = Mock(
+        outcomes={"ok": 3},
+        latency=Mock(mean_ms=5.0),
+        achieved_rate=1.0,
+        phases_ms={name: {"mean": 1.0} for name in phases},
+    )
+    monkeypatch.setattr(measure, "run", lambda _plan, _keep: result)
+    monkeypatch.setattr(measure.Samples, "scrape", lambda _url, _headers: Scraped(metrics))
+    monkeypatch.setattr(
+        measure, "_model", lambda _target: {"name": "m", "version": "1", "defaults": {"beam_size": 4}}
+    )
+    monkeypatch.setattr(measure, "line_of_subwords", lambda _samples: (0.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -47,20 +65,16 @@ class Scraped:
 def test_a_server_without_the_needed_figures_is_one_error(
     phases: tuple[str, ...], metrics: dict[str, float], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = Mock(
-        outcomes={"ok": 3},
-        latency=Mock(mean_ms=5.0),
-        achieved_rate=1.0,
-        phases_ms={name: {"mean": 1.0} for name in phases},
-    )
-    monkeypatch.setattr(measure, "run", lambda _plan, _keep: result)
-    monkeypatch.setattr(measure.Samples, "scrape", lambda _url, _headers: Scraped(metrics))
-    monkeypatch.setattr(
-        measure, "_model", lambda _target: {"name": "m", "version": "1", "defaults": {"beam_size": 4}}
-    )
-    monkeypatch.setattr(measure, "line_of_subwords", lambda _samples: (0.0, 1.0))
+    serve_figures(phases, metrics, monkeypatch)
     with pytest.raises(CommandError, match=message):
         measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
+
+
+def test_only_the_workers_of_the_measured_model_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {f'transduce_worker_rows_limit{{model="m.2",worker="{number}"}}': 32.0 for number in (1, 2)}
+    serve_figures(ENGINE_PHASES, others | LIMITS, monkeypatch)
+    costs = measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
+    assert (costs.num_workers, costs.max_rows) == (1, 64)
 
 
 def level(rows: float, step_ms: float, encode_ms: float = 0.0) -> Level:

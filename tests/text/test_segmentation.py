@@ -188,6 +188,9 @@ def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
         # Any space is better than the middle of a word.
         ("aaaaaaaaaaaaaaaaaaaaaaaaaa bb", "aaaaaaaaaaaaaaaaaaaaaaaaaa"),
         ("aaaaaaaa", "aaaa"),
+        # Chinese has no space after the end of a clause, but a quotation may end there.
+        ("\u6211\u4eec\u5728\uff0c\u6cb3\u8fb9\u7684\u8001\u6811\u4e0b", "\u6211\u4eec\u5728\uff0c"),
+        ("\u201c\u6211\u4eec\uff0c\u201d\u6cb3\u8fb9\u8001\u6811", "\u201c\u6211\u4eec\uff0c\u201d"),
         ("aae\u0301\u0302\u0303bb", "aa"),  # a letter keeps its combining marks
         ("x\U0001f468\u200d\U0001f469\u200d\U0001f467y", "x"),  # a joined emoji is not split
         ("ab\U0001f1e9\U0001f1eacd", "ab"),

@@ -60,7 +60,7 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
             [(0, 2), (1, 3), (2, 1), (3, 4), (4, 5), (5, 0)],
             "<x/><b>drei vier zwei fünf sechs</b> eins",
         ),
-        # a tag that touches two words in the source stays with its own word if a space separates them
+        # an element's tag between two words without a space stays at the element's word if the target has a space there
         ("a-<b>b</b>", "A - B", [(0, 0), (1, 1), (2, 2)], "A - <b>B</b>"),
         # the matching tags are in other sentences
         ("one</b> two <i>three", "eins zwei drei", [(0, 0), (1, 1), (2, 2)], "eins</b> zwei <i>drei"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import transduce
 from tests.house_rules.project import ROOT
+from tests.text.growth import check_near_linear
 from tests.transduce.bad_server import (
     DELTA,
     SEGMENT,
@@ -166,6 +167,13 @@ def test_a_connection_that_is_not_made_in_time_has_failed() -> None:
 def test_an_invalid_response_raises_invalid_answer(body: object) -> None:
     with bad_server(answer(200, body)) as server, pytest.raises(transduce.InvalidAnswer):
         translated(server)
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "a\nb"])
+def test_a_key_that_a_header_cannot_carry(key: str) -> None:
+    for client in (transduce.Client, transduce.AsyncClient):
+        with pytest.raises(ValueError, match="the API key has characters other than printable ASCII"):
+            client("http://127.0.0.1:1", api_key=key)
 
 
 def test_an_unknown_option_and_an_invalid_url() -> None:
@@ -329,6 +337,16 @@ def test_events_are_parsed_wherever_the_chunks_are_split(
     found += list(reader.feed(b"x: \n"))
     expected = [(name, {"t": text}) for name, text in events]
     assert [(name, dict(value)) for name, value in found] == expected
+
+
+def test_a_long_event_is_parsed_in_near_linear_time() -> None:
+    def read(num_chunks: int) -> None:
+        reader = EventReader()
+        chunks = [b'data: {"t": "', *[b"x" * 1024] * num_chunks, b'"}\n\n']
+        ((_, event),) = [each for chunk in chunks for each in reader.feed(chunk)]
+        assert len(event["t"]) == 1024 * num_chunks
+
+    check_near_linear(read, 4000)
 
 
 @pytest.mark.parametrize("module", ["transduce", "transduce.client", "transduce.translate"])

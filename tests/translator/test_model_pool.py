@@ -225,6 +225,19 @@ def test_a_reload_may_exceed_the_budget_but_unloads_idle_models_first() -> None:
     ]  # fmt: skip
 
 
+def test_a_reload_does_not_wait_for_a_load_that_waits_for_memory() -> None:
+    async def test(loads: Loads) -> None:
+        used, other, new = loads.model("used"), loads.model("other"), loads.model("new")
+        async with loads.users(used):
+            waiting = asyncio.create_task(loads.use(other))
+            await let_tasks_run()
+            await loads.pool.load(new, may_exceed=True, timeout_s=1)
+            assert loads.events == ["load used", "load new"]
+        await waiting
+
+    run(1, test)
+
+
 def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
     async def test(loads: Loads) -> None:
         a = loads.model("a")

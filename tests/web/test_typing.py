@@ -134,6 +134,24 @@ def test_greedy_words_are_shown_as_they_are_decoded(
     ui.shows(GOLDEN)
 
 
+def test_an_incomplete_translation_cannot_be_copied(
+    open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
+) -> None:
+    """The button copies the last complete translation."""
+    ui = open_ui(held_server).ready()
+    ui["beam"].select_option("1")
+    ui.type("Anna draws.")
+    ui.shows("Anna draws.")
+    expect(ui["copy"]).to_be_visible()
+    release_steps(hang_file, 3)
+    ui.type(GOLDEN)
+    expect(ui["target"]).not_to_have_text("Anna draws.")
+    expect(ui["copy"]).to_be_hidden()
+    hang_file.unlink()
+    ui.shows(GOLDEN)
+    expect(ui["copy"]).to_be_visible()
+
+
 def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)

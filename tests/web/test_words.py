@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.web.page_object import TranslatePage
 
@@ -228,6 +228,25 @@ def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage
     expect(ui["choices"]).to_be_hidden()
     expect(ui.word("spät")).to_be_focused()
     ui.shows(LATE_DE)
+
+
+def test_a_new_translation_closes_the_alternatives_of_the_old_one(ui: TranslatePage) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui.page.route("**/v1/translate/stream", hold)
+    with ui.page.expect_request("**/v1/translate/stream"):
+        ui.type(LATE)
+    ui.word("Bahnhof").click()
+    expect(ui["choices"].get_by_role("option").first).to_be_focused()
+    (request,) = held
+    request.continue_()
+    ui.shows(LATE_DE)
+    expect(ui["choices"]).to_be_hidden()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []  # of the line that has no end yet
+        self._num_bytes = 0  # of these parts
         self._name = "message"
         self._data: list[bytes] = []
 
@@ -120,13 +121,20 @@ class EventReader:
 
         Raises InvalidAnswer for an event that is too long, and for data that is not a JSON object.
         """
-        self._rest += chunk
-        if len(self._rest) > MAX_EVENT_BYTES:
+        is_after_return = bool(self._parts) and self._parts[-1].endswith(b"\r")
+        self._parts.append(chunk)
+        self._num_bytes += len(chunk)
+        if self._num_bytes > MAX_EVENT_BYTES:
             raise InvalidAnswer(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+        # The parts are joined only at the end of a line. To join them at each chunk takes quadratic time.
+        if not (is_after_return or b"\n" in chunk or b"\r" in chunk):
+            return
+        received = b"".join(self._parts)
         # A \r at the end may be the first half of \r\n.
-        whole = self._rest.removesuffix(b"\r")
+        whole = received.removesuffix(b"\r")
         lines = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop() + self._rest[len(whole) :]
+        rest = lines.pop() + received[len(whole) :]
+        self._parts, self._num_bytes = [rest], len(rest)
         for line in lines:
             if line:
                 self._take(line)

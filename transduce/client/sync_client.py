@@ -47,7 +47,7 @@ class Client:
         """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
         Raises:
-            ValueError: the URL is not of the form http://host:port.
+            ValueError: the URL is not of the form http://host:port, or the API key is not printable ASCII.
         """
         self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
         self._limits = RetryLimits(max_retries, max_wait_s)

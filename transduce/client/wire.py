@@ -54,9 +54,15 @@ class Endpoint:
 
     @classmethod
     def of(cls, url: str, api_key: str | None, timeout_s: float) -> Endpoint:
-        """The endpoint of a URL that may end in slashes. Raises ValueError unless it is like http://host:port."""
+        """The endpoint of a URL that may end in slashes.
+
+        Raises ValueError unless the URL is like http://host:port, and for a key that `is_api_key` refuses. An empty key
+        counts as none.
+        """
         if not is_server_url(url):
             raise ValueError(f"{url!r} is not of the form http://host:port")
+        if api_key and not is_api_key(api_key):
+            raise ValueError("the API key has characters other than printable ASCII")
         return cls(url.rstrip("/"), api_key, timeout_s)
 
     @property
@@ -90,6 +96,11 @@ class Endpoint:
                 f"no response from {self.url} within {self.timeout_s:g} s ({type(error).__name__})",
             )
         return ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}")
+
+
+def is_api_key(text: str) -> bool:
+    """Whether a text is an API key that a header can carry."""
+    return bool(text) and text.isascii() and text.isprintable()
 
 
 def is_server_url(url: str) -> bool:

@@ -17,6 +17,8 @@ ArrivalKind = Literal["poisson", "constant", "bursty"]
 KINDS: tuple[ArrivalKind, ...] = ("poisson", "constant", "bursty")
 # Shape of the gamma distribution; smaller values give burstier arrivals.
 DEFAULT_BURSTINESS = 0.2
+# The shortest gap, if the mean is 1. Small shapes draw many gaps of 0, and gaps that are all 0 cannot be scaled.
+MIN_GAP = 1e-100
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Arrivals:
             return lambda: 1.0
         if self.kind == "poisson":
             return lambda: draw.expovariate(1.0)
-        return lambda: draw.gammavariate(self.burstiness, 1.0 / self.burstiness)
+        return lambda: max(MIN_GAP, draw.gammavariate(self.burstiness, 1.0 / self.burstiness))
 
 
 @dataclass(frozen=True)

@@ -127,9 +127,9 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
     alone, grown = passes[0].result, passes[0].grown
     if alone.latency is None or not grown(SENTENCES):
         raise CommandError("a single client got no answer")
-    limits = [
-        value for name, value in samples.values.items() if name.startswith("transduce_worker_rows_limit{")
-    ]
+    # The server may have other models, whose workers do not answer these requests.
+    first_label = f'transduce_worker_rows_limit{{model="{model["name"]}",'
+    limits = [value for name, value in samples.values.items() if name.startswith(first_label)]
     if not alone.phases_ms.keys() >= set(ENGINE_PHASES):
         raise CommandError("the answers have no Server-Timing of the engine: does a proxy remove it?")
     if not limits:

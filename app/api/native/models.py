@@ -1,6 +1,6 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-A search does not use the defaults that its options (`SEARCH_FIELDS` of that module) have here. An option that the body
+The defaults of a search's options (`SEARCH_FIELDS` of that module) only describe the API here. An option that the body
 does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the body sets.
 """
 

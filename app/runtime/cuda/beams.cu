@@ -5,7 +5,7 @@
 constexpr int MAX_BEAM_SIZE = 16;
 constexpr int CONTINUES = 0, DONE = 1, UNDECIDED = 2;  // BeamOutcome in app/runtime/beams.py
 
-// One sentence's beam. Before the first step one hypothesis is live, in rows[0].
+// One sentence's beam. Before the first step one hypothesis is live, in rows[0], and the other rows hold its source.
 //
 // max_length: the number of steps after which the next one is undecided. max_complete: complete hypotheses that end the
 // search. first_entry: the beam has the entries first_entry..first_entry + beam_size - 1 of each step.

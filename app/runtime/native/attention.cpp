@@ -99,7 +99,7 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
                 }
             }
         }
-        // Otherwise the compiler keeps what several blocks read, for which there are no registers.
+        // Without this line the compiler keeps what several blocks read, for which there are no registers.
         if constexpr (!FITS) asm volatile("" : : : "memory");
     }
 #pragma GCC unroll 4

@@ -108,6 +108,7 @@ private:
                     float* scores) const {
         int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
         int64_t score_stride = num_scores(sentences.longest), num_parts = int64_t(parts.starts.size());
+        if (num_parts == 0) return;
         // Threads share a job of at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
         int64_t heads_per_chunk = (num_parts * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
         int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;

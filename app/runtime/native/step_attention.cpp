@@ -81,7 +81,7 @@ public:
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
-            // The next group in this direction after this chunk's. (If heads are shared, other heads of the same groups
+            // The next group in this direction after this chunk's. (If the heads of a group are divided, its other heads
             // may come first.)
             int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
             int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);

@@ -83,7 +83,8 @@ def main(path: Path) -> int:
         for index, values in enumerate(run(dtype))
     }
     if not path.exists():
-        np.savez(path, allow_pickle=False, **found)
+        with path.open("wb") as file:  # savez would add .npz to a path without it
+            np.savez(file, allow_pickle=False, **found)
         return 0
     with np.load(path) as expected:
         different = [

@@ -77,6 +77,11 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch() -> None:
             assert (values == together[name][own]).all()
 
 
+def test_a_call_without_sentences_has_an_empty_result() -> None:
+    block = SelfAttention(64, 4)
+    assert {values.shape for values in block.operator().run(block.rows()).values()} == {(0, 64)}
+
+
 class CrossCache:
     """The cross-attention projection of every layer, and the cache slots of its columns."""
 
