@@ -32,10 +32,13 @@ class NoReferenceError(Exception):
 def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     """The path of a bundle with an fp32 variant: this bundle, or one that is written into `folder`.
 
-    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError.
+    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError, also for a
+    model that `transduce export` cannot write, because it was imported.
     """
     if "fp32" in bundle.manifest.variants:
         return bundle.path
+    if not _is_exportable(bundle):
+        raise NoReferenceError("only models of `transduce train` can be exported again")
     missing = [name for name in ("torch", "onnx", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise NoReferenceError(f"this Python has no {', '.join(missing)}")
@@ -59,6 +62,7 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
         "--name": bundle.manifest.name,
         "--version": bundle.manifest.version,
         **pair_options(bundle.manifest),
+        **alignment_option(bundle.manifest),
         "--alpha": bundle.manifest.decoding.alpha,
         "--max-source-length": bundle.manifest.max_source_length,
         "--precisions": "fp32",
@@ -80,6 +84,28 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
         reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise NoReferenceError(f"the export failed: {reason[-1]}")
     return output
+
+
+def _is_exportable(bundle: Bundle) -> bool:
+    """Whether `transduce export` has options for all that the model's inputs and outputs depend on."""
+    manifest = bundle.manifest
+    first = manifest.language_pairs[0]
+    both = {(first.source, first.target), (first.target, first.source)}
+    return (
+        all(
+            pair.target_start is None and (pair.source, pair.target) in both
+            for pair in manifest.language_pairs
+        )
+        and manifest.ends_source
+        and not manifest.tag_follows_source
+        and bundle.file("source.spm").read_bytes() == bundle.file("target.spm").read_bytes()
+    )
+
+
+def alignment_option(manifest: Manifest) -> dict[str, str]:
+    """The option `--alignment` of `transduce export`; empty for the default."""
+    found = manifest.alignment
+    return {} if found is None else {"--alignment": f"{found.layer}:{','.join(map(str, found.heads))}"}
 
 
 def pair_options(manifest: Manifest) -> dict[str, str]:

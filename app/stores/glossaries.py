@@ -92,7 +92,7 @@ class GlossaryLimits:
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """A glossary without its terms. Languages are ISO 639-1 codes."""
+    """A glossary without its terms. Languages are codes of served languages, such as `de` or `pt-BR`."""
 
     glossary_id: str
     name: str
@@ -223,7 +223,7 @@ class GlossaryStore:
     def create(
         self, owner: str, name: str, languages: tuple[str, str], terms: Sequence[Term]
     ) -> StoredGlossary:
-        """Store a new glossary. languages: source and target, ISO 639-1.
+        """Store a new glossary. languages: codes of source and target.
 
         Raises EntriesError for a bad length of the name or number of terms, and GlossaryStoreFull.
         """

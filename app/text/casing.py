@@ -20,6 +20,8 @@ import unicodedata
 from collections.abc import Callable
 from enum import Enum
 
+from app.text.language_codes import base_language
+
 _CHUNK = re.compile(r"\S+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LOWER = re.compile(r"[a-z]")
@@ -48,9 +50,9 @@ def no_word(word: str) -> bool:
 def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word) -> Casing:
     """Return the casing of a sentence.
 
-    language: ISO 639-1 code of the sentence. is_word: whether a short word in capitals is a word, not an acronym.
+    language: BCP 47 code of the sentence. is_word: whether a short word in capitals is a word, not an acronym.
     """
-    may_be_title = language == "en" and not text.rstrip().endswith(".")
+    may_be_title = base_language(language) == "en" and not text.rstrip().endswith(".")
     if not may_be_title and _LOWER.search(text):
         return Casing.PLAIN
     words = _LETTERS.findall(text)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.text.alignment import words
+from app.text.language_codes import base_language
 from app.text.segmentation import Span
 
 _ENDINGS = {
@@ -66,10 +67,10 @@ class Glossary:
     """Terms of one language pair, compiled for lookups. Any thread may use it."""
 
     def __init__(self, terms: Sequence[Term], source_language: str) -> None:
-        """terms: if two have the same source, the last one counts. source_language: ISO 639-1 code. An unknown language
+        """terms: if two have the same source, the last one counts. source_language: BCP 47 code. An unknown language
         has no endings.
         """
-        self._endings = _ENDINGS.get(source_language, ())
+        self._endings = _endings_of(source_language)
         self._root = _Node()
         for term in {term.source: term for term in terms}.values():
             parts = tuple(word.of(term.source) for word in words(term.source))
@@ -82,7 +83,7 @@ class Glossary:
     def of_language(self, source_language: str) -> Glossary:
         """Return the same terms with the endings of another language."""
         other = copy.copy(self)
-        other._endings = _ENDINGS.get(source_language, ())
+        other._endings = _endings_of(source_language)
         return other
 
     def hits(self, text: str) -> Iterator[GlossaryHit]:
@@ -151,10 +152,14 @@ def _is_in_capitals(term: Term, surface: str) -> bool:
     return surface.isupper() and len(surface) > 1 and not term.source.isupper()
 
 
+def _endings_of(language: str) -> tuple[str, ...]:
+    return _ENDINGS.get(base_language(language), ())
+
+
 def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
     """Return the hits without a match of their own in a translation, as whole words.
 
-    target_language: ISO 639-1 code. An unknown language has no endings.
+    target_language: BCP 47 code. An unknown language has no endings.
     """
     if not hits:
         return []

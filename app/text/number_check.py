@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from app.text.language_codes import base_language, number_language
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
@@ -77,7 +78,8 @@ class _Number:
 
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
-    """Compare the numbers of a text and its translation. Language codes are ISO 639-1."""
+    """Compare the numbers of a text and its translation. Languages are BCP 47 codes."""
+    source_language, target_language = number_language(source_language), number_language(target_language)
     if not _DIGIT.search(source) and not _DIGIT.search(target):
         return _NONE
     sources = list(_numbers(source, source_language))
@@ -100,10 +102,9 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
 
 
 def has_number(text: str, language: str) -> bool:
-    """Whether a text has a digit or a number word. language: ISO 639-1 code."""
-    return _DIGIT.search(text) is not None or not _values(language).keys().isdisjoint(
-        _WORD.findall(text.lower())
-    )
+    """Whether a text has a digit or a number word. language: BCP 47 code."""
+    words = _values(base_language(language))
+    return _DIGIT.search(text) is not None or not words.keys().isdisjoint(_WORD.findall(text.lower()))
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:

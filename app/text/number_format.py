@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from app.text.language_codes import number_language
 from app.text.number_check import NUMBER
 
 # The decimal mark and the thousands mark of each language.
@@ -49,8 +50,9 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
     """Map the quantities and dates of a source to their spelling in the target language.
 
-    A number that stays unchanged anywhere in the text is left out.
+    Languages are BCP 47 codes. A number that stays unchanged anywhere in the text is left out.
     """
+    source_language, target_language = number_language(source_language), number_language(target_language)
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
     spellings: dict[str, str] = {}

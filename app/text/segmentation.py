@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import sentencex
 
+from app.text.language_codes import base_language
+
 # Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
 # (category Cc). The model loses letters next to a control character in a sentence.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -84,12 +86,12 @@ class Joined:
 def sentence_spans(text: str, language: str) -> Iterator[Span]:
     """Yield the sentences of a text in order, without list marks and surrounding white space.
 
-    language: ISO 639-1 code, which selects the abbreviations that do not end a sentence.
+    language: BCP 47 code, which selects the abbreviations that do not end a sentence.
     """
     for line in _LINE.finditer(text):
         marks = _after_marks(line.group())
         start = line.start() + marks
-        for sentence in _sentences(line.group()[marks:], language):
+        for sentence in _sentences(line.group()[marks:], base_language(language)):
             span = trimmed(text, start, start + len(sentence))
             start += len(sentence)  # its length is that in the text, although its spaces may differ
             if span is not None:

@@ -9,9 +9,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from app.bundle import load_bundle
+from app.bundle import Bundle, load_bundle
+from app.language_pairs import pairs_between
 from benchmarks.machine import ROOT
-from benchmarks.reference_bundle import NoReferenceError, pair_options, reference_bundle
+from benchmarks.reference_bundle import NoReferenceError, alignment_option, pair_options, reference_bundle
 
 
 def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
@@ -20,6 +21,24 @@ def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
     assert pair_options(manifest) == {**both, "--reverse-tag": ">>en<<"}
     one = manifest.model_copy(update={"language_pairs": manifest.language_pairs[:1]})
     assert pair_options(one) == both
+    assert alignment_option(manifest) == {"--alignment": "2:0,1,4"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ends_source": False},
+        {"tag_follows_source": True},
+        {"language_pairs": pairs_between({"en": "<en>", "de": "<de>"})},
+    ],
+)
+def test_an_imported_model_is_not_exported_as_another_model(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    bundle = load_bundle(ROOT / "bundles" / "en-de")
+    imported = Bundle(bundle.path, bundle.manifest.model_copy(update=change), bundle.golden)
+    with pytest.raises(NoReferenceError, match="only models of `transduce train`"):
+        reference_bundle(imported, tmp_path)
 
 
 @pytest.mark.parametrize(

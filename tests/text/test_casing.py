@@ -74,7 +74,8 @@ def test_a_short_word_in_capitals_is_no_acronym_if_the_vocabulary_has_it(
 
 def test_titles_are_english_only() -> None:
     assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
-    assert casing_of("Der Alte Mann Und Das Meer", "en") is Casing.TITLE
+    for language in ("en", "en-GB"):
+        assert casing_of("Der Alte Mann Und Das Meer", language) is Casing.TITLE
 
 
 def test_the_casing_of_the_translation() -> None:

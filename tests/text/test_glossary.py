@@ -43,10 +43,11 @@ def test_terms_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
     assert found(text) == expected
 
 
-def test_german_endings() -> None:
+@pytest.mark.parametrize("language", ["de", "de-AT"])
+def test_german_endings(language: str) -> None:
     terms = [Term("Haus", "building"), Term("gro\u00dfer Hund", "big dog")]
     text = "Des Hauses, im Hause, HAUS, Hausboot, h\u00e4user, gro\u00dfer Hunde, haus"
-    assert found(text, terms, "de") == [
+    assert found(text, terms, language) == [
         ("Hauses", "building"),
         ("Hause", "building"),
         ("HAUS", "BUILDING"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.text.number_check import changed_numbers
 from app.text.number_format import rewritten_numbers, with_numbers_rewritten
 from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 
@@ -32,6 +33,15 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
 )  # fmt: skip
 def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
     assert rewritten_numbers(text, "en", "de") == {}
+
+
+def test_a_region_has_the_numbers_of_its_language_or_its_own() -> None:
+    text = "It costs 1,234.5 euros."
+    for code in ("pt-BR", "de-AT", "es-AR"):
+        assert rewritten_numbers(text, "en-GB", code) == {"1,234.5": "1.234,5"}
+        assert not changed_numbers(text, "1.234,5", "en", code)
+    for code in ("es-MX", "es-419", "de-CH"):
+        assert rewritten_numbers(text, "en", code) == {}
 
 
 def test_other_languages() -> None:

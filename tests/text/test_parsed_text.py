@@ -212,6 +212,17 @@ def test_tags_around_a_whole_sentence_need_no_alignment() -> None:
     assert [segment.fallbacks for segment in finished.segments] == [(), ()]
 
 
+@pytest.mark.parametrize(("target", "gap"), [("en", " "), ("de-AT", " "), ("ja", "")])
+def test_sentences_without_a_space_get_one_in_a_language_that_has_spaces(target: str, gap: str) -> None:
+    first, second = "\u4ed6\u6765\u4e86\u3002", "\u5979\u8d70\u4e86\u3002"
+    plain = translate_with(f"{first}{second}\n{first}", ParseOptions("zh-Hans", target))
+    assert plain.text == f"{first}{gap}{second}\n{first}"
+    assert plain.segments[1].target == (len(first + gap), len(first + gap + second))
+    markup = f"<p>{first}<b>{second}</b></p>"
+    tagged = translate_with(markup, ParseOptions("zh-Hans", target, TextFormat.HTML))
+    assert tagged.text == markup.replace("<b>", f"{gap}<b>")
+
+
 def test_spaces_between_tags_stay_between_them() -> None:
     markup = "Bread <!-- a -->  <!-- b -->\n<img> and  <b> tea</b>"
     assert translate_with(markup, HTML).text == markup.replace("and  <b>", "and <b>")

@@ -178,6 +178,11 @@ def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
     assert (part.span, part.is_part) == (Span(0, 3), True)
 
 
+@pytest.mark.parametrize("language", ["de", "de-AT"])
+def test_a_date_of_the_language_ends_no_sentence(language: str) -> None:
+    assert len(list(sentence_spans("Am 3. Oktober regnet es. Am 4. nicht.", language))) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

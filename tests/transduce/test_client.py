@@ -30,6 +30,7 @@ from tests.transduce.bad_server import (
 )
 from transduce.client.events import EventReader
 from transduce.client.options import TranslateOptions, request_fields
+from transduce.client.wire import Endpoint
 
 ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
 LATER = "Retry-After: 0.01\r\n"
@@ -118,6 +119,14 @@ def test_an_answer_that_a_proxy_has_lost_is_asked_for_once_more(status: int) -> 
             translated(server)
         assert server.num_requests == 2
         assert raised.value.status == status
+    with bad_server(answer(status, {"message": "of a gateway"}), answer(200, TRANSLATED)) as server:
+        assert translated(server) == "ja"
+
+
+def test_a_call_waits_for_a_connection_of_the_client() -> None:
+    """No time limit: the calls that have the connections end within theirs."""
+    timeout = Endpoint.of("http://127.0.0.1:1", None, 7.0).http_options()["timeout"]
+    assert (timeout.connect, timeout.read, timeout.write, timeout.pool) == (5.0, 7.0, 7.0, None)
 
 
 def silent(connection: socket.socket) -> None:

@@ -211,7 +211,7 @@ def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows(
             runner.gate.set()
             await submit(submitter, (9, EOS), DecodingOptions(beam_size=1, max_target_length=1))
             assert runner.calls["decode"] <= steps + 2 + 2, (
-                "two steps of the sentence itself, and at most two of the cancelled sentences"
+                "two steps of the sentence itself, and at most two of the cancelled sentence"
             )
             assert runner.batches[-1] == 1, "the sixteen rows of the cancelled sentence are free"
             assert not submitter.has((8, EOS), WIDE), "a cancelled sentence is not cached"
@@ -250,12 +250,12 @@ def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again(
         runner = GatedRunner()
         runner.gate.set()
         async with running_submitter(runner) as submitter:
-            late = submit(submitter)
+            first = submit(submitter)
             in_flight = next(iter(submitter._in_flight.values()))
             in_flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
             second = submit(submitter, request_id="b")
             assert (await second).hypotheses
-            assert (await late).hypotheses, "the late subscriber had time left, too"
+            assert (await first).hypotheses, "the first subscriber had time left, too"
             assert submitter.has(SOURCE, NARROW)
 
     in_scenario(scenario)

@@ -76,7 +76,8 @@ class Endpoint:
         options: dict[str, Any] = {
             "base_url": self.url,
             "headers": {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
-            "timeout": httpx.Timeout(self.timeout_s, connect=self.connect_timeout_s),
+            # Calls wait for one of httpx's 100 connections as long as the calls before them take.
+            "timeout": httpx.Timeout(self.timeout_s, connect=self.connect_timeout_s, pool=None),
             # A proxy cannot reach this machine's loopback, so ignore the proxy variables.
             "trust_env": not is_local,
         }
@@ -179,10 +180,12 @@ def error_of(response: httpx.Response) -> TransduceError:
         body = response.json()
     except ValueError:
         body = None
-    error = body.get("error", body) if isinstance(body, dict) else None
+    error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) and response.status_code in LOST:
         text = " ".join(response.text.split())[:MAX_ERROR_CHARACTERS]
         return AnswerLost(text or response.reason_phrase, status=response.status_code)
+    if error is None:
+        error = body
     fields: Json = error if isinstance(error, dict) else {"message": error}
     if not isinstance(fields.get("message"), str):
         fields = {**fields, "message": response.text or response.reason_phrase}

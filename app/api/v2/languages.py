@@ -10,6 +10,7 @@ from collections.abc import Collection
 from app.api.languages import served_language
 from app.api.v2.models import V2Language
 from app.errors import InvalidRequest
+from app.text.language_codes import base_language
 from app.text.language_names import language_name
 
 # The regional varieties that are listed as targets for a language, because clients refuse its bare code as a target.
@@ -21,7 +22,7 @@ _VARIETIES = {
 
 def base_of(code: str) -> str:
     """The upper-case language of a code, without region and script: `EN` of `en-US`."""
-    return code.partition("-")[0].upper()
+    return base_language(code).upper()
 
 
 def source_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:

@@ -1,0 +1,27 @@
+"""Finds the language of a code such as `pt-BR`, because the text layer's rules are those of languages."""
+
+from __future__ import annotations
+
+# Regions of Spanish that write `1.234,5`. The others write `1,234.5`.
+_SPANISH_COMMA = frozenset({"", "es", "ar", "bo", "cl", "co", "ec", "py", "uy", "ve"})
+# Other codes whose numbers are not written as elsewhere in their language.
+_OTHER_NUMBERS = frozenset({"de-ch", "de-li", "en-za", "fr-ch", "it-ch"})
+# Languages without spaces between words.
+_WITHOUT_SPACES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"})
+
+
+def has_spaces(code: str) -> bool:
+    """Whether the language of a BCP 47 code has spaces between words."""
+    return base_language(code) not in _WITHOUT_SPACES
+
+
+def base_language(code: str) -> str:
+    """The language of a BCP 47 code, in lower case: `pt` of `pt-BR`."""
+    return code.partition("-")[0].lower()
+
+
+def number_language(code: str) -> str:
+    """The language whose notation of numbers a BCP 47 code has; empty if the region has another notation."""
+    language, _, region = code.lower().partition("-")
+    has_other = region not in _SPANISH_COMMA if language == "es" else f"{language}-{region}" in _OTHER_NUMBERS
+    return "" if has_other else language
