@@ -71,7 +71,7 @@ def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingO
     """The options with length ratios converted to lengths. Unchanged if they have no ratios.
 
     options: checked by `check_options`. source_length: subwords with the tag, without the end token. Raises
-    InvalidRequest if the minimum length, the target_prefix or the forced_target is longer than the maximum.
+    InvalidRequest if the minimum length or the target_prefix is longer than the maximum.
     """
     if not options.min_target_ratio and options.max_target_ratio is None:
         return options
@@ -157,11 +157,11 @@ def _check_search(options: DecodingOptions) -> None:
         text = f"must be 1 to beam_size ({options.beam_size}), and is {options.num_hypotheses}"
         _refuse("num_hypotheses", text)
     if options.beam_size == 1 and options.patience != OFF["patience"]:
-        _refuse("patience", "must be 1 where beam_size is 1")
+        _refuse("patience", "must be 1 if beam_size is 1")
     if options.beam_size == 1 and options.early_stop is not EarlyStop.FIRST:
-        _refuse("early_stop", "must be first where beam_size is 1")
+        _refuse("early_stop", 'must be "first" if beam_size is 1')
     if options.early_stop is not EarlyStop.FIRST and options.patience != OFF["patience"]:
-        _refuse("patience", f"must be 1 where early_stop is {options.early_stop}, and is {options.patience}")
+        _refuse("patience", f'must be 1 if early_stop is "{options.early_stop}", and is {options.patience}')
     if options.sampling is None and options.num_hypotheses > options.num_to_complete:
         factors = f"beam_size {options.beam_size} times patience {options.patience}"
         text = f"must be at most {options.num_to_complete} ({factors}), and is {options.num_hypotheses}"

@@ -52,9 +52,10 @@ class CallLength:
         """Return how many steps the next call may take, and what stops it earlier.
 
         num_rows: rows to decode. A step of more rows than in the last call is assumed to take longer in proportion.
-        admits_next: whether the encoding budget left sequences that the next step admits, or sequences restart after a
-        failed forward. has_waiting: whether sequences wait. is_full: whether no row is free. is_streaming: whether a
-        sequence is streamed. pause_s: seconds for which the paused sequences may wait; None if none is paused.
+        admits_next: whether sequences wait only because of the encoding budget, so that some are admitted after this
+        call, or sequences restart after a failed forward. has_waiting: whether sequences wait. is_full: whether no row
+        is free. is_streaming: whether a sequence is streamed. pause_s: seconds for which the paused sequences may wait;
+        None if none is paused.
         """
         max_steps = self._max_steps
         if max_steps == 1 or admits_next:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sqlite3
 import threading
 import time
-import unicodedata
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -45,6 +45,8 @@ _COLUMNS = (
     "id, name, source_language, target_language, created_at_ms, "
     "(SELECT COUNT(*) FROM terms WHERE glossary_id = glossaries.id)"
 )
+# The Unicode categories Cc (control), Cs (surrogate), Zl (line separator) and Zp (paragraph separator).
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class EntriesFormat(Enum):
@@ -157,13 +159,22 @@ def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: Glos
     if len(columns) not in allowed:
         return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
     for name, value in (("term", columns[0].strip()), ("translation", columns[1].strip())):
-        if not value:
-            return f"the {name} is empty"
-        if len(value) > limits.max_term_length:
-            return f"the {name} has {len(value)} characters, more than {limits.max_term_length}"
-        if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in value):
-            return f"the {name} has a control character"
+        problem = term_problem(value, limits.max_term_length)
+        if problem is not None:
+            return f"the {name} {problem}"
     return None
+
+
+def term_problem(text: str, max_length: int) -> str | None:
+    """Return what is wrong with a term or a translation, as a predicate; None if it is valid.
+
+    text: without white space at its ends. max_length: in code points.
+    """
+    if not text:
+        return "is empty"
+    if len(text) > max_length:
+        return f"has {len(text)} characters, more than {max_length}"
+    return "has a control character" if _CONTROL_CHARACTER.search(text) else None
 
 
 def format_tsv(terms: Sequence[Term]) -> str:

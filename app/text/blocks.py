@@ -146,7 +146,7 @@ def references_of(block: Block) -> dict[str, str]:
 class Replacement:
     """A part of a block that the model must not read.
 
-    restored: the markup that replaces it in the translation; None to keep its own.
+    restored: the markup that replaces its text in the translation; None to keep its own.
     """
 
     span: Span
@@ -157,7 +157,8 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     """Return the block with a placeholder for each replacement.
 
     replacements: in order, without overlap. Without `restored` a placeholder stands for the markup of its part, with
-    the tags inside. A part is not replaced if a tag inside has its partner outside.
+    the tags inside. Otherwise the tags inside that are before the first closing one precede `restored`, and the others
+    follow it. A part is not replaced if a tag inside has its partner outside.
     """
     if not replacements:
         return block
@@ -184,9 +185,10 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
         character = next(free)
         placeholders.add(character)
         text.append(character)
-        raws.append(
-            replacement.restored if replacement.restored is not None else _markup(block, span, inner_tags)
-        )
+        if replacement.restored is None:
+            raws.append(_markup(block, span, inner_tags))
+        else:
+            raws.append(_between(replacement.restored, block.tags[inner_tags.start : inner_tags.stop]))
         length += 1
         done, next_tag = span.end, inner_tags.stop
     shift = length - done
@@ -231,6 +233,14 @@ def _markup(block: Block, span: Span, inner_tags: range) -> str:
         parts += (block.raw(done, tag.position), tag.markup)
         done = tag.position
     return "".join([*parts, block.raw(done, span.end)])
+
+
+def _between(restored: str, tags: Sequence[Tag]) -> str:
+    """Return a part's new markup after the tags before the first closing one, and before the other tags."""
+    kinds = [tag.kind for tag in tags]
+    place = kinds.index(TagKind.CLOSE) if TagKind.CLOSE in kinds else len(tags)
+    markup = [tag.markup for tag in tags]
+    return "".join([*markup[:place], restored, *markup[place:]])
 
 
 @dataclass

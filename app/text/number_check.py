@@ -22,7 +22,7 @@ _SPACES = "\u00a0\u2009\u202f "
 # CPython before 3.11.5 does not restore the position of a possessive group whose last repetition fails (gh-106052).
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
-_DOTTED_DATE = re.compile(r"\d{1,2}\.(\d{1,2})\.\d{4}")
+_DOTTED_DATE = re.compile(r"(?:\d{1,2}\.)?(\d{1,2})\.\d{4}")
 # Begins where a word begins, so that a long word without a digit is read once.
 _NUMBER_WITH_LETTERS = re.compile(r"(?<![^\W_])[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
@@ -138,7 +138,8 @@ def _is_well_formed(digits: str, language: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
     All marks of a date are the same, and none is a comma. So `24,12` is no English date, and `12.31/2025` no German
-    one. The day comes first in a date with dots in the languages of _DECIMAL_COMMA. So `12.31.2025` is no German date.
+    one. The month comes before the year in a date with dots in the languages of _DECIMAL_COMMA. So `12.31.2025` and
+    `31.2025` are no German dates.
     """
     date = _DOTTED_DATE.fullmatch(digits)
     if date is not None and int(date.group(1)) > 12 and language in _DECIMAL_COMMA:

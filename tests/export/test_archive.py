@@ -7,6 +7,7 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,26 @@ def test_a_zip_with_a_name_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None
     path.write_bytes(path.read_bytes().replace("ö".encode(), b"\xff\xff"))
     with pytest.raises(ArchiveError, match="cannot be unpacked"):
         unpack(path, tmp_path / "out")
+
+
+def test_a_zip_with_an_empty_name_is_an_error(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "m.zip", {"weights": b"1"})
+    path.write_bytes(path.read_bytes().replace(b"weights", b"\0eights"))  # zipfile ends a name at a zero byte
+    with pytest.raises(ArchiveError, match=r"m\.zip cannot be unpacked"):
+        unpack(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "damage", [{"pax_headers": {"path": "a\0b"}}, {"mtime": 1e300}], ids=["zero byte", "late time"]
+)
+def test_a_tar_with_an_unusable_header_is_an_error(damage: dict[str, Any], tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a")
+    for name, value in damage.items():
+        setattr(member, name, value)
+    with tarfile.open(tmp_path / "m.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member)
+    with pytest.raises(ArchiveError, match=r"m\.tar cannot be unpacked"):
+        unpack(tmp_path / "m.tar", tmp_path / "out")
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:

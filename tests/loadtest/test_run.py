@@ -272,6 +272,7 @@ def test_a_server_without_keep_alive() -> None:
         ('cache;desc="hit, or not";dur=1.5', {"cache": 1.5}),
         ("", {}),
         ("miss, total;dur=x", {}),
+        ("a;dur=nan, b;dur=inf, c;dur=-inf, d;dur=2", {"d": 2.0}),
     ],
 )
 def test_server_timing_is_parsed(header: str, phases: dict[str, float]) -> None:

@@ -257,6 +257,20 @@ def test_terms_of_a_glossary_stand_in_the_translation() -> None:
     assert finished.text == "Briefkasten of F&amp;E"
 
 
+@pytest.mark.parametrize(
+    ("markup", "translated"),
+    [
+        ("a green <a href=x>tree</a> here", "a <a href=x>Gr&uuml;nbaum</a> here"),
+        ("a <b>green</b> t<i>r</i>ee here", "a <b>Gr&uuml;nbaum</b><i></i> here"),
+        ("a green <img src=y>tree here", "a <img src=y>Gr&uuml;nbaum here"),
+    ],
+)
+def test_tags_inside_a_term_stand_around_its_translation(markup: str, translated: str) -> None:
+    glossary = Glossary([Term("green tree", "Gr\u00fcnbaum")], "en")
+    finished = translate_with(markup, ParseOptions("en", "de", TextFormat.HTML, glossary=glossary))
+    assert finished.text == translated.replace("&uuml;", "\u00fc")
+
+
 def test_a_term_inside_a_placeholder_is_no_hit() -> None:
     options = ParseOptions("en", "de", glossary=Glossary([Term("box", "Kiste")], "en"))
     parsed_text = parse_text("A {box} on https://example.org/box", options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ QUOTED = re.compile(r'"[^"]*"')
 class Sample:
     """One request.
 
-    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen.
+    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen. sent_s,
+    first_text_s: None also if the request got no complete response.
 
     Attributes:
         index: position of the request in the run.
@@ -115,7 +117,7 @@ def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
 
 
 def read_server_timing(header: str) -> dict[str, float]:
-    """Milliseconds by phase from a Server-Timing header; values that are not numbers are skipped."""
+    """Milliseconds by phase from a Server-Timing header; values that are not finite numbers are skipped."""
     phases = {}
     for part in QUOTED.sub("", header).split(","):
         name, _, parameters = part.strip().partition(";")
@@ -123,7 +125,9 @@ def read_server_timing(header: str) -> dict[str, float]:
             key, _, value = parameter.strip().partition("=")
             if key == "dur":
                 try:
-                    phases[name.strip()] = float(value)
+                    milliseconds = float(value)
                 except ValueError:
                     continue
+                if math.isfinite(milliseconds):
+                    phases[name.strip()] = milliseconds
     return phases

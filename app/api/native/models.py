@@ -36,7 +36,7 @@ from app.api.http.validation import (
 from app.api.limits import RequestLimits
 from app.decoding.options import MAX_ALTERNATIVES, EarlyStop, LengthPenalty
 from app.decoding.validation import MAX_ALPHA, MAX_PENALTY, MAX_RATIO, MAX_SEED, MAX_SUPPRESSED_TOKENS, Bounds
-from app.stores.glossaries import GlossaryLimits
+from app.stores.glossaries import GlossaryLimits, term_problem
 from app.text.parsed_text import Splitting, TextFormat
 
 AUTO = "auto"
@@ -54,7 +54,7 @@ _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 class NativeLimits:
     """The validation context: the limits of the server and of one model.
 
-    max_target_length: the most subwords of a translation.
+    max_target_length: the most subwords of a sentence's translation.
     """
 
     max_items: int
@@ -108,11 +108,12 @@ def _check_terms(terms: dict[str, str] | None) -> dict[str, str] | None:
         raise PydanticCustomError(INVALID, "must have at least one term")
     for number, pair in enumerate(terms.items(), 1):
         for what, text in zip(("term", "translation of term"), pair, strict=True):
-            if not 0 < len(text.strip()) <= MAX_TERM_CHARACTERS or not text.strip().isprintable():
+            problem = term_problem(text.strip(), MAX_TERM_CHARACTERS)
+            if problem is not None:
                 raise PydanticCustomError(
                     INVALID,
-                    "must have 1 to {limit} printable characters in each term and translation: see the {what} {number}",
-                    {"limit": MAX_TERM_CHARACTERS, "what": what, "number": number},
+                    "is not valid: the {what} {number} {problem}",
+                    {"what": what, "number": number, "problem": problem},
                 )
     return terms
 
@@ -182,7 +183,7 @@ class GlossaryChoice(RequestBody):
     ] = None
     terms: Annotated[
         dict[str, str] | None,
-        _doc(f"each term with its translation, of at most {MAX_TERM_CHARACTERS} printable characters"),
+        _doc(f"each term with its translation, of at most {MAX_TERM_CHARACTERS} characters"),
         BeforeValidator(_check_translations),
         MaxItems(MAX_TERMS, "terms"),
         AfterValidator(_check_terms),

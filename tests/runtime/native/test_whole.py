@@ -111,9 +111,10 @@ def test_several_steps_equal_single_steps(
     runner.encode(sources(), range(NUM_ROWS))
     tokens, scores = single_steps(runner, NUM_ROWS)
     ends = (tokens == EOS_ID).sum(axis=0)
-    assert ((ends > 0) & (ends < NUM_STEPS)).sum() > 3, "some rows must end before the last step"
+    assert (ends > 1).sum() > 3, "some rows must end before the last step"
     for num_rows in (1, 2, 7, 40, NUM_ROWS):
         for num_steps in (2, 5, NUM_STEPS):
+            runner._self_cache.fill(7)  # what earlier steps wrote must not help
             output = runner.decode(first_step(num_rows, num_steps))
             num_taken = output.num_steps
             has_all_ended = (tokens[:num_taken, :num_rows] == EOS_ID).any(axis=0).all()
@@ -133,6 +134,7 @@ def test_steps_after_several_steps_equal_those_after_single_steps(
     assert len(alive) > 2
     step = StepInput(tokens[-1].astype(np.int32), np.full(40, NUM_STEPS, np.int32), 5)
     expected = runner.decode(step).log_probabilities[alive].copy()
+    runner._self_cache.fill(7)
     runner.decode(first_step(40, NUM_STEPS))
     assert np.array_equal(runner.decode(step).log_probabilities[alive], expected)
 
@@ -238,11 +240,12 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
 
 
 def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
-    runner = load(tmp_path, "int8")
+    runner = load(tmp_path, "int8", norm="pre")
     runner.encode(sources(1), [0])
     positions = np.array([MAX_LENGTH - NUM_STEPS], np.int32)
     output = runner.decode(StepInput(np.array([9], np.int32), positions, 1, NUM_STEPS))
-    assert output.ids.shape == (output.num_steps, 1)
+    assert output.num_steps == NUM_STEPS, "the row must reach the last position"
+    assert output.ids.shape == (NUM_STEPS, 1)
 
 
 def test_rows_after_those_of_a_step_are_free(tmp_path: Path) -> None:
