@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
 from app.graphs import KernelChoice
-from app.settings_problems import problem_lines, unknown_variables
+from app.settings_problems import check_holds_key, problem_lines, unknown_variables
 
 PREFIX = "TRANSDUCE_"
 # A worker's rows if `num_rows` is 0. On an H100, a step of the base size takes 0.5 ms with 32 rows, 1.9 ms with 512.
@@ -259,8 +259,9 @@ class Settings(BaseSettings):
         20, ge=1, description="seconds of CPU time that reading or writing one file may take"
     )
 
-    api_keys: Annotated[frozenset[str], NoDecode] = Field(
+    api_keys: Annotated[frozenset[str], NoDecode, AfterValidator(check_holds_key)] = Field(
         frozenset(),
+        validate_default=False,
         description="SHA-256 of each API key in lower-case hexadecimal, separated by commas",
     )
     api_keys_file: Path | None = Field(
@@ -304,8 +305,7 @@ class Settings(BaseSettings):
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
         separators = dict.fromkeys(("api_keys", "cors_origins", "trusted_proxies", "pivot"), r"[,\s]+")
         for name, separator in (separators | dict.fromkeys(("bundles", "preload"), r"\s*,\s*")).items():
-            listed = values.get(name)
-            if isinstance(listed, str):
+            if isinstance(listed := values.get(name), str):
                 values = {**values, name: [part for part in re.split(separator, listed.strip()) if part]}
         return values
 

@@ -25,6 +25,13 @@ def unknown_variables(
     return problems
 
 
+def check_holds_key(keys: frozenset[str]) -> frozenset[str]:
+    """The API keys of a variable that is set. Raises ValueError if there is none, as in `","`."""
+    if not keys:
+        raise ValueError("it is set but holds no key; without a key the server would be open to everyone")
+    return keys
+
+
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:
     """The lines of Pydantic's errors, each with the variable's name and without the refused value.
 

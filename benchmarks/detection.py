@@ -106,12 +106,17 @@ DETECTORS: dict[str, tuple[Callable[[Sequence[str]], Detect], str]] = {
 }
 
 
+def sets_of(data: Path, pair: str) -> list[Path]:
+    """The test sets of a language pair."""
+    return sorted((data / pair).glob("test.*.tsv.xz"))
+
+
 def read_texts(data: Path) -> list[tuple[str, str]]:
     """The texts as (language, text): every distinct sentence, then the first words of the sentences."""
     sentences = dict.fromkeys(
         (language, text)
         for pair in PAIRS
-        for path in sorted((data / pair).glob("test.*.tsv.xz"))
+        for path in sets_of(data, pair)
         for language, text in _columns(path, pair)
     )
     words = (
@@ -189,6 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, help="take every n-th text (default: %(default)s)")
     parser.add_argument("--one", nargs=2, metavar=("DETECTOR", "LANGUAGES"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
+    for pair in PAIRS:
+        if not sets_of(args.data, pair):
+            parser.error(f"--data: {args.data} has no {pair}/test.*.tsv.xz")
     if args.one:
         print(json.dumps(measure(args.one[0], args.data, args.one[1].split(","), args.every)))
         return 0

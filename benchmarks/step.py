@@ -1,9 +1,10 @@
-"""Measure decoder steps and encodings by rows and variant, with the server's own runner.
+r"""Measure decoder steps and encodings by rows and variant, with the server's own runner.
 
 Variants alternate after a few calls, so that other load on the machine affects them equally. Prints medians with the
 ratio to the first variant, and writes them as JSON.
 
-    python -m benchmarks.step --bundle bundles/en-de --variants int8 --json benchmarks/results/step.json
+    python -m benchmarks.step --bundle bundles/en-de --variants int8-standard,int8-standard-fused \
+        --json benchmarks/results/step_fused.json
     python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-standard,int8-standard-fused,fp32
 """
 
@@ -19,24 +20,35 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from tqdm import tqdm
 
 from app.bundle import Bundle, load_bundle
-from app.errors import BundleError
+from app.errors import BundleError, SettingsError
 from app.graphs import KernelChoice, Precision
 from app.runtime.interface import StepInput
+from app.runtime.native import cpu
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
 from benchmarks.machine import describe_run
+from model.config import PRESETS, ConfigError
+from model.data_arguments import positive
 
 # Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
+# The lowest id of the random subwords. Those below are the special ones.
+FIRST_ID = 8
 FUSED, STANDARD = "-fused", "-standard"
-# Suffixes of variants that run on the native kernels for these vector instructions.
-TARGETS: dict[str, KernelChoice] = {"-avx512": "avx512", "-avx2": "avx2"}
+# The kernels that each suffix of a variant selects.
+KERNELS: dict[str, KernelChoice] = {
+    "": "auto",
+    FUSED: "auto",
+    STANDARD: "standard",
+    STANDARD + FUSED: "standard",
+    **{f"-{target}": cast(KernelChoice, target) for target in cpu.TARGETS},
+}
 CALLS_A_TURN = 4
 
 
@@ -55,20 +67,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument
     add("--bundle", type=Path, help="time this bundle's graphs (default: random weights of --preset)")
-    add("--preset", default="small", help="preset of the random model (default: small)")
-    add("--vocab-size", type=int, default=8000, help="vocabulary size of the random model (default: 8000)")
+    add("--preset", choices=PRESETS, default="small", help="preset of the random model (default: small)")
+    add(
+        "--vocab-size",
+        type=positive,
+        default=8000,
+        help="vocabulary size of the random model (default: 8000)",
+    )
     add(
         "--variants",
+        type=variants,
         default="int8,fp32",
         help="precisions to compare; the suffix -standard selects ONNX Runtime's own operators, and -standard-fused "
-        "also its fused attention, -avx512 and -avx2 the native ones for these instructions (default: int8,fp32)",
+        f"also its fused attention; {', '.join(f'-{target}' for target in cpu.TARGETS)} select the native operators "
+        "for these instructions (default: int8,fp32)",
     )
-    add("--rows", default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
-    add("--sentences", default="1x6,1x12,1x25,8x12,8x25,1x100", help="COUNTxLENGTH of encodings, in subwords")
-    add("--num-candidates", type=int, default=8, help="k of the top-k (default: 8, as for a beam of 4)")
-    add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
-    add("--num-rounds", type=int, default=20, help="turns of each variant in each case (default: 20)")
+    add("--rows", type=numbers, default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
+    add(
+        "--sentences",
+        type=encodings,
+        default="1x6,1x12,1x25,8x12,8x25,1x100",
+        help="COUNTxLENGTH of encodings, in subwords",
+    )
+    add(
+        "--num-candidates",
+        type=positive,
+        default=8,
+        help="k of the top-k (default: 8; a beam of n takes n + 1)",
+    )
+    add("--num-threads", type=positive, default=1, help="threads of an operator (default: 1)")
+    add("--num-rounds", type=positive, default=20, help="turns of each variant in each case (default: 20)")
     add("--json", type=Path, help="write the result to this file")
+
+
+def variants(text: str) -> list[str]:
+    """Parse variants, separated by commas. Raises ArgumentTypeError."""
+    names = text.split(",")
+    for name in names:
+        if precision_of(name) not in get_args(Precision) or suffix_of(name) not in KERNELS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is no variant: it needs one of {', '.join(get_args(Precision))}, and then nothing or one of "
+                f"{', '.join(filter(None, KERNELS))}"
+            )
+    return names
+
+
+def numbers(text: str) -> list[int]:
+    """Parse whole numbers of at least 1, separated by commas. Raises ArgumentTypeError."""
+    return [positive(number) for number in text.split(",")]
+
+
+def encodings(text: str) -> list[tuple[int, int]]:
+    """Parse pairs COUNTxLENGTH, separated by commas. Raises ArgumentTypeError."""
+    found = []
+    for pair in text.split(","):
+        count, separator, length = pair.partition("x")
+        if not separator:
+            raise argparse.ArgumentTypeError(f"{pair!r} is not COUNTxLENGTH")
+        found.append((positive(count), positive(length)))
+    return found
 
 
 def random_bundle(
@@ -105,12 +162,11 @@ def random_bundle(
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
     """Load a variant's runner. ONNX Runtime reads the variable UNFUSED_ATTENTION when it creates the sessions."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
-    others = (kernels for suffix, kernels in TARGETS.items() if variant.endswith(suffix))
-    kernels: KernelChoice = "standard" if STANDARD in variant else next(others, "auto")
+    kernels = KERNELS[suffix_of(variant)]
     return load_runner(
         bundle,
         precision=precision_of(variant),
-        device="auto",
+        device="cpu" if kernels in cpu.TARGETS else "auto",
         kernels=kernels,
         num_rows=num_rows,
         num_threads=num_threads,
@@ -122,16 +178,21 @@ def precision_of(variant: str) -> Precision:
     return cast(Precision, variant.partition("-")[0])
 
 
+def suffix_of(variant: str) -> str:
+    """The suffix of a variant: -standard-fused of int8-standard-fused."""
+    return variant.removeprefix(precision_of(variant))
+
+
 def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
     """A function that runs one decoder step of rows with random lengths."""
     random_numbers = np.random.default_rng(num_rows)
     vocab_size = runner.limits.vocab_size
     sources = [
-        random_numbers.integers(8, vocab_size, n)
+        random_numbers.integers(FIRST_ID, vocab_size, n)
         for n in random_numbers.integers(SHORTEST, LONGEST, num_rows)
     ]
     step = StepInput(
-        ids=random_numbers.integers(8, vocab_size, num_rows).astype(np.int32),
+        ids=random_numbers.integers(FIRST_ID, vocab_size, num_rows).astype(np.int32),
         positions=random_numbers.integers(SHORTEST, LONGEST, num_rows).astype(np.int32),
         num_candidates=num_candidates,
     )
@@ -175,20 +236,18 @@ def measure(
 
 def run(args: argparse.Namespace, bundle: Bundle) -> list[Measurement]:
     """Time every case."""
-    rows = [int(number) for number in args.rows.split(",")]
-    encodings = [tuple(map(int, pair.split("x"))) for pair in args.sentences.split(",")]
-    num_rows = max(*rows, *(count for count, _ in encodings))
+    num_rows = max(*args.rows, *(count for count, _ in args.sentences))
     runners = {
         variant: load_variant(bundle, variant, num_rows=num_rows, num_threads=args.num_threads)
-        for variant in args.variants.split(",")
+        for variant in args.variants
     }
     found: list[Measurement] = []
-    total = (len(rows) + len(encodings)) * args.num_rounds
+    total = (len(args.rows) + len(args.sentences)) * args.num_rounds
     with tqdm(total=total, unit=" rounds") as progress:
-        for number in rows:
+        for number in args.rows:
             steps = {name: step_case(runner, number, args.num_candidates) for name, runner in runners.items()}
             found += measure(f"step, {number} rows", steps, args.num_rounds, on_round=progress.update)
-        for count, length in encodings:
+        for count, length in args.sentences:
             calls = {name: encode_case(runner, count, length) for name, runner in runners.items()}
             found += measure(f"encode {count} x {length}", calls, args.num_rounds, on_round=progress.update)
     return found
@@ -201,8 +260,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
+    if args.vocab_size <= FIRST_ID:
+        parser.error(f"--vocab-size must be above {FIRST_ID}")
     head = describe_run("benchmarks.step", arguments)
-    precisions = list(dict.fromkeys(precision_of(name) for name in args.variants.split(",")))
+    precisions = list(dict.fromkeys(precision_of(name) for name in args.variants))
     with tempfile.TemporaryDirectory() as folder:
         try:
             bundle = (
@@ -211,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
             )
             found = run(args, bundle)
-        except BundleError as error:
+        except (BundleError, SettingsError, ConfigError) as error:
             parser.error(str(error))
     print(f"{'case':<18} {'variant':<12} {'median ms':>10} {'fastest':>9} {'ratio':>6}")
     for m in found:

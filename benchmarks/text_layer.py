@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from app.decoding.option_changes import OptionChanges
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import Settings
@@ -94,7 +94,7 @@ class Bench:
             "request_id": "",
             "caller": "",
             "deadline": time.monotonic() + TIMEOUT_S,
-            "options": replace(self.translator.default_options, beam_size=1),
+            "options": OptionChanges.of(beam_size=1),
         }
         return TranslationRequest(**{**fields, **changes})
 

@@ -42,6 +42,8 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
                 members = archive.getmembers()
                 _check(path, [(member.name, member.size) for member in members], max_bytes, max_files)
                 archive.extractall(folder, filter="data")
+    except ArchiveError:
+        raise
     except (
         OSError,
         EOFError,
@@ -49,7 +51,9 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
         tarfile.TarError,
         RuntimeError,
         NotImplementedError,
-        UnicodeDecodeError,
+        ValueError,
+        IndexError,
+        OverflowError,
         zlib.error,
         lzma.LZMAError,
     ) as error:

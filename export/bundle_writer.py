@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,17 +111,17 @@ class BundleRequest:
         )
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """The subwords that name languages."""
+    def source_tags(self) -> tuple[str, ...]:
+        """The subwords that name languages in sources."""
         named = [self.tag, self.reverse_tag, *(tag for _, tag in self.more_targets)]
-        named += [tag for pair in self.pairs for tag in (pair.source_prefix, pair.target_start)]
-        named += (self.languages or {}).values()
-        return tuple(dict.fromkeys(tag for tag in named if tag is not None))
+        named += [*(pair.source_prefix for pair in self.pairs), *(self.languages or {}).values()]
+        return tuple(tag for tag in named if tag is not None)
 
     @property
-    def has_target_starts(self) -> bool:
-        """Whether targets begin with the subword of their language."""
-        return bool(self.languages) or any(pair.target_start is not None for pair in self.pairs)
+    def target_tags(self) -> tuple[str, ...]:
+        """The subwords that name languages at the start of targets; empty if targets begin with none."""
+        named = [*(pair.target_start for pair in self.pairs), *(self.languages or {}).values()]
+        return tuple(tag for tag in named if tag is not None)
 
 
 def write_bundle(
@@ -205,7 +205,7 @@ def make_manifest(
             tag_follows_source=request.tag_follows_source,
             has_distinct_placeholders=request.has_distinct_placeholders,
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
-            max_target_length=config.max_length - request.has_target_starts,
+            max_target_length=config.max_length - bool(request.target_tags),
             variants=variants,
             alignment=_alignment(config, request),
             decoding=request.decoding,
@@ -245,13 +245,13 @@ def check_output(output: Path) -> None:
         raise ExportError(f"{parent} is not a folder")
 
 
-def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:
+def _check_tokenizer(path: Path, config: ModelConfig, tags: Iterable[str]) -> None:
     """Raise TokenizerError for a file that is no tokenizer, an unknown tag, or special ids other than the model's.
 
     Raises CheckpointError if the tokenizer and the model have vocabularies of different sizes.
     """
     tokenizer = Tokenizer(path)
-    for tag in request.tags:
+    for tag in tags:
         tokenizer.id_of(tag)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
@@ -284,8 +284,8 @@ def _write_model(
     precisions = _possible_precisions(model.config, request)
     source_spm, target_spm = tokenizer_of(checkpoint), checkpoint / TARGET_TOKENIZER
     tokenizers = (source_spm, target_spm if target_spm.is_file() else source_spm)
-    for path in dict.fromkeys(tokenizers):
-        _check_tokenizer(path, model.config, request)
+    for path, tags in zip(tokenizers, (request.source_tags, request.target_tags), strict=True):
+        _check_tokenizer(path, model.config, tags)
     weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
     for precision in precisions:
@@ -305,7 +305,7 @@ def _possible_precisions(config: ModelConfig, request: BundleRequest) -> tuple[P
     """
     if config.decoder == "attention":
         return request.precisions
-    if request.has_target_starts:
+    if request.target_tags:
         raise ExportError("targets that begin with a language token are not possible with a decoder of SSRUs")
     if not (possible := tuple(one for one in request.precisions if one != "fp16")):
         raise ExportError("a decoder of SSRUs has no fp16 variant: add int8 or fp32 to --precisions")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from app.text.tokenizer import SPACE, Tokenizer
 from model.config import BOS_ID
-from model.evaluate import translate
+from model.evaluate import translate_greedily
 from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, causal_mask
 
 Floats = NDArray[np.float32]
@@ -66,26 +66,30 @@ def maps_of(
     target: str | None = None,
     *,
     tag: str | None = None,
+    target_tokenizer: Tokenizer | None = None,
 ) -> AttentionMaps:
     """Compute the weights of a sentence and its translation.
 
-    target: None for the model's own greedy translation. tag: the subword before the source, if the model has one.
+    target: None for the model's own greedy translation. tag: the source's subword that names a language, if the model
+    has one. target_tokenizer: None if sources and targets have one vocabulary.
     Raises TokenizerError for a tag that the vocabulary does not have and for text that it cannot encode. Raises
     ValueError for text that is longer than the model's positions.
     """
+    target_tokenizer = target_tokenizer or tokenizer
     if target is None:
-        (target,) = translate(model, tokenizer, [source], beam_size=1, tag=tag)
+        (target,) = translate_greedily(model, tokenizer, [source], tag=tag, target_tokenizer=target_tokenizer)
     encoded = tokenizer.encode_tagged(source, tag)
-    labels = tokenizer.encode_target(target, encoded.verbatim_spans)
+    labels = target_tokenizer.encode_target(target, encoded.verbatim_spans)
     inputs = (BOS_ID, *labels[:-1])
     encoder, decoder, cross = attention_weights(model, encoded.ids, inputs)
 
-    def names(ids: Sequence[int]) -> tuple[str, ...]:
-        special = {BOS_ID: START, tokenizer.eos_id: END}
-        shown = (special.get(each) or tokenizer.text_of(each, encoded.verbatim_spans) for each in ids)
+    def names(ids: Sequence[int], side: Tokenizer) -> tuple[str, ...]:
+        special = {BOS_ID: START, side.eos_id: END}
+        shown = (special.get(each) or side.text_of(each, encoded.verbatim_spans) for each in ids)
         return tuple(text.replace(" ", SPACE) for text in shown)
 
-    return AttentionMaps(names(encoded.ids), names(inputs), names(labels), encoder, decoder, cross)
+    inputs_shown, outputs_shown = names(inputs, target_tokenizer), names(labels, target_tokenizer)
+    return AttentionMaps(names(encoded.ids, tokenizer), inputs_shown, outputs_shown, encoder, decoder, cross)
 
 
 @torch.no_grad()

@@ -61,12 +61,19 @@ def greedy_batch(
 
 
 def translate_greedily(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, tag: str | None = None
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    tag: str | None = None,
+    target_tokenizer: Tokenizer | None = None,
 ) -> list[str]:
     """Greedy translations in the order of the texts, decoded in batches of similar lengths.
 
-    tag: the subword before each source, if the model has one. Raises as `translate`.
+    tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
+    vocabulary. Raises as `translate`.
     """
+    target_tokenizer = target_tokenizer or tokenizer
     encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
     order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
     translations = [""] * len(texts)
@@ -76,7 +83,7 @@ def translate_greedily(
         limit = min(model.config.max_length - 1, longest + EXTRA_TARGET_LENGTH)
         found = greedy_batch(model, [encoded[index].ids for index in chosen], max_target_length=limit)
         for index, ids in zip(chosen, found, strict=True):
-            translations[index] = tokenizer.decode(ids, encoded[index].verbatim_spans).text
+            translations[index] = target_tokenizer.decode(ids, encoded[index].verbatim_spans).text
     return translations
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +99,8 @@ def _pair_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         type=Path,
         metavar="FILE.spm",
-        help="default: the checkpoint's own, or the one of the bundle that holds it",
+        help="the SentencePiece model of the source, and of the target if the model has no other for it (default: the "
+        "checkpoint's own, or the one of the bundle that holds it)",
     )
     parser.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
     parser.add_argument(
@@ -107,7 +109,7 @@ def _pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag",
         metavar="SUBWORD",
-        help="subword before the source; it names the target language, such as '>>de<<'",
+        help="subword before the source (after it in some imported models); it names a language, such as '>>de<<'",
     )
 
 
@@ -130,32 +132,70 @@ def _by_name(texts: list[str]) -> dict[str, Path]:
         if not separator:
             name, path = Path(text).name, text
         if name in found:
-            raise ValueError(f"two are called {name}: give one another name, as NAME={path}")
+            raise ValueError(f"two inputs are called {name}: rename one of them, as NAME={path}")
         found[name] = Path(path)
     return found
 
 
-def load_for_figures(checkpoint: Path, vocabulary: Path | None = None) -> tuple[Transformer, Tokenizer]:
-    """Load a checkpoint's model and a tokenizer.
+def load_for_figures(
+    checkpoint: Path, vocabulary: Path | None = None
+) -> tuple[Transformer, Tokenizer, Tokenizer]:
+    """Load a checkpoint's model and the tokenizers of its sources and of its targets.
 
-    vocabulary: the tokenizer's file. None for the checkpoint's own, or for source.spm of the bundle that holds the
-    checkpoint. Raises CheckpointError, TokenizerError.
+    Both are one object, unless the checkpoint, or the bundle that holds it, has another SentencePiece model for its
+    targets. A bundle's manifest says whether sources have an end token and where their tag is.
+
+    vocabulary: the file of the source's tokenizer. None for the checkpoint's own, or for source.spm of the bundle.
+    Raises CheckpointError, TokenizerError, OSError.
     """
     from app.text.tokenizer import Tokenizer
     from model import checkpoint as checkpoints
 
     model = checkpoints.load_model(checkpoint)
-    if vocabulary is None:
-        own, of_bundle = checkpoint / checkpoints.TOKENIZER, checkpoint.parent / "source.spm"
-        vocabulary = of_bundle if of_bundle.is_file() and not own.is_file() else own
-    return model, Tokenizer(vocabulary)
+    bundle = checkpoint.parent
+    own, of_bundle = checkpoint / checkpoints.TOKENIZER, bundle / "source.spm"
+    options, targets = {}, [checkpoint / checkpoints.TARGET_TOKENIZER]
+    if of_bundle.is_file():
+        options = _source_options(bundle / "manifest.json")
+        targets.append(bundle / checkpoints.TARGET_TOKENIZER)
+    default = of_bundle if of_bundle.is_file() and not own.is_file() else own
+    source = Tokenizer(vocabulary or default, **options)
+    target = next((path for path in targets if path.is_file()), None)
+    if target is None or (default.is_file() and target.read_bytes() == default.read_bytes()):
+        return model, source, source
+    return model, source, Tokenizer(target)
+
+
+def _source_options(manifest: Path) -> dict[str, bool]:
+    """The options of `Tokenizer` for the sources of a bundle's model; none if there is no manifest.
+
+    Raises CheckpointError if the file is no manifest, or if targets begin with a subword that names their language.
+    """
+    from model.checkpoint import CheckpointError
+
+    if not manifest.is_file():
+        return {}
+    try:
+        fields = dict(json.loads(manifest.read_text("utf-8")))
+        pairs = fields.get("language_pairs", ())
+        has_target_starts = bool(fields.get("languages")) or any(pair.get("target_start") for pair in pairs)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{manifest} is not a bundle's manifest: {error}") from error
+    if has_target_starts:
+        raise CheckpointError(
+            f"{manifest.parent}: the model's targets begin with a subword that names their language; attention and "
+            "alignments of such a model cannot be drawn"
+        )
+    return {name: fields[name] for name in ("ends_source", "tag_follows_source") if name in fields}
 
 
 def _maps(args: argparse.Namespace) -> AttentionMaps:
     from model.attention_maps import maps_of
 
-    model, tokenizer = load_for_figures(args.checkpoint, args.tokenizer)
-    return maps_of(model, tokenizer, args.source, args.target, tag=args.tag)
+    model, tokenizer, target_tokenizer = load_for_figures(args.checkpoint, args.tokenizer)
+    return maps_of(
+        model, tokenizer, args.source, args.target, tag=args.tag, target_tokenizer=target_tokenizer
+    )
 
 
 def _attention(args: argparse.Namespace) -> Picture:

@@ -69,7 +69,7 @@ def read_curves(path: Path) -> Curves:
                 for name, value in row.items():
                     if value and ("loss" in name or "bleu" in name):
                         points.setdefault(name, []).append((step, elapsed_s, float(value)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
         raise FigureError(f"{file} is no training log: {error!r}") from error
     if not points:
         raise FigureError(f"{file} has no loss and no BLEU yet")

@@ -143,6 +143,19 @@ def test_a_plain_text_key_is_rejected_and_not_repeated() -> None:
     assert "secret" not in line
 
 
+@pytest.mark.parametrize("value", [",", " ", " ,\n,"])
+def test_a_variable_without_any_key_is_rejected(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """`"$A,$B"` without its two secrets would otherwise open the server to everyone."""
+    monkeypatch.setenv("TRANSDUCE_API_KEYS", value)
+    monkeypatch.setenv("TRANSDUCE_PORT", "70000")
+    assert [line.split(":")[0] for line in problems()] == ["TRANSDUCE_PORT", "TRANSDUCE_API_KEYS"]
+    assert "TRANSDUCE_API_KEYS: it is set but holds no key" in problems()[1]
+    monkeypatch.delenv("TRANSDUCE_PORT")
+    assert len(problems(api_keys_file="keys.toml")) == 1
+    monkeypatch.setenv("TRANSDUCE_API_KEYS", f"{HASH},")
+    assert load_settings().api_keys == {HASH}
+
+
 def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
     monkeypatch.setenv("TRANSDUCE_API_KEY", "key")

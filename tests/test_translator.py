@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
+from app.decoding.option_changes import OptionChanges
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason, Hypothesis, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
@@ -251,10 +251,10 @@ def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> 
     assert plain.max_target_length == 7 + EXTRA_TARGET_LENGTH
     longest = setup.engine.limits.max_target_length - 1
     assert setup.translator.options(request(), num_source_tokens=60).max_target_length == longest
-    explicit = request(
-        options=DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5), extra_target_length=None
-    )
-    assert setup.translator.options(explicit, num_source_tokens=7) == explicit.options
+    changes = OptionChanges.of(beam_size=2, alpha=0.0, max_target_length=5)
+    explicit = request(options=changes, extra_target_length=None)
+    chosen = setup.translator.options(explicit, num_source_tokens=7)
+    assert chosen == DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_the_default_length_limit_does_not_cut_requested_lengths(
     tokenizer: Tokenizer, changes: dict[str, Any], num_forced: int, longest: int
 ) -> None:
     setup = FutureTranslator(tokenizer)
-    options = replace(setup.translator.default_options, **changes)
+    options = OptionChanges.of(**changes)
     chosen = setup.translator.options(request(options=options), num_source_tokens=7, num_forced=num_forced)
     assert chosen.max_target_length == longest
 
@@ -339,7 +339,7 @@ def run_without_answers(work: Coroutine[Any, Any, Any]) -> None:
 
 def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) -> None:
     setup = FutureTranslator(tokenizer, max_token_lists=17)
-    options = replace(setup.translator.default_options, num_hypotheses=2, num_alternatives=2)
+    options = OptionChanges.of(num_hypotheses=2, num_alternatives=2)
     with pytest.raises(
         PayloadTooLarge,
         match=r"3 sentences, 2 hypotheses each, with 2 alternatives makes 18 lists, the limit is 17",
@@ -350,7 +350,7 @@ def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) 
 
 def test_contradictory_options_are_refused_before_admission(tokenizer: Tokenizer) -> None:
     setup = FutureTranslator(tokenizer)
-    options = replace(setup.translator.default_options, min_target_length=9, max_target_length=8)
+    options = OptionChanges.of(min_target_length=9, max_target_length=8)
     with pytest.raises(
         InvalidRequest, match=r"min_target_length requires at least 9 .* max_target_length allows 8"
     ):

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -133,7 +134,10 @@ def run_translate(args: argparse.Namespace) -> int:
 
 def translate_stream(client: Client, args: argparse.Namespace, params: TranslateParams) -> None:
     """Translate plain text in batches of lines, and write each batch as soon as it is translated."""
-    format_line = json_line if args.json else translated_line
+    from app.text.language_codes import separator
+
+    gap = separator(params.source, params.target)
+    format_line = json_line if args.json else partial(translated_line, gap=gap)
     with ExitStack() as stack:
         source = stack.enter_context(args.file.open("rb")) if args.file else sys.stdin.buffer
         progress = stack.enter_context(progress_bar(args.file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
 from transduce.translate_batch import TranslateParams, translate_batch
-from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
+from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
 if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
 # Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
-_TAG_OR_SPACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*?(?P<empty>/?)>|\s+")
-_VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
 @dataclass(frozen=True)
@@ -133,6 +130,9 @@ def _translations(
 
 def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> list[str]:
     """The translations of units with the same options. A piece too long for a request is copied, with a warning."""
+    from app.files.parts import joined
+    from app.text.language_codes import separator
+
     pieces = [list(pieces_of(unit)) for unit in units]
     texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
     params = replace(params, options={**params.options, **options_of(units[0])})
@@ -142,7 +142,11 @@ def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> li
             f"transduce translate: {len(piece)} characters cannot be split for a request and are left untranslated",
             file=sys.stderr,
         )
-    return ["".join(next(answers) if is_sent(piece) else piece for piece in parts) for parts in pieces]
+    gap = separator(params.source, params.target)
+    return [
+        joined(parts, [next(answers) if is_sent(piece) else piece for piece in parts], gap)
+        for parts in pieces
+    ]
 
 
 def is_sent(piece: str) -> bool:
@@ -172,32 +176,9 @@ def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterato
 
 def pieces_of(unit: Unit) -> Iterator[str]:
     """Split the unit into pieces that fit into a request; a piece that cannot be cut stays too long."""
-    if unit.format == "text":
-        yield from split_text(unit.text, max_characters=MAX_ITEM_CHARACTERS)
-        return
-    start = best = 0
-    for place in cut_points(unit.text):
-        if place - start > MAX_ITEM_CHARACTERS and best > start:
-            yield unit.text[start:best]
-            start = best
-        best = place
-    if best > start and len(unit.text) - start > MAX_ITEM_CHARACTERS:
-        yield unit.text[start:best]
-        start = best
-    yield unit.text[start:]
+    from app.files.parts import cut
 
-
-def cut_points(markup: str) -> Iterator[int]:
-    """Yield the offsets where markup may be cut: after white space outside of its elements."""
-    depth = 0
-    for match in _TAG_OR_SPACE.finditer(markup):
-        if match["name"] is None:
-            if depth == 0:
-                yield match.end()
-        elif match["close"]:
-            depth = max(depth - 1, 0)
-        elif not match["empty"] and match["name"].lower() not in _VOID:
-            depth += 1
+    return cut(unit.text, MAX_ITEM_CHARACTERS, is_text=unit.format == "text")
 
 
 def write_output(output: Path | None, content: bytes) -> None:

@@ -7,7 +7,6 @@ white space at both ends of a line are copied. A last line without a line ending
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -22,10 +21,6 @@ MAX_REQUEST_CHARACTERS = 50_000
 MAX_ITEM_CHARACTERS = 5_000
 
 BYTE_ORDER_MARK = "\ufeff"
-# A line that is too long is cut after the end of a sentence and the white space that follows it, else after white
-# space.
-SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
-SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -69,23 +64,13 @@ def read_lines(source: BinaryIO) -> Iterator[Line]:
 
 
 def split_text(text: str, *, max_characters: int) -> Iterator[str]:
-    """Split a text into pieces of at most `max_characters` code points.
+    """Split a text into pieces of at most `max_characters` code points, as `app.files.parts` does."""
+    if len(text) > max_characters:
+        from app.files.parts import cut
 
-    Each cut is after the last end of a sentence that fits, else after the last white space, else at the limit.
-    """
-    start = 0
-    while len(text) - start > max_characters:
-        window = text[start : start + max_characters]
-        cut = last_end(SENTENCE_END, window) or last_end(SPACE, window) or max_characters
-        yield window[:cut]
-        start += cut
-    if start < len(text):
-        yield text[start:]
-
-
-def last_end(pattern: re.Pattern[str], text: str) -> int:
-    """The end of the last match of `pattern` in `text`, or 0 without a match."""
-    return max((match.end() for match in pattern.finditer(text)), default=0)
+        yield from cut(text, max_characters, is_text=True)
+    elif text:
+        yield text
 
 
 def batches(lines: Iterable[Line], *, max_lines: int) -> Iterator[list[Line]]:
@@ -110,9 +95,14 @@ def requests(texts: Iterable[str]) -> Iterator[list[str]]:
         yield request
 
 
-def translated_line(line: Line, answers: Iterator[Translation]) -> str:
-    """The line with its pieces replaced by the next of `answers`, still as one line."""
-    translated = "".join(next(answers).text for _ in line.pieces)
+def translated_line(line: Line, answers: Iterator[Translation], gap: str = "") -> str:
+    """The line with its pieces replaced by the next of `answers`, still as one line.
+
+    gap: what separates the translations of two pieces that nothing separates.
+    """
+    from app.files.parts import joined
+
+    translated = joined(line.pieces, [next(answers).text for _ in line.pieces], gap)
     return line.before + translated.replace("\n", " ") + line.after
 
 

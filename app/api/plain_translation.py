@@ -6,7 +6,7 @@ It is a layer over the translator. It returns whole texts, languages and confide
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
@@ -17,13 +17,13 @@ from app.api.limits import RequestLimits
 from app.api.native.routes import record_usage
 from app.api.service import Service
 from app.api.spending import begin_spending
-from app.decoding.options import DecodingOptions
+from app.decoding.option_changes import NO_CHANGES, OptionChanges
 from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
-from app.translator import Models, ModelTranslator, Ranked, Translation, TranslationRequest, TranslationResult
+from app.translator import Models, Ranked, Translation, TranslationRequest, TranslationResult
 
 
 class NoSuchPair(Exception):
@@ -140,9 +140,7 @@ class PlainTranslator:
             splitting=plain_request.splitting,
             xml=plain_request.xml,
             glossary=plain_request.glossary,
-            options=_options(
-                models.likely(plain_request.source, plain_request.target, plain_request.model), plain_request
-            ),
+            options=_options(plain_request),
             model=plain_request.model,
         )
         try:
@@ -157,10 +155,11 @@ def to_plain(translation: Translation) -> PlainTranslation:
     return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
-def _options(translator: ModelTranslator, plain_request: PlainRequest) -> DecodingOptions | None:
-    """The decoding options of a request; None for the model's defaults."""
-    if not plain_request.num_alternatives and plain_request.beam_size is None:
-        return None
-    options, num_hypotheses = translator.default_options, plain_request.num_alternatives + 1
-    beam_size = max(plain_request.beam_size or options.beam_size, num_hypotheses)
-    return replace(options, beam_size=beam_size, num_hypotheses=num_hypotheses)
+def _options(plain_request: PlainRequest) -> OptionChanges:
+    """The decoding options that a request sets."""
+    options, num_hypotheses = NO_CHANGES, plain_request.num_alternatives + 1
+    if num_hypotheses > 1:
+        options = options.updated(num_hypotheses=num_hypotheses)
+    if plain_request.beam_size is not None:
+        options = options.updated(beam_size=max(plain_request.beam_size, num_hypotheses))
+    return options

@@ -116,7 +116,7 @@ def _read(message: messages.ReadRequest, limits: messages.WorkerLimits) -> messa
 def _write(message: messages.WriteRequest, limits: messages.WorkerLimits) -> messages.WriteResult:
     file = read_file(message.content, message.format)
     return messages.WriteResult(
-        file.write(join_parts(file.units, limits.part_characters, message.translations))
+        file.write(join_parts(file.units, limits.part_characters, message.translations, message.gap))
     )
 
 

@@ -30,11 +30,12 @@ class ReadRequest(msgspec.Struct, tag="read", array_like=True):
 
 
 class WriteRequest(msgspec.Struct, tag="write", array_like=True):
-    """Write a file with one translation for each text of `ReadResult`."""
+    """Write a file with one translation for each text of `ReadResult`. gap: as in `app.files.parts.join_parts`."""
 
     content: bytes
     format: FileFormat
     translations: list[str]
+    gap: str
 
 
 class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -98,10 +98,19 @@ class FileWorkers:
         return answer.texts
 
     async def write(
-        self, content: bytes, file_format: FileFormat, translations: list[str], *, timeout_s: float
+        self,
+        content: bytes,
+        file_format: FileFormat,
+        translations: list[str],
+        *,
+        timeout_s: float,
+        gap: str = "",
     ) -> bytes:
-        """The file with one translation for each text of `read`. Raises as `read` does."""
-        answer = await self._ask(messages.WriteRequest(content, file_format, translations), timeout_s)
+        """The file with one translation for each text of `read`. Raises as `read` does.
+
+        gap: what separates the translations of two parts of a text that nothing separates.
+        """
+        answer = await self._ask(messages.WriteRequest(content, file_format, translations, gap), timeout_s)
         assert isinstance(answer, messages.WriteResult)
         return answer.content
 

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.files.docx_paragraph import Paragraph, Raw, read_paragraph
 from app.files.tagged_text import Piece
-from app.files.unit import FileError, FileLimits, Unit, check_count
+from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
 from app.files.xml_tree import Node, read_tree
 
 _TEXT_ENTRIES = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -55,7 +55,8 @@ class DocxFile:
     def write(self, translations: Sequence[str]) -> bytes:
         """The document with the translations in its paragraphs.
 
-        Raises ValueError for another number of translations or lost marks, and FileError for a damaged archive.
+        Raises ValueError for another number of translations or lost marks, and FileError for a damaged archive or a
+        character that XML cannot contain.
         """
         units = self.units
         check_count(translations, len(units))
@@ -68,7 +69,10 @@ class DocxFile:
             for paragraph in part.paragraphs:
                 translation = next(remaining)
                 if translation != paragraph.unit.text:
-                    changed[id(paragraph.node)] = (paragraph, paragraph.tagged.read(translation))
+                    pieces = paragraph.tagged.read(translation)
+                    if not all(is_xml_text(piece) for piece in pieces if isinstance(piece, str)):
+                        raise FileError(f"{name}: a translation has a character that XML cannot contain")
+                    changed[id(paragraph.node)] = (paragraph, pieces)
             if changed:
                 written[name] = _rendered(part.root, changed).encode(part.encoding)
         archive = BytesIO()
@@ -93,7 +97,7 @@ def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
             paragraph = read_paragraph(node) if node.name == "w:p" else None
             if paragraph is not None:
                 paragraphs.append(paragraph)
-                num_characters += len(paragraph.tagged.plain)
+                num_characters += len(paragraph.unit.text)
                 limits.check(num_units + len(paragraphs), num_characters)
         num_units += len(paragraphs)
         parts[name] = _TextEntry(root, encoding, tuple(paragraphs))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from app.files.unit import FileError, Unit, UnitFormat
+from app.text.html_scanner import Event, scan_html
 
-# A tag, the end of a sentence with the white space after it, or other white space.
+# The end of a sentence with the white space after it, or other white space.
 _BOUNDARY = re.compile(
-    r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*+>"
-    r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
+    r"(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++"
+    r"|[\u3002\uff01\uff1f][\"'\u201d\u2019\u300d\u300f\uff09)\]]*+)|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
 # A text inside one element is not split. So it may have up to this many times the characters of a part. If larger, a
@@ -29,7 +30,7 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
     if len(unit.text) <= max_characters:
         return [unit]
     is_text = unit.format is UnitFormat.TEXT
-    parts = list(_cut(unit.text, max_characters, is_text=is_text))
+    parts = list(cut(unit.text, max_characters, is_text=is_text))
     if max(map(len, parts)) > _MAX_UNCUT * max_characters:
         raise FileError(
             f"an element has more than the {_MAX_UNCUT * max_characters} characters of running text allowed"
@@ -37,8 +38,11 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
     return [Unit(part, unit.format, unit.is_wrapped) for part in parts]
 
 
-def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
-    """Yield the parts of a text. size: the most characters of a part. is_text: whether the text has no markup."""
+def cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
+    """Yield the parts of a text, which join to it. is_text: whether the text has no markup.
+
+    size: the most characters of a part, except of markup that cannot be cut.
+    """
     start = sentence = space = 0
     for offset, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
         while offset - start > size:
@@ -57,22 +61,40 @@ def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
 def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
     """Yield each offset where the text may be cut, and whether a sentence ends there."""
     depth = 0
-    for match in _BOUNDARY.finditer(text):
-        if match["name"] is None:
-            if depth == 0:
-                yield match.end(), match["sentence"] is not None
-        elif is_text:
-            continue
-        elif match["close"]:
+    for event in [Event(0, len(text), "text")] if is_text else scan_html(text):
+        if event.kind == "text" and depth == 0:
+            yield from _boundaries(text, event.start, event.end)
+        elif event.kind == "close":
             depth = max(depth - 1, 0)
-        elif match["name"].lower() not in _VOID and not match.group().endswith("/>"):
+        elif event.kind == "open" and event.name not in _VOID:
             depth += 1
 
 
-def join_parts(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
-    """Join the translations of the parts of each unit. Raises ValueError if their number is not that of the parts."""
+def _boundaries(text: str, start: int, end: int) -> Iterator[tuple[int, bool]]:
+    """Yield the boundaries in text[start:end] as `_cut_points` does."""
+    for match in _BOUNDARY.finditer(text, start, end):
+        yield match.end(), match["sentence"] is not None
+
+
+def join_parts(
+    units: Sequence[Unit], max_characters: int, translations: Sequence[str], gap: str = ""
+) -> list[str]:
+    """Join the translations of the parts of each unit. Raises ValueError if their number is not that of the parts.
+
+    gap: what follows the translation of a part that does not end with white space, unless it is the last.
+    """
     remaining = iter(translations)
-    counts = [len(split_unit(unit, max_characters)) for unit in units]
-    if sum(counts) != len(translations):
-        raise ValueError(f"{len(translations)} translations for {sum(counts)} parts")
-    return ["".join(islice(remaining, num_parts)) for num_parts in counts]
+    parts = [[part.text for part in split_unit(unit, max_characters)] for unit in units]
+    num_parts = sum(map(len, parts))
+    if num_parts != len(translations):
+        raise ValueError(f"{len(translations)} translations for {num_parts} parts")
+    return [joined(each, list(islice(remaining, len(each))), gap) for each in parts]
+
+
+def joined(parts: Sequence[str], translations: Sequence[str], gap: str) -> str:
+    """Join the translations of a text's parts. gap: as in `join_parts`."""
+    last = len(parts) - 1
+    return "".join(
+        text if index == last or part[-1:].isspace() else text + gap
+        for index, (part, text) in enumerate(zip(parts, translations, strict=True))
+    )

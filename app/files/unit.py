@@ -50,7 +50,7 @@ class Unit:
 class FileLimits:
     """The limits of one file. Reading stops as soon as a limit is exceeded.
 
-    max_units: texts to translate. max_characters: characters of these texts together.
+    max_units: texts to translate. max_characters: characters of these texts together, with their tags.
 
     A Word document is a ZIP archive with several entries. max_parts: entries. max_unpacked_bytes: unpacked bytes of all
     entries together. max_part_bytes: unpacked bytes of the entries with text together. max_elements: XML elements of
@@ -93,7 +93,9 @@ class TranslatableFile(Protocol):
         """The bytes of the file with each unit replaced by its translation.
 
         translations: one for each unit, in the same order. Raises ValueError if the number of translations differs from
-        the number of units, if a translation has lost markup of its unit, or if the file cannot have a character of it.
+        the number of units, or if the translation of an XML unit has lost an element or has another one. The markup of
+        HTML units is not checked. Raises FileError if the file's encoding, or the XML of a Word document, cannot have a
+        character of a translation.
         """
 
 
@@ -127,8 +129,8 @@ class SlottedText:
         """The bytes of the file with the translations in their slots.
 
         A slot whose translation equals its text keeps the spelling of the file. Raises ValueError if the number of
-        translations differs from the number of slots, or if a translation has lost markup, and FileError if the
-        encoding of the file lacks a character.
+        translations differs from the number of slots, or if the translation of an XML unit lacks an element of its text
+        or has another one. Raises FileError if the encoding of the file lacks a character.
         """
         check_count(translations, len(self.slots))
         parts: list[str] = []
@@ -148,4 +150,9 @@ def check_count(translations: Sequence[str], num_units: int) -> None:
 
 def is_translatable(text: str) -> bool:
     """Whether the text contains a letter, and no character that XML cannot contain."""
-    return any(map(str.isalpha, text)) and not _NOT_XML.search(text)
+    return any(map(str.isalpha, text)) and is_xml_text(text)
+
+
+def is_xml_text(text: str) -> bool:
+    """Whether XML can contain every character of the text."""
+    return not _NOT_XML.search(text)

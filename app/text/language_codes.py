@@ -15,6 +15,11 @@ def has_spaces(code: str) -> bool:
     return base_language(code) not in _WITHOUT_SPACES
 
 
+def separator(source: str, target: str) -> str:
+    """What separates the translations of texts that nothing separates: a space if only the target has spaces."""
+    return " " if has_spaces(target) and not has_spaces(source) else ""
+
+
 def base_language(code: str) -> str:
     """The language of a BCP 47 code, in lower case: `pt` of `pt-BR`."""
     return code.partition("-")[0].lower()

@@ -32,7 +32,7 @@ from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_
 from app.text.finished import FinishedText, Writer, source_markup, span_in_document
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
-from app.text.language_codes import has_spaces
+from app.text.language_codes import separator
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.protected_spans import overlaps, protected_spans
@@ -314,14 +314,14 @@ class ParsedText:
     ) -> FinishedText:
         """Return the text with its segments replaced by translations. Raises ValueError if the counts differ.
 
-        A space is added between segments without one if only the target language has spaces.
+        Segments that nothing separates get the `separator` of the languages.
         """
         if len(segments) != len(translations):
             raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
         writer = self._writer()
         pending = list(zip(segments, translations, strict=True))[::-1]
-        options, index = self.options, -1
-        adds_spaces = has_spaces(options.target_language) and not has_spaces(options.source_language)
+        gap = separator(self.options.source_language, self.options.target_language)
+        index = -1
         for part in self.document.parts:
             if isinstance(part, str):
                 writer.write(part)
@@ -330,8 +330,8 @@ class ParsedText:
             done = next_tag = 0
             while pending and pending[-1][0].block == index:
                 segment, translation = pending.pop()
-                if adds_spaces and 0 < done == segment.span.start:
-                    writer.write(" ")
+                if 0 < done == segment.span.start:
+                    writer.write(gap)
                 writer.write(
                     source_markup(part, Span(done, segment.span.start), next_tag, segment.tags.start)
                 )

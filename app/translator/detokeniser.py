@@ -78,7 +78,7 @@ class Detokeniser:
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
         """Return the translation of a text whose jobs are all decoded."""
-        num_hypotheses = request.options.num_hypotheses if request.options else 1
+        num_hypotheses = request.options.num_hypotheses
         language = plan.language
         if not plan.jobs:
             return Translation(
@@ -212,7 +212,7 @@ class Detokeniser:
 
         Empty unless the request sets alignment.
         """
-        is_aligned = request.options is not None and request.options.alignment
+        is_aligned = request.options.alignment
         if not is_aligned or job.language.pair is None:
             return []
         return [
@@ -239,7 +239,7 @@ class Detokeniser:
             tokens: tuple[Token, ...] = ()
             sources: tuple[TextSpan, ...] = ()
             if request.returns_tokens:
-                is_aligned = request.options is not None and request.options.alignment
+                is_aligned = request.options.alignment
                 if is_aligned:
                     sources = tuple(self.encoder.source_spans(piece, pair))
                 columns = SourceColumns(0, len(sources)) if request.attention else None

@@ -11,7 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from app.bundle import Manifest
+from app.decoding.option_changes import OptionChanges
 from app.decoding.options import DecodingOptions
+from app.decoding.validation import Bounds
+from app.engine.limits import option_bounds
 from app.engine.stats import Health
 from app.runtime.interface import Limits
 from app.text.detection import LazyDetector, Ranked
@@ -57,6 +60,18 @@ class ModelTranslator(ABC):
             max_target_length=self.limits.max_target_length - 1,
         )
 
+    @functools.cached_property
+    def bounds(self) -> Bounds:
+        """Return the limits of the model's options."""
+        return option_bounds(self.limits)
+
+    def checked_options(self, changes: OptionChanges) -> DecodingOptions:
+        """Return the default options with a request's changes.
+
+        Raises InvalidRequest for contradictory and unsupported options.
+        """
+        return changes.checked(self.default_options, self.bounds)
+
     @property
     @abstractmethod
     def is_loaded(self) -> bool:
@@ -68,8 +83,8 @@ class ModelTranslator(ABC):
 
     @property
     def versions(self) -> tuple[ModelVersion, ...]:
-        """The models that translate: this one."""
-        return (self.version,)
+        """With a pivot, the models of both halves; else empty, as `TranslationResult.models`."""
+        return ()
 
     @abstractmethod
     def held(self, deadline: float) -> AbstractAsyncContextManager[Translator]:

@@ -80,6 +80,10 @@ class Models:
         self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
+        self._writers: dict[str, tuple[ModelTranslator, ...]] = {}  # by target
+        last = {pair: pivoted.last for pair, pivoted in self.pivoted.items()}
+        for (_, target), translator in (self._by_pair | last).items():
+            self._writers[target] = tuple(dict.fromkeys((*self._writers.get(target, ()), translator)))
         self._num_holders = 0
         self._released = asyncio.Event()
 
@@ -123,9 +127,9 @@ class Models:
         """Return the model that translates these languages, or the default one if there is none.
 
         For a pivoted pair it is the second model, which writes the translation.
-        source: None for any language, also for texts in the target language: if no model translates into it, this is
-        the first model that translates from it. name: the model's name. If it is None or unknown, the first model of
-        the pair is returned.
+        source: None if it is detected. The result is then the first model that translates into the target or, if there
+        is none, the first that translates from it: texts in the target language are returned unchanged. name: the
+        model's name. If it is None or unknown, the first model of the pair is returned.
         """
         if name is not None and name in self._by_name:
             return self._by_name[name].translator
@@ -135,6 +139,17 @@ class Models:
             return self._by_pair.get((source, target), self.default)
         found = (model for side in (1, 0) for pair, model in self._by_pair.items() if pair[side] == target)
         return next(found, self.default)
+
+    def candidates(
+        self, source: str | None, target: str, name: str | None = None
+    ) -> tuple[ModelTranslator, ...]:
+        """Return the models of which each may write a translation into the target; arguments as for `likely`.
+
+        It is the likely model alone, unless the source is detected and several models write the target.
+        """
+        if source is None and name not in self._by_name and target in self._writers:
+            return self._writers[target]
+        return (self.likely(source, target, name),)
 
     def translate(self, request: TranslationRequest) -> Coroutine[Any, Any, TranslationResult]:
         """Translate every text, as `Translator.translate` does, with the pairs of all models.
@@ -224,6 +239,8 @@ class Models:
         translators = {translator for translator, _ in groups} or {self.likely(None, request.target)}
         if len(translators) == 1 and isinstance(translator := translators.pop(), ModelTranslator):
             return await translator.translate(request)
+        for translator, _ in groups:
+            translator.checked_options(request.options)  # no group is translated if another one is refused
         results = await all_of(
             [
                 translator.translate(_subrequest(request, source, indices))
@@ -267,9 +284,8 @@ def _joined(
 
     groups: indices of texts. A text in no group is returned unchanged.
     """
-    num_hypotheses = request.options.num_hypotheses if request.options else 1
     translations = [
-        Translation(text, (text,) * num_hypotheses, (), language.source, language.confidence)
+        Translation(text, (text,) * request.options.num_hypotheses, (), language.source, language.confidence)
         for text, language in zip(request.texts, languages, strict=True)
     ]
     for indices, result in zip(groups, results, strict=True):

@@ -65,6 +65,7 @@ class OnDemandTranslator(ModelTranslator):
     ) -> TranslationResult:
         """As `ModelTranslator.translate`."""
         self.languages.check(request.source, request.target)  # an invalid request loads no model
+        self.checked_options(request.options)
         return await self._with_model(
             request.deadline, lambda translator: translator.translate(request, observer)
         )
@@ -72,6 +73,7 @@ class OnDemandTranslator(ModelTranslator):
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """As `ModelTranslator.score`."""
         self.languages.check(request.source, request.target)
+        self.checked_options(request.options)
         return await self._with_model(request.deadline, lambda translator: translator.score(request))
 
     async def _with_model(self, deadline: float, work: Callable[[Translator], Awaitable[Result]]) -> Result:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from app.decoding.options import EXTRA_TARGET_LENGTH
-from app.decoding.validation import check_options
+from app.decoding.option_changes import OptionChanges
+from app.decoding.options import EXTRA_TARGET_LENGTH, EarlyStop
 from app.errors import SourceTooLong
 from app.language_pairs import LanguagePair
 from app.text.number_format import with_numbers_rewritten
@@ -35,8 +35,7 @@ from app.translator.planning import PreparedRequest
 from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
 from app.translator.translator import Translator
 
-# Options that say how to search. The first model takes a request's value too, if it differs from the second model's
-# default. Otherwise the first model uses its own default.
+# Options that say how to search. If a request sets one, both models use its value; else each uses its own default.
 SEARCH_OPTIONS = (
     "beam_size",
     "patience",
@@ -122,8 +121,6 @@ class PivotTranslator:
         languages.
         """
         first_request = self._first_request(request)
-        check_options(first_request.options or self._first.default_options, self._first.bounds)
-        check_options(request.options or self._last.default_options, self._last.bounds)
         with self._first.reserve(first_request) as ticket, self._last.reserve(request) as last_ticket:
             started = time.monotonic()
             if request.source is None:
@@ -150,22 +147,12 @@ class PivotTranslator:
         return self._result(plan, translations, tokenise_s, text_s)
 
     def _first_request(self, request: TranslationRequest) -> TranslationRequest:
-        """Return the request for the first model. Its languages are those of the caller's pair."""
-        options = request.options
-        if options is not None:
-            defaults = self._last.default_options
-            changes = {
-                name: value
-                for name in SEARCH_OPTIONS
-                if (value := getattr(options, name)) != getattr(defaults, name)
-            }
-            if "patience" in changes or "early_stop" in changes:
-                changes["beam_size"] = options.beam_size
-            if options.sampling is not None:
-                changes.pop("beam_size", None)  # sampling has a beam of 1
-            options = replace(self._first.default_options, **changes)
+        """Return the request for the first model. Its languages are those of the caller's pair.
+
+        Raises InvalidRequest as `_checked_options` does.
+        """
         return request._replace(
-            options=options,
+            options=_checked_options(request.options, self._first, self._last),
             extra_target_length=EXTRA_TARGET_LENGTH,
             suppress=(),
             target_prefixes=(),
@@ -318,11 +305,16 @@ class PivotedPair:
         """The models of both halves, in order; one if the same model has both."""
         return tuple(dict.fromkeys((self._first.version, self.last.version)))
 
+    def checked_options(self, changes: OptionChanges) -> OptionChanges:
+        """Return the options that a request sets for the first model, as `_checked_options` does."""
+        return _checked_options(changes, self._first, self.last)
+
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """Translate every text, as `PivotTranslator.translate` does. Loads the models that are not loaded."""
         self._languages.check(request.source, request.target)  # an invalid request loads no model
+        self.checked_options(request.options)
         needs_load = not (self._first.is_loaded and self.last.is_loaded)
         started = time.monotonic()
         async with self._first.held_with(self.last, request.deadline) as (first, last):
@@ -332,6 +324,26 @@ class PivotedPair:
         if needs_load:
             result = replace(result, timings=result.timings._replace(load=load_s * 1000))
         return replace(result, models=self.versions)
+
+
+def _checked_options(changes: OptionChanges, first: ModelTranslator, last: ModelTranslator) -> OptionChanges:
+    """Return the options that a request sets for the first model, whose beam fits the others.
+
+    Raises InvalidRequest if either model refuses its options.
+    """
+    last_options = last.checked_options(changes)
+    first_changes = changes.only(SEARCH_OPTIONS)
+    if changes.sampling is not None:
+        # Only the second model draws, with a beam of 1.
+        first_changes = first_changes.only(set(SEARCH_OPTIONS) - {"beam_size"})
+    elif last_options.patience != 1 or last_options.early_stop is not EarlyStop.FIRST:
+        # These need a beam, and the first model's default may have none.
+        first_changes = first_changes.updated(beam_size=last_options.beam_size)
+    else:
+        beam_size = changes.merged(first.default_options).beam_size  # at least num_hypotheses
+        first_changes = first_changes.updated(beam_size=beam_size)
+    first.checked_options(first_changes)
+    return first_changes
 
 
 # An object that translates a language pair.

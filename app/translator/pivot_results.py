@@ -132,7 +132,7 @@ class PivotDetokeniser:
         plan, jobs = text.plan, text.jobs
         if not jobs:
             return self._first.translation(plan, request)
-        num_hypotheses = request.options.num_hypotheses if request.options else 1
+        num_hypotheses = request.options.num_hypotheses
         ranked = [
             [self.join(job, rank, returns_tokens=request.returns_tokens) for job in jobs]
             for rank in range(num_hypotheses)
@@ -249,7 +249,7 @@ class PivotDetokeniser:
 
 def _source_spans(request: TranslationRequest, job: PivotJob, joined: JoinedSegment) -> list[TextSpan]:
     """Return the spans of the source's subwords in the caller's text. Empty unless the request sets alignment."""
-    if request.options is None or not request.options.alignment or joined.attention is None:
+    if not request.options.alignment or joined.attention is None:
         return []
     return [
         TextSpan(*job.parsed_text.source_range(job.first.segment, start, end))

@@ -41,9 +41,10 @@ LIKELY_RATIO = 2
 
 
 class PreparedRequest(NamedTuple):
-    """A request. suppressed: its `suppress` phrases as runs of subwords."""
+    """A request. options: with the model's defaults. suppressed: the `suppress` phrases as runs of subwords."""
 
     request: TranslationRequest
+    options: DecodingOptions
     suppressed: tuple[tuple[int, ...], ...]
 
 
@@ -104,8 +105,14 @@ class Planner:
         return other
 
     def prepare(self, request: TranslationRequest) -> PreparedRequest:
-        """Return a request with its `suppress` phrases in subwords. Raises InvalidRequest."""
-        return PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
+        """Return a request with the model's default options and its `suppress` phrases in subwords.
+
+        Raises InvalidRequest.
+        """
+        options = request.options.merged(self._default_options)
+        return PreparedRequest(
+            request, options, self._suppressed(request.suppress) if request.suppress else ()
+        )
 
     def plan(self, request: TranslationRequest, whole: TranslationRequest | None = None) -> RequestPlan:
         """Parse, split and tokenise the texts of a request.
@@ -156,7 +163,7 @@ class Planner:
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         ids = self._encoder.as_written(ids)
         options = self.options(
-            prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
+            prepared, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
         pair = job.language.pair
         if pair is not None and (pair.target_start is not None or pair in self._shortlists):
@@ -179,13 +186,13 @@ class Planner:
 
     def options(
         self,
-        request: TranslationRequest,
+        prepared: PreparedRequest,
         *,
         num_source_tokens: int,
         num_forced: int = 0,
         num_splits: int = 0,
     ) -> DecodingOptions:
-        """Return the decoding options of one sentence: the request's, or the model's defaults.
+        """Return the decoding options of one sentence: the request's, with the sentence's length limit.
 
         num_source_tokens: subwords of its source, with any end token. num_forced: subwords of its target prefix.
         num_splits: how often its segment was halved. If the request sets no length limit, the limit is the source's
@@ -193,13 +200,13 @@ class Planner:
         halves the extra length, but a part may always have LIKELY_RATIO times the length of its source. No limit
         exceeds that of the options.
         """
-        options = request.options or self._default_options
-        if request.extra_target_length is None:
+        options, extra_target_length = prepared.options, prepared.request.extra_target_length
+        if extra_target_length is None:
             return options
         needed = max(num_forced, options.min_target_length)
         num_subwords = num_source_tokens - self._encoder.ends_source
         needed = max(needed, math.ceil(options.min_target_ratio * num_subwords))
-        longest = max(needed, num_source_tokens + (request.extra_target_length >> num_splits))
+        longest = max(needed, num_source_tokens + (extra_target_length >> num_splits))
         if num_splits:
             longest = max(longest, LIKELY_RATIO * num_source_tokens)
         return _with_limit(options, min(options.max_target_length, longest))
@@ -239,7 +246,7 @@ class Planner:
         """
         if not request.returns_tokens:
             return
-        options = request.options or self._default_options
+        options = request.options
         num_lists = len(source_lengths) * (1 + options.num_alternatives)
         if request.attention:
             num_lists += sum(math.ceil(length / WEIGHTS_PER_LIST) for length in source_lengths)

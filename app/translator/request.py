@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason
+from app.decoding.option_changes import GREEDY, NO_CHANGES, OptionChanges
+from app.decoding.options import EXTRA_TARGET_LENGTH, FinishReason
 from app.text.glossary import Glossary, GlossaryHit, Term
 from app.text.number_check import ChangedNumbers
 from app.text.parsed_text import Splitting, TextFormat
@@ -46,8 +47,8 @@ class TranslationRequest(NamedTuple):
     glossary, glossary_id, terms: a compiled glossary, the id of a stored glossary, or terms; at most one of the three.
     deadline: seconds of time.monotonic. caller: owner of the stored glossaries.
     share: the caller as the engine's fair queueing knows it; empty to use `caller`.
-    options: decoding options; None for the model's defaults. The translator sets their suppress_sequences and
-        target_prefix from `suppress` and `target_prefixes`.
+    options: the decoding options that the request sets. The others are those of the model that translates. The
+        translator sets suppress_sequences and target_prefix from `suppress` and `target_prefixes`.
     extra_target_length: how many subwords more than its source a translation may have. If None, only
         options.max_target_length limits it.
     suppress: words and phrases that no translation contains, in the subwords that they are usually split into.
@@ -71,7 +72,7 @@ class TranslationRequest(NamedTuple):
     glossary: Glossary | None = None
     glossary_id: str | None = None
     terms: tuple[Term, ...] = ()
-    options: DecodingOptions | None = None
+    options: OptionChanges = NO_CHANGES
     extra_target_length: int | None = EXTRA_TARGET_LENGTH
     suppress: tuple[str, ...] = ()
     target_prefixes: tuple[str, ...] = ()
@@ -89,13 +90,15 @@ class TranslationRequest(NamedTuple):
     def returns_tokens(self) -> bool:
         """Whether the result has the tokens of every hypothesis."""
         options = self.options
-        needs_tokens = options is not None and (options.num_alternatives > 0 or options.alignment)
-        return needs_tokens or self.token_scores
+        return self.token_scores or options.alignment or options.num_alternatives > 0
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Pairs to score. Translation k belongs to text k. Other fields are as in `TranslationRequest`."""
+    """Pairs to score. Translation k belongs to text k. Other fields are as in `TranslationRequest`.
+
+    options: beam_size must be 1.
+    """
 
     texts: tuple[str, ...]
     translations: tuple[str, ...]
@@ -105,7 +108,7 @@ class ScoreRequest:
     caller: str
     deadline: float
     share: str = ""
-    options: DecodingOptions | None = None
+    options: OptionChanges = GREEDY
     token_scores: bool = False
     attention: bool = False
     model: str | None = None
@@ -119,8 +122,7 @@ class ScoreRequest:
     def returns_tokens(self) -> bool:
         """Whether the result has the tokens of every pair."""
         options = self.options
-        needs_tokens = options is not None and (options.num_alternatives > 0 or options.alignment)
-        return needs_tokens or self.token_scores
+        return self.token_scores or options.alignment or options.num_alternatives > 0
 
 
 class Alternative(NamedTuple):

@@ -109,7 +109,7 @@ class RetryPolicy:
             return False
         if not job.attempts:
             missing = job.parsed_text.missing_terms(job.segment, job.best.text)
-            num_hypotheses = prepared.request.options.num_hypotheses if prepared.request.options else 1
+            num_hypotheses = prepared.options.num_hypotheses
             others = (
                 self._detokeniser.segment(job, rank, returns_tokens=False)
                 for rank in range(1, num_hypotheses)
@@ -268,6 +268,6 @@ def _term_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
 
 def _has_default_length(prepared: PreparedRequest, job: SegmentJob) -> bool:
     """Whether the server alone sets the length limit: the request forces neither a length nor a prefix."""
-    options = prepared.request.options
-    is_forced = options is not None and (options.min_target_length > 0 or options.min_target_ratio > 0)
+    options = prepared.options
+    is_forced = options.min_target_length > 0 or options.min_target_ratio > 0
     return prepared.request.extra_target_length is not None and not is_forced and not job.prefix

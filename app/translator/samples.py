@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from app.decoding.option_changes import OptionChanges
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import MAX_SEED
 from app.engine.sequence import SequenceResult
 
 
-def num_samples(options: DecodingOptions | None) -> int:
+def num_samples(options: OptionChanges) -> int:
     """Return the number of searches of a sentence: the number of its samples, or 1 without sampling."""
-    return 1 if options is None or options.sampling is None else options.num_hypotheses
+    return 1 if options.sampling is None else options.num_hypotheses
 
 
 def samples_of(options: DecodingOptions) -> list[DecodingOptions]:

@@ -18,9 +18,7 @@ from typing import TypeVar
 
 from app.bundle import Manifest
 from app.decoding.options import DecodingOptions
-from app.decoding.validation import check_options
 from app.engine.engine import Engine
-from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
 from app.engine.stats import Health
 from app.errors import DeadlineExceeded
@@ -97,7 +95,6 @@ class Translator(ModelTranslator):
         super().__init__(manifest, engine.limits, executor=executor, detector=extras.detector)
         self.engine = engine
         self.submitter = extras.submitter or CachingSubmitter(engine)
-        self.bounds = option_bounds(engine.limits)
         self.target_tokenizer = target_tokenizer
         self.encoder = SubwordEncoder(
             source_tokenizer,
@@ -146,7 +143,8 @@ class Translator(ModelTranslator):
         self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
     ) -> DecodingOptions:
         """As `Planner.options`."""
-        return self.planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
+        prepared = self.planner.prepare(request)
+        return self.planner.options(prepared, num_source_tokens=num_source_tokens, num_forced=num_forced)
 
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None
@@ -158,7 +156,7 @@ class Translator(ModelTranslator):
         InvalidRequest (contradictory or unsupported options, no source and no detector, and as `Planner.plan`).
         """
         self.languages.check(request.source, request.target)
-        check_options(request.options or self.default_options, self.bounds)
+        self.checked_options(request.options)
         with self.reserve(request) as ticket:
             started = time.monotonic()
             if request.source is None:
@@ -186,9 +184,8 @@ class Translator(ModelTranslator):
         model cannot produce; SourceTooLong names the pair whose text is too long.
         """
         language_pair = self.languages.pair(request.source, request.target)
-        defaults = replace(request.options or self.default_options, beam_size=1)
-        check_options(defaults, self.bounds)
-        defaults = replace(defaults, start_id=self.encoder.start_id(language_pair))
+        options = self.checked_options(request.options)
+        options = replace(options, start_id=self.encoder.start_id(language_pair))
         with self.reserve(request) as ticket:
             started = time.monotonic()
             pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, language_pair))
@@ -197,7 +194,7 @@ class Translator(ModelTranslator):
                 Part(
                     piece.span,
                     piece.encoded,
-                    replace(defaults, forced_target=self.encoder.as_written(target)),
+                    replace(options, forced_target=self.encoder.as_written(target)),
                 )
                 for piece, target in zip(pieces, forced, strict=True)
             ]
@@ -231,7 +228,7 @@ class Translator(ModelTranslator):
         return self.submitter.reserve(
             len(request.texts) * num_searches,
             num_tokens * num_searches,
-            options=request.options or self.default_options,
+            options=request.options.merged(self.default_options),
             caller=request.share or request.caller,
             deadline=request.deadline,
         )

@@ -1,6 +1,6 @@
 // The attention of one sentence as a table with a row for each translated word and a column for each word of the text.
 // The last column has the rest of a row's attention: that on no word and, if the response has only the largest weights,
-// that on the other words.
+// that on the other words. A row is empty if the word has no subword of its own.
 
 /** Draw the table into `box`. onPoint(row | null): called with the row under the pointer. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
@@ -51,7 +51,7 @@ function columnHead(text) {
   return cell;
 }
 
-function rowOf(answer, { weights }, { word, row, language }) {
+function rowOf(answer, { weights, rests }, { word, row, language }) {
   const line = element("tr");
   line.dataset.row = row;
   const name = element("th", "row");
@@ -66,7 +66,7 @@ function rowOf(answer, { weights }, { word, row, language }) {
     if (cell.textContent) cell.classList.add("filled", `heat-${Math.min(9, Math.floor(weight * 10))}`);
     line.append(cell);
   }
-  const rest = percentOf(1 - weights[row].reduce((sum, weight) => sum + weight, 0));
+  const rest = percentOf(rests[row]);
   rest.classList.add("rest");
   line.append(rest);
   return line;

@@ -82,6 +82,7 @@ function segmenterOf(language) {
  * word's subwords and averaged over the target word's subwords. Target subwords of white space do not count. The
  * remainder to 1 is the attention to subwords that belong to no word, such as the end token, and to subwords whose
  * weights the response does not have.
+ * rests: for each target word this remainder; 0 if it has no subword, because a subword counts for its first word only.
  * links: for each target word, the set of the indices in `columns` of the words to which its subwords attend most.
  */
 export function alignmentOf(answer, index, targetLanguage) {
@@ -104,7 +105,9 @@ export function alignmentOf(answer, index, targetLanguage) {
     const most = columnOf(source);
     if (most >= 0) links[row].add(most);
   }
-  return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
+  const weights = sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row])));
+  const rests = weights.map((line, row) => (counts[row] ? 1 - line.reduce((sum, weight) => sum + weight, 0) : 0));
+  return { rows, columns, links, weights, rests };
 }
 
 /** The part of a source subword that is in a word. A subword of white space counts as a part of the following word. */

@@ -222,7 +222,7 @@ def add_trained(
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The option --sizes as numbers of sentences in one group, ascending as `PeerPool.search` requires."""
+    """The option --sizes as numbers of sentences in one group, ascending for `PeerPool.search`."""
     return tuple(sorted(map(int, args.sizes.split(","))))
 
 

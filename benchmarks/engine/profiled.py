@@ -11,10 +11,12 @@ from typing import Any
 
 import onnxruntime
 
+# ReduceMax to one value for each row: the row's magnitude in dynamic quantisation. Other ones compare chunks of logits.
+ROW_MAXIMA = "ReduceMax of rows"
 # Category -> its operators. A bundle's native graph is one operator for a whole stack, which counts the time of its
-# blocks (`app.runtime.native.block_times`). The other graphs of a bundle consist of ONNX Runtime's own operators.
-# Native operators of single sub-layers are only in graphs such as that of `benchmarks.native`. An operator without an
-# entry counts as OTHER: sums, copies, shapes, casts.
+# blocks (`app.runtime.native.block_times`). The other graphs of a bundle consist of ONNX Runtime's own operators, and
+# RowAttention in `gpu_decoder`. Native operators of single sub-layers are only in graphs such as that of
+# `benchmarks.native`. An operator without an entry counts as OTHER: sums, copies, shapes, casts.
 CATEGORIES = {
     "native blocks": ("Encoder", "DecoderSteps", "SsruDecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
@@ -27,10 +29,10 @@ CATEGORIES = {
         "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger", "MatMulIntegerToFloat",
         "DynamicQuantizeMatMul", "MatMulNBits",
     ),
-    "attention": ("GroupQueryAttention", "MultiHeadAttention", "Attention"),
+    "attention": ("GroupQueryAttention", "MultiHeadAttention", "Attention", "RowAttention"),
     "normalisation": ("LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"),
     "top-k": ("TopK", "LogSoftmax", "ReduceMax", "GatherND", "GatherElements", "ArgMax"),
-    "quantisation": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Abs", "ReduceAbsMax"),
+    "quantisation": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Abs", ROW_MAXIMA),
 }  # fmt: skip
 OTHER = "other operators"
 _CATEGORY_OF = {name: category for category, names in CATEGORIES.items() for name in names}
@@ -92,7 +94,7 @@ class Profiler:
 
 def operators_of(events: list[dict[str, Any]]) -> set[str]:
     """The names of the operators that ran."""
-    return {str(event["args"]["op_name"]) for event in events if _is_kernel(event)}
+    return {_operator_of(event) for event in events if _is_kernel(event)}
 
 
 def runs_of(events: list[dict[str, Any]]) -> list[Run]:
@@ -106,11 +108,18 @@ def runs_of(events: list[dict[str, Any]]) -> list[Run]:
         seconds: dict[str, float] = {}
         while position < len(kernels) and kernels[position]["ts"] <= end:
             event = kernels[position]
-            category = category_of(event["args"]["op_name"])
+            category = category_of(_operator_of(event))
             seconds[category] = seconds.get(category, 0.0) + event["dur"] / 1e6
             position += 1
         found.append(Run(run["dur"] / 1e6, seconds))
     return found
+
+
+def _operator_of(event: dict[str, Any]) -> str:
+    """The operator of a kernel as in CATEGORIES."""
+    name = str(event["args"]["op_name"])
+    shapes = (shape for output in event["args"].get("output_type_shape", []) for shape in output.values())
+    return ROW_MAXIMA if name == "ReduceMax" and all(shape[-1:] == [1] for shape in shapes) else name
 
 
 def _start(event: dict[str, Any]) -> float:

@@ -18,11 +18,12 @@ BACKENDS: dict[str, dict[str, str]] = {
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
 }
 # For small groups the best number of threads depends on the group. From this number of sentences on it is stable, so
-# the next larger group tries only the fastest settings of this one.
+# later cases of this beam size, corpora included, try only its fastest pairs of backend and threads.
 STABLE_FROM = 8
-# Settings that take more than this multiple of the best time are not tried again.
+# Settings that take more than this multiple of the best time are not compared on the whole job. From STABLE_FROM
+# sentences on, a pair of backend and threads with no faster setting is dropped for later cases, too.
 MOST_TIMES_BEST = 1.4
-# How many pairs of backend and threads the next larger group tries.
+# How many pairs of backend and threads later cases try.
 MOST_KEPT = 3
 # How many settings are compared on the whole job; two if a call is long.
 MOST_FINALISTS = 4
@@ -79,7 +80,10 @@ class PeerPool:
             worker.close()
 
     def search(self, case: Case) -> SearchResult:
-        """Find the fastest choice for a case. Cases of one beam size must come in ascending order of size."""
+        """Find the fastest choice for a case.
+
+        Of one beam size, cases with fewer than STABLE_FROM sentences must come first.
+        """
         job = trial_job(case)
         found = [(min(self.translate(job, choice).times_s), choice) for choice in self._choices(case)]
         found.sort(key=lambda each: each[0])

@@ -39,6 +39,8 @@ class Behaviour:
     golden_source, golden_target: the golden sentence and its translation.
     pairs: source and target of each served pair.
     name: the model's name.
+    max_target_length: the most subwords of its translations.
+    alpha, beam_size: its defaults of these options.
     """
 
     step_s: float = 0.0
@@ -48,6 +50,9 @@ class Behaviour:
     golden_target: str = GOLDEN
     pairs: tuple[tuple[str, str], ...] = (("en", "de"),)
     name: str = "echo"
+    max_target_length: int = MAX_LENGTH + 7
+    alpha: float = 0.6
+    beam_size: int = 4
 
 
 def release_steps(hang_file: Path, num_steps: int) -> None:
@@ -99,7 +104,7 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
     limits = Limits(
         num_rows=num_rows,
         max_source_length=MAX_LENGTH,
-        max_target_length=MAX_LENGTH + 8,
+        max_target_length=behaviour.max_target_length + 1,
         vocab_size=tokenizer.vocab_size,
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
@@ -157,9 +162,11 @@ def _manifest(tokenizer: Tokenizer, behaviour: Behaviour) -> Manifest:
         ),
         special_ids=SpecialIds(pad=0, bos=tokenizer.bos_id, eos=tokenizer.eos_id, unk=tokenizer.unk_id),
         max_source_length=MAX_LENGTH,
-        max_target_length=MAX_LENGTH + 8,
+        max_target_length=behaviour.max_target_length + 1,
         variants={"fp32": Variant(opset=21, encoder=graph, decoder=graph)},
-        decoding=DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6),
+        decoding=DecodingDefaults(
+            beam_size=behaviour.beam_size, length_penalty=LengthPenalty.WU, alpha=behaviour.alpha
+        ),
         scores=(),
         training=Training(commit="none", num_steps=0, data=()),
         weights_licence="Apache-2.0",

@@ -5,6 +5,7 @@ of `Behaviour`, and:
 load_file: while this file exists, the model is loading.
 start: with `slow`, the steps of the golden check take step_s too. The server measures this speed.
 pairs: such as en>de,de>pt-BR. A semicolon separates the pairs of several models, named echo, echo-2 and so on.
+lengths, alphas: max_target_length and alpha of each of these models, such as 71;47.
 stuck: with `thread`, a thread of the event loop's executor never ends. With `loop`, the event loop blocks after the
 server's drain.
 """
@@ -44,6 +45,12 @@ def main(tokenizer_path: str, *choices: str) -> int:
             pairs = tuple((pair.split(">")[0], pair.split(">")[1]) for pair in listed.split(","))
             name = "echo" if number == 1 else f"echo-{number}"
             behaviours.append(replace(behaviour, pairs=pairs, name=name))
+    lengths = _each(arguments, "lengths", behaviours, behaviour.max_target_length)
+    alphas = _each(arguments, "alphas", behaviours, behaviour.alpha)
+    behaviours = [
+        replace(each, max_target_length=int(length), alpha=alpha)
+        for each, length, alpha in zip(behaviours, lengths, alphas, strict=True)
+    ]
 
     class EchoLoader:
         def load_all(self, settings: Settings) -> LoadedModels:
@@ -61,6 +68,13 @@ def main(tokenizer_path: str, *choices: str) -> int:
     application = APPLICATIONS[arguments.get("stuck", "")](settings, loader=EchoLoader())
     application.is_started = behaviour.is_started
     return run(application)
+
+
+def _each(arguments: dict[str, str], name: str, behaviours: list[Behaviour], default: float) -> list[float]:
+    """The numbers of an argument, one for each behaviour."""
+    if name not in arguments:
+        return [default] * len(behaviours)
+    return [float(number) for number in arguments[name].split(";")]
 
 
 class EchoApplication(Application):

@@ -8,9 +8,11 @@ import pytest
 
 from app.api.http.middleware import Requester
 from app.api.limits import RequestLimits
-from app.api.native.requests import NativeParser
+from app.api.native.requests import ModelOptions, NativeParser
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
+from app.errors import InvalidRequest
+from app.text.glossary import Term
 from app.translator import ScoreRequest, TranslationRequest
 
 DEFAULTS = DecodingOptions(beam_size=5, length_penalty=LengthPenalty.POWER, alpha=0.3, max_target_length=90)
@@ -25,7 +27,7 @@ LIMITS = RequestLimits(
     max_timeout_s=6.0,
 )
 BOUNDS = Bounds(vocab_size=100, eos_id=2, max_target_length=90, max_beam_size=64, has_alignment=True)
-PARSER = NativeParser(LIMITS, bounds=BOUNDS, defaults=DEFAULTS)
+PARSER = NativeParser(LIMITS, [ModelOptions(DEFAULTS, BOUNDS)])
 REQUESTER = Requester("id", "somebody", 1000.0)
 
 
@@ -40,7 +42,7 @@ def scored(**fields: Any) -> ScoreRequest:
 
 def test_without_options_the_models_defaults_apply() -> None:
     request = parsed()
-    assert request.options == DEFAULTS
+    assert request.options.merged(DEFAULTS) == DEFAULTS
     assert request.extra_target_length == EXTRA_TARGET_LENGTH
     assert request.deadline == 1003.0
     assert not request.returns_tokens
@@ -57,9 +59,7 @@ def test_without_options_the_models_defaults_apply() -> None:
     ],
 )
 def test_the_default_beam_fits_the_other_options(fields: dict[str, Any], beam_size: int) -> None:
-    options = parsed(**fields).options
-    assert options is not None
-    assert options.beam_size == beam_size
+    assert parsed(**fields).options.merged(DEFAULTS).beam_size == beam_size
 
 
 @pytest.mark.parametrize("fields", [{"max_target_length": 80}, {"max_target_ratio": 20}])
@@ -73,14 +73,42 @@ def test_what_returns_tokens(fields: dict[str, Any]) -> None:
     assert scored(**fields).returns_tokens
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("I want", "می\u200cخواهم"),
+        ("5 km", "5\u00a0km"),
+        ("人工\u3000知能", "AI"),
+        ("क्\u200dष", "Silben\u00adtrennung"),
+    ],
+)
+def test_a_term_may_have_spaces_and_joiners_that_are_not_printable(source: str, target: str) -> None:
+    assert parsed(glossary={"terms": {f" {source} ": target}}).terms == (Term(source, target),)
+
+
+@pytest.mark.parametrize(
+    ("terms", "problem"),
+    [
+        ({"a": "b", " ": "c"}, "term 2 is empty"),
+        ({"a": "\u3000"}, "translation of term 1 is empty"),
+        ({"a" * 513: "b"}, "term 1 has 513 characters, more than 512"),
+        ({"a": "b", "c": "d\u2028e"}, "translation of term 2 has a control character"),
+    ],
+)
+def test_a_term_that_a_stored_glossary_refuses_is_refused(terms: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        parsed(glossary={"terms": terms})
+    assert error.value.field == "glossary.terms"
+    assert error.value.message == f"glossary.terms is not valid: the {problem}"
+
+
 def test_sampling_has_its_own_defaults() -> None:
     options = parsed(sampling={"seed": 4, "top_p": 0.5}).options
-    assert options is not None
     assert options.sampling == Sampling(temperature=1.0, top_k=0, top_p=0.5, seed=4)
 
 
 def test_a_pair_is_scored_with_the_models_penalty() -> None:
     request = scored(timeout_ms=500)
     assert (request.texts, request.translations, request.deadline) == (("a",), ("b",), 1000.5)
-    assert request.options is not None
-    assert (request.options.length_penalty, request.options.alpha) == (LengthPenalty.POWER, 0.3)
+    options = request.options.merged(DEFAULTS)
+    assert (options.length_penalty, options.alpha) == (LengthPenalty.POWER, 0.3)

@@ -110,6 +110,10 @@ def test_one_model_may_have_both_halves(echo_command: list[str]) -> None:
         assert [model["name"] for model in answer["models"]] == ["echo"]
         detected = translate(client, source="auto").json()
         assert detected["translations"][0]["text"] == GERMAN
+        stream = client.post("/v1/translate/stream", json={"text": GERMAN, "source": "de", "target": "fr"})
+        sent = [line for line in stream.text.splitlines() if line.startswith("data: ")]
+        start, done = (json.loads(line.removeprefix("data: ")) for line in (sent[0], sent[-1]))
+        assert start["models"] == done["models"] == answer["models"]
 
 
 def test_texts_in_several_languages(pivoting: httpx.Client) -> None:

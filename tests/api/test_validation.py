@@ -15,7 +15,7 @@ from app.decoding.validation import Bounds
 from app.errors import InvalidRequest, PayloadTooLarge, RequestError
 from tests.api.test_native_requests import BOUNDS, LIMITS
 
-CONTEXT = native_limits(replace(LIMITS, max_items=128), BOUNDS)
+CONTEXT = native_limits(replace(LIMITS, max_items=128), [BOUNDS])
 BASE: dict[str, Any] = {"text": "a", "source": "en", "target": "de"}
 CANARY = "Canary7391"
 
@@ -99,6 +99,6 @@ def test_a_large_body_is_refused_at_its_first_fault(changes: dict[str, Any]) -> 
 
 def test_the_models_limits_come_from_its_bounds() -> None:
     bounds = Bounds(vocab_size=50, eos_id=2, max_target_length=30)
-    context = native_limits(LIMITS, bounds)
+    context = native_limits(LIMITS, [bounds])
     assert refused(TranslateBody, {**BASE, "max_target_length": 31}, context).message.endswith("at most 30")
     assert refused(TranslateBody, {**BASE, "sampling": {"top_k": 51}}, context).message.endswith("at most 50")

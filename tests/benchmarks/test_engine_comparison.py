@@ -19,7 +19,7 @@ from benchmarks.engine.cases import Case, read_pairs
 from benchmarks.engine.jobs import ArrivalResult, Job, JobResult
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
-from benchmarks.engine.profiled import OTHER, category_of, runs_of
+from benchmarks.engine.profiled import OTHER, category_of, operators_of, runs_of
 from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, ArrivalRateSearch, percentile
 
 TIMEOUT_S = 20.0
@@ -229,8 +229,17 @@ def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
         "GroupQueryAttention",
         "MatMulIntegerToFloat",
         "TopK",
+        "RowAttention",
     ):
         assert category_of(operator) != OTHER
+
+
+def test_maxima_of_rows_are_quantisation_and_maxima_of_chunks_top_k() -> None:
+    events = [event("model_run", 0, 100), event("a", 1, 20, "ReduceMax"), event("b", 30, 5, "ReduceMax")]
+    for kernel, shape in zip(events[1:], ([4, 1], [4, 120]), strict=True):
+        kernel["args"]["output_type_shape"] = [{"float": shape}]
+    assert runs_of(events)[0].kernels_s == pytest.approx({"quantisation": 20e-6, "top-k": 5e-6})
+    assert {category_of(name) for name in operators_of(events)} == {"quantisation", "top-k"}
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import Encoded
-from benchmarks import bleu, cache, fairness, glossary, native, shortlist, step
+from benchmarks import bleu, cache, detection, fairness, glossary, native, shortlist, step
 from benchmarks.engine.__main__ import sizes_of
 from benchmarks.engine.worker import Worker, WorkerError
 from benchmarks.fairness import LOUD, Body, Case, Client, Results
@@ -36,6 +36,21 @@ def test_a_folder_without_test_sets_is_refused(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         glossary.main(["--data", str(tmp_path), "--output", str(output)])
     assert f"--data: {tmp_path} has no en-de/test.*.tsv.xz" in capsys.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("missing", detection.PAIRS)
+def test_detection_needs_the_test_sets_of_all_pairs(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without en-de, German and English would be compared on English texts only."""
+    for pair in set(detection.PAIRS) - {missing}:
+        (tmp_path / pair).mkdir()
+        (tmp_path / pair / "test.a.tsv.xz").touch()
+    output = tmp_path / "result.json"
+    with pytest.raises(SystemExit):
+        detection.main(["--data", str(tmp_path), "--output", str(output)])
+    assert f"--data: {tmp_path} has no {missing}/test.*.tsv.xz" in capsys.readouterr().err
     assert not output.exists()
 
 

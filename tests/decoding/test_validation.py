@@ -25,7 +25,8 @@ def refusal(options: DecodingOptions, bounds: Bounds = BOUNDS) -> InvalidRequest
 @pytest.mark.parametrize(
     ("options", "changes", "named"),
     [
-        (BEAM, {"num_hypotheses": 5}, ("num_hypotheses", "beam_size")),
+        (BEAM, {"num_hypotheses": 5, "patience": 2.0}, ("num_hypotheses", "beam_size")),
+        (BEAM, {"num_hypotheses": 0}, ("num_hypotheses", "beam_size")),
         (BEAM, {"min_target_length": 9, "max_target_length": 8}, ("min_target_length", "max_target_length")),
         (BEAM, {"sampling": Sampling()}, ("sampling", "beam_size")),
         (BEAM, {"forced_target": (5,)}, ("forced_target", "beam_size")),
@@ -68,11 +69,12 @@ def test_a_contradiction_names_both_fields(
         ("min_target_ratio", {"min_target_ratio": float("nan")}),
         ("max_target_ratio", {"max_target_ratio": 0.0}),
         ("alpha", {"alpha": float("inf")}),
-        ("coverage_penalty", {"coverage_penalty": -0.1}),
         ("repetition_penalty", {"repetition_penalty": 0.0}),
         ("no_repeat_ngram_size", {"no_repeat_ngram_size": -1}),
         ("patience", {"patience": 0.0}),
         ("num_alternatives", {"num_alternatives": 17}),
+        ("num_hypotheses", {"beam_size": 1, "sampling": Sampling(), "num_hypotheses": 17}),
+        ("num_hypotheses", {"beam_size": 1, "sampling": Sampling(), "num_hypotheses": 0}),
         ("temperature", {"beam_size": 1, "sampling": Sampling(temperature=0.0)}),
         ("top_k", {"beam_size": 1, "sampling": Sampling(top_k=51)}),
         ("top_p", {"beam_size": 1, "sampling": Sampling(top_p=0.0)}),
@@ -95,13 +97,36 @@ def test_a_value_that_is_not_allowed_names_its_field(field: str, changes: dict[s
     assert field in error.message
 
 
+@pytest.mark.parametrize("value", [-0.1, 10.1, float("nan")])
+def test_a_coverage_penalty_out_of_range_is_refused_also_with_attention(value: float) -> None:
+    error = refusal(replace(BEAM, coverage_penalty=value), replace(BOUNDS, has_alignment=True))
+    assert error.message == f"coverage_penalty must be 0.0 to 10.0, and is {value}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (replace(ONE, patience=2.0), "patience must be 1 if beam_size is 1"),
+        (replace(ONE, early_stop=EarlyStop.BOUND), 'early_stop must be "first" if beam_size is 1'),
+        (
+            replace(BEAM, early_stop=EarlyStop.BOUND, patience=2.0),
+            'patience must be 1 if early_stop is "bound", and is 2.0',
+        ),
+    ],
+)
+def test_values_of_early_stop_are_quoted_in_messages(options: DecodingOptions, message: str) -> None:
+    assert refusal(options).message == message
+
+
 @pytest.mark.parametrize(
     "options",
     [
         BEAM,
         replace(BEAM, patience=2.0, num_hypotheses=4),
         replace(BEAM, early_stop=EarlyStop.BOUND, min_target_length=40),
-        replace(ONE, sampling=Sampling(temperature=0.7, top_k=50, top_p=0.9, seed=2**63 - 1)),
+        replace(
+            ONE, sampling=Sampling(temperature=0.7, top_k=50, top_p=0.9, seed=2**63 - 1), num_hypotheses=16
+        ),
         replace(ONE, forced_target=(), num_alternatives=4),
         replace(ONE, forced_target=(5,) * 40),
         replace(BEAM, target_prefix=(5,) * 40, suppress_sequences=((3,), (5, 3))),
@@ -129,6 +154,7 @@ def test_beam_size_is_limited_by_the_cache_rows() -> None:
         (0.0, 0.1, 3, (0, 1)),
         (0.5, None, 9, (5, 40)),
         (0.7, 0.7, 10, (7, 7)),
+        (0.14, None, 50, (7, 40)),
         (2.0, 2.0, 0, (0, 1)),
     ],
 )

@@ -42,6 +42,20 @@ def test_every_part_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     assert output.with_suffix(".md").read_text("utf-8").strip() == done.stdout.strip()
 
 
+def test_the_script_ends_after_its_time_limit(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    # The script first calls it with `-` to find CUDA's libraries.
+    python.write_text('#!/bin/sh\n[ "$1" = - ] && exit\nexec sleep 20\n', "utf-8")
+    python.chmod(0o755)
+    done = subprocess.run(
+        [str(ROOT / "benchmarks" / "gpu" / "run.sh")],
+        env={**os.environ, "PYTHON": str(python), "LIMIT_S": "0.2"},
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 124
+
+
 def test_cuda_without_a_gpu_fails_with_a_message(tiny_bundle: Path, tmp_path: Path) -> None:
     from app.runtime.session import choose_device
 

@@ -76,8 +76,10 @@ def test_a_damaged_archive_is_an_error(write: object, name: str, tmp_path: Path)
 @pytest.mark.parametrize(("write", "name"), WRITERS)
 def test_an_empty_archive_is_an_error(write: object, name: str, tmp_path: Path) -> None:
     assert callable(write)
-    with pytest.raises(ArchiveError, match=r"m\.(zip|tar\.gz) has no files"):
-        unpack(write(tmp_path / name, {}), tmp_path / "out")
+    path = write(tmp_path / name, {})
+    with pytest.raises(ArchiveError) as caught:
+        unpack(path, tmp_path / "out")
+    assert str(caught.value) == f"{path} has no files"
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -191,8 +191,9 @@ def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle:
     assert num_checked > 10
 
 
-def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path) -> None:
-    write_marian(tmp_path / "opus-mt-en-gmw", tags=TAGS)
+@pytest.mark.parametrize("has_target_vocabulary", [False, True])
+def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path, has_target_vocabulary: bool) -> None:
+    write_marian(tmp_path / "opus-mt-en-gmw", tags=TAGS, has_target_vocabulary=has_target_vocabulary)
     bundle = imported(
         tmp_path / "opus-mt-en-gmw",
         tmp_path / "out",

@@ -163,6 +163,16 @@ def test_a_wrong_number_of_translations_and_lost_marks_are_errors(file_format: F
                 file.write(texts)
 
 
+@pytest.mark.parametrize("character", ["\x0b", "\ud800"])
+@pytest.mark.parametrize("place", [0, 1], ids=["without marks", "with marks"])
+def test_a_character_that_xml_cannot_have_is_an_error_in_a_document(place: int, character: str) -> None:
+    file = read_file(docx(), FileFormat.DOCX)
+    texts = [unit.text for unit in file.units]
+    texts[place] += character
+    with pytest.raises(FileError, match=r"word/document\.xml: .* character that XML cannot contain"):
+        file.write(texts)
+
+
 @pytest.mark.parametrize(
     "translation",
     ['<x id="2"/>a<x id="0"/>', '<g id="2">a</g>', '<g id="0">a', '</g>a<g id="0">', '<g id="0">a</g></g>'],

@@ -15,6 +15,9 @@ from tests.files.samples import docx
 WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
 PARAGRAPH = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
 
+# Its text to translate is `A<g id="1">b</g>`, of 16 characters. A limit counts the tags, as in text files.
+TWO_STYLES = "<w:p><w:r><w:t>A</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>b</w:t></w:r></w:p>"
+
 
 def document(body: str) -> bytes:
     return docx(WORD.format(body))
@@ -25,6 +28,7 @@ def document(body: str) -> bytes:
     [
         (PARAGRAPH.format("a") * 40, FileLimits(max_units=39), "limit of 39 texts"),
         (PARAGRAPH.format("a" * 100), FileLimits(max_characters=99), "limit of 99 characters"),
+        (TWO_STYLES, FileLimits(max_characters=36), "limit of 36 characters"),  # header and footnote have 21
         ("<w:p/>" * 40, FileLimits(max_elements=40), "limit of 40 XML elements"),
         ("<w:p/>" * 30, FileLimits(max_elements=33), "limit of 33 XML elements"),  # the header has the 34th
         (PARAGRAPH.format("a" * 2_000), FileLimits(max_part_bytes=2_000), "limit of 2000 unpacked bytes"),

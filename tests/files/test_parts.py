@@ -45,6 +45,23 @@ def test_markup_is_split_outside_its_elements(beginning: str) -> None:
     assert len(texts(Unit(points, UnitFormat.XML))) == 4
 
 
+def test_a_comment_and_an_attribute_are_not_split() -> None:
+    inside = "Once. It was < long > and <p>old. " * 5
+    for markup in (f"<!-- {inside}-->", f'<img alt="{inside}">', f"<a title='{inside}'>x</a>"):
+        found = texts(Unit(f"One house. {markup} And another house.", UnitFormat.HTML))
+        assert len(found) >= 2
+        assert sum(markup in part for part in found) == 1
+
+
+@pytest.mark.parametrize("gap", ["", " "])
+def test_parts_without_white_space_get_a_gap(gap: str) -> None:
+    sentence = "\u4ed6\u8bf4\u300c\u597d\u3002\u300d"
+    unit = Unit(sentence * 10 + " " + sentence)
+    found = texts(unit)
+    assert found == [sentence * 6, f"{sentence * 4} {sentence}"]
+    assert join_parts([unit], SIZE, found, gap) == [gap.join([sentence * 6, unit.text[len(sentence * 6) :]])]
+
+
 def test_an_element_that_is_too_long_is_an_error() -> None:
     text = "<b>" + "A house. " * 100 + "</b>"
     assert texts(Unit(text, UnitFormat.HTML), 100) == [text]
@@ -68,7 +85,7 @@ def test_the_parts_join_to_the_text(text: str, kind: UnitFormat, size: int) -> N
 
 def test_a_very_long_line_is_split_in_linear_time() -> None:
     started = time.process_time()
-    for seed in ("The house. ", "a", "a ", "<a "):
+    for seed in ("The house. ", "a", "a ", "<a ", "<!-- ", '<a b="', "</"):
         assert len(texts(Unit(seed * (2_000_000 // len(seed))), 2_000)) >= 1_000
     assert time.process_time() - started < 20
 

@@ -244,7 +244,10 @@ def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.Captur
         ),
         (("positions", *model, "--length", 10_000), "the model has 256 positions"),
         (("curves", "--run", tmp_path), "train.csv does not exist"),
-        (("curves", "--run", "a/train.csv", "--run", "b/train.csv"), "two are called train.csv"),
+        (
+            ("curves", "--run", "a/train.csv", "--run", "b/train.csv"),
+            "two inputs are called train.csv: rename one of them, as NAME=b/train.csv",
+        ),
     ):
         code, lines = plot(capsys, *arguments, "--output", tmp_path / "x.png")
         assert code == 1
@@ -254,8 +257,9 @@ def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_bundles_weights_find_their_tokenizer() -> None:
-    model, tokenizer = load_for_figures(ROOT / "bundles" / "en-de" / "weights")
+    model, tokenizer, target_tokenizer = load_for_figures(ROOT / "bundles" / "en-de" / "weights")
     assert model.config.vocab_size == tokenizer.vocab_size
+    assert target_tokenizer is tokenizer, "both files of the bundle are equal"
 
 
 def program_of(notebook: Path) -> str:

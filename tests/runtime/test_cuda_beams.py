@@ -145,7 +145,8 @@ def take_both(
 ) -> int:
     """Take a call's steps with a search, and with a beam on the GPU. Returns the beam's outcome.
 
-    A beam that does not continue is reclaimed, and an undecided one takes the last step on the host.
+    A beam that does not continue is reclaimed, and an undecided one takes the step that it left undecided
+    on the host.
     """
     beam = offloaded.sequence.beam
     assert beam is not None

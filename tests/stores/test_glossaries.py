@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -27,6 +28,7 @@ from app.stores.glossaries import (
     StoredGlossary,
     format_tsv,
     parse_entries,
+    term_problem,
 )
 from app.text.glossary import Term
 
@@ -306,6 +308,16 @@ def test_bad_entries_are_named_by_line(
     with pytest.raises(EntriesError) as caught:
         parse_entries(text, entries_format, LIMITS)
     assert caught.value.problems == problems
+
+
+def test_a_term_may_have_every_character_but_control_characters_and_line_breaks() -> None:
+    refused = {
+        chr(code) for code in range(sys.maxunicode + 1) if term_problem(f"a{chr(code)}b", 3) is not None
+    }
+    categories = {unicodedata.category(character) for character in refused}
+    assert categories == {"Cc", "Cs", "Zl", "Zp"}
+    others = (chr(code) for code in range(sys.maxunicode + 1) if chr(code) not in refused)
+    assert categories.isdisjoint(map(unicodedata.category, others))
 
 
 def test_an_open_quote_is_no_csv() -> None:

@@ -16,7 +16,8 @@ Act = Callable[[socket.socket], None]
 class BadServer:
     """Handles the k-th connection with the k-th act, and later connections with the last act.
 
-    has_begun: set once a request is read. has_seen_end: set once the client has closed a connection.
+    num_requests: connections so far. An act may read further requests, which do not count. has_begun: set once a
+    request is read. has_seen_end: set once the client has closed a connection.
     """
 
     def __init__(self, acts: list[Act]) -> None:
@@ -73,14 +74,22 @@ def bad_server(*acts: Act) -> Iterator[BadServer]:
 
 
 def read_request(connection: socket.socket) -> None:
+    """Read one request. Raises ConnectionResetError if the client closes the connection before its end."""
     connection.settimeout(120)
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        data += received(connection)
     head, _, body = data.partition(b"\r\n\r\n")
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     while lengths and len(body) < int(lengths[0].partition(b":")[2]):
-        body += connection.recv(65536)
+        body += received(connection)
+
+
+def received(connection: socket.socket) -> bytes:
+    data = connection.recv(65536)
+    if not data:
+        raise ConnectionResetError("the client has closed the connection")
+    return data
 
 
 def answer(status: int, body: object, headers: str = "") -> Act:

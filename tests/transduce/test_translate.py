@@ -348,6 +348,14 @@ def test_a_translation_never_adds_a_line() -> None:
     assert translated_line(line, iter([Translation("eins\nzwei", "en")])) == " eins zwei\r\n"
 
 
+def test_pieces_without_white_space_get_a_gap() -> None:
+    text = "\u4ed6\u6765\u3002" * 2_000
+    (line,) = read_lines(io.BytesIO(text.encode()))
+    assert len(line.pieces) == 2
+    translations = [Translation(each, "zh") for each in ("He comes.", "He goes.")]
+    assert translated_line(line, iter(translations), " ") == "He comes. He goes."
+
+
 @given(st.text(alphabet="ab .!?\u3002\u2028", max_size=60), st.integers(1, 12))
 def test_pieces_join_to_the_text(text: str, max_characters: int) -> None:
     pieces = list(split_text(text, max_characters=max_characters))
@@ -361,6 +369,10 @@ def test_pieces_join_to_the_text(text: str, max_characters: int) -> None:
         ("One. Two three. Four", ["One. Two three. ", "Four"]),
         ("one two three four", ["one two three ", "four"]),
         ("x" * 20, ["x" * 16, "x" * 4]),
+        (
+            "\u4ed6\u8bf4\u300c\u597d\u3002\u300d" * 3,
+            ["\u4ed6\u8bf4\u300c\u597d\u3002\u300d" * 2, "\u4ed6\u8bf4\u300c\u597d\u3002\u300d"],
+        ),
         ("short", ["short"]),
     ],
 )

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from app.files import SUFFIXES, FileFormat, Unit, UnitFormat, reading
 from app.files.reading import read_file
 from tests.files.samples import SAMPLES, docx
 from tests.files.test_formats import with_swapped_case as swap_case
-from tests.files.test_long_files import LIMIT_S, SIZE
 from tests.transduce.conftest import Answer, ScriptedServer
 from transduce.cli import main
 from transduce.journal import Journal
-from transduce.translate_file import FORMATS, cut_points, pieces_of
+from transduce.translate_file import FORMATS, pieces_of
 from transduce.translate_lines import MAX_ITEM_CHARACTERS
 
 LANGUAGES = ["--source", "en", "--target", "de"]
@@ -196,17 +194,6 @@ def test_pieces_of_markup_join_to_the_markup(parts: list[str]) -> None:
         or "word. " not in parts
         or "<g id='1'>" in parts
     )
-
-
-def test_no_cut_is_in_an_element_after_a_closing_tag_without_an_element() -> None:
-    assert list(cut_points("a</b> and <i>more text</i> x")) == [6, 10, 27]
-
-
-def test_an_unclosed_tag_takes_linear_time() -> None:
-    """A search in quadratic time takes more than twice the limit."""
-    started = time.process_time()
-    assert list(cut_points(f"one <{'a' * SIZE}")) == [4]
-    assert time.process_time() - started < LIMIT_S
 
 
 def test_the_translated_docx_is_valid(swapping: ScriptedServer, tmp_path: Path) -> None:

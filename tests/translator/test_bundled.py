@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
+from app.decoding.option_changes import OptionChanges
 from app.main import Application
 from app.settings import Settings
 from app.text.parsed_text import TextFormat
@@ -33,7 +33,7 @@ class Bundled:
             caller="",
             deadline=time.monotonic() + 60,
             text_format=text_format,
-            options=replace(self.translator.default_options, beam_size=beam_size),
+            options=OptionChanges.of(beam_size=beam_size),
         )
         (translation,) = self._loop.run_until_complete(self.translator.translate(request)).translations
         return translation

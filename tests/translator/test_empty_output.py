@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.decoding.options import DecodingOptions, FinishReason, Sampling
+from app.decoding.option_changes import OptionChanges
+from app.decoding.options import FinishReason, Sampling
 from app.text.parsed_text import TextFormat
 from app.text.segments import is_wordless
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
@@ -12,7 +13,7 @@ from app.translator import Translation
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, ScriptedTranslator
 
-GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+GREEDY = OptionChanges.of(beam_size=1, max_target_length=60)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
 
 
 def test_a_hypothesis_without_words_is_replaced_with_all_its_tokens(tokenizer: Tokenizer) -> None:
-    options = DecodingOptions(beam_size=4, num_hypotheses=2, max_target_length=60)
+    options = OptionChanges.of(beam_size=4, num_hypotheses=2, max_target_length=60)
     script = ScriptedTranslator(tokenizer, lambda _: ".\nAnna")
     translation = script("Garten", options=options, token_scores=True)
     assert translation.hypotheses == ("Garten", "Anna")
@@ -123,7 +124,7 @@ def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Toke
     source = (
         "Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town"
     )
-    options = DecodingOptions(beam_size=1, max_target_length=70, sampling=Sampling(temperature=5.0))
+    options = OptionChanges.of(beam_size=1, max_target_length=70, sampling=Sampling(temperature=5.0))
     translation = script(source, options=options)
     assert reasons(translation) == [FinishReason.LENGTH]
     num_tokens = len(tokenizer.encode(source).ids)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.decoding.option_changes import OptionChanges
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Sampling
 from app.errors import DeadlineExceeded, InvalidRequest, PayloadTooLarge, UnsupportedLanguages
 from app.text.glossary import Term
@@ -22,7 +22,7 @@ from tests.api.echo import MAX_LENGTH, Behaviour
 from tests.api.server_process import ROOT
 from tests.translator.scripted import NO_END, FakeModel, RecordingObserver, ScriptedTranslator, request
 
-GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+GREEDY = OptionChanges.of(beam_size=1, max_target_length=60)
 SYMBOL = PLACEHOLDER_SYMBOLS[0]
 URL = "https://example.org/a?b=1"
 
@@ -233,7 +233,7 @@ def test_the_attention_is_the_product_of_both(tokenizer: Tokenizer) -> None:
 def test_tokens_refer_to_the_callers_text(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     text = "  Anna draws the river.  Nobody sees it."
-    translation = pivoted(text, options=replace(GREEDY, alignment=True), attention=True)
+    translation = pivoted(text, options=GREEDY.updated(alignment=True), attention=True)
     assert translation.text == text
     for segment in translation.segments:
         best = segment.hypotheses[0]
@@ -249,8 +249,7 @@ def test_tokens_refer_to_the_callers_text(tokenizer: Tokenizer) -> None:
 
 def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
-    options = replace(
-        GREEDY,
+    options = GREEDY.updated(
         beam_size=5,
         num_hypotheses=3,
         num_alternatives=2,
@@ -267,7 +266,7 @@ def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> No
     assert last.suppress_sequences
     assert last.target_prefix
     assert len(translation.hypotheses) == 3
-    pivoted("Anna draws.", options=replace(GREEDY, sampling=Sampling(seed=3), num_hypotheses=2))
+    pivoted("Anna draws.", options=GREEDY.updated(sampling=Sampling(seed=3), num_hypotheses=2))
     (_, first), (_, last) = pivoted.first.engine.submitted[-1], pivoted.last.engine.submitted[-1]
     assert first.sampling is None
     assert last.sampling is not None
@@ -275,8 +274,8 @@ def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> No
 
 def test_sampling_where_the_second_models_default_is_a_greedy_search(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
-    pivoted.last.translator.default_options = GREEDY
-    pivoted("Anna draws.", options=replace(GREEDY, sampling=Sampling(seed=3)))
+    pivoted.last.translator.default_options = DecodingOptions(beam_size=1, max_target_length=60)
+    pivoted("Anna draws.", options=GREEDY.updated(sampling=Sampling(seed=3)))
     assert pivoted.last.engine.submitted[-1][1].sampling is not None
 
 
@@ -284,7 +283,7 @@ def test_an_option_that_one_model_lacks_is_refused(tokenizer: Tokenizer) -> None
     for has_alignment in ((False, True), (True, False)):
         pivoted = Pivoted(tokenizer, has_alignment=has_alignment)
         with pytest.raises(InvalidRequest, match="alignment") as raised:
-            pivoted("Anna draws.", options=replace(GREEDY, alignment=True))
+            pivoted("Anna draws.", options=GREEDY.updated(alignment=True))
         assert raised.value.field == "alignment"
 
 
@@ -293,7 +292,7 @@ def test_the_limits_count_as_for_a_model(tokenizer: Tokenizer) -> None:
     with pytest.raises(PayloadTooLarge):
         pivoted("Anna draws. " * 1001)
     with pytest.raises(PayloadTooLarge):
-        pivoted("Anna draws. " * 100, options=replace(GREEDY, num_alternatives=16))
+        pivoted("Anna draws. " * 100, options=GREEDY.updated(num_alternatives=16))
 
 
 def test_admission_counts_both_halves(tokenizer: Tokenizer) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import unescape
 
 import pytest
 
-from app.decoding.options import DecodingOptions
+from app.decoding.option_changes import OptionChanges
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.segments import Fallback
@@ -16,7 +15,7 @@ from app.translator import Translation
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, FakeModel, RecordingObserver, ScriptedTranslator
 
-GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+GREEDY = OptionChanges.of(beam_size=1, max_target_length=60)
 CAT = (Term("cat", "Kater"),)
 BAG = (Term("bag", "Kater"),)
 SYMBOL = "\ue000"
@@ -164,7 +163,7 @@ def test_a_term_inside_a_placeholder_does_not_count(tokenizer: Tokenizer) -> Non
 
 
 def test_one_hypothesis_without_a_term_makes_all_terms_placeholders(tokenizer: Tokenizer) -> None:
-    options = replace(GREEDY, beam_size=2, num_hypotheses=2)
+    options = GREEDY.updated(beam_size=2, num_hypotheses=2)
 
     def translate(source: str) -> str:
         return f"{source}\nSo {source}" if SYMBOL in source else "Der Kater\nDie Maus"
@@ -220,7 +219,7 @@ def test_positions_of_subwords_inside_a_term(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, as_dictionary(), has_alignment=True)
     terms = (Term("old tree", "old tree"),)
     text = "<p>Anna sees  the old  tr&#101;e today.</p>"
-    options = replace(GREEDY, alignment=True)
+    options = GREEDY.updated(alignment=True)
     translation = script(text, terms=terms, options=options, token_scores=True, text_format=TextFormat.HTML)
     assert script.sources == ["Anna sees the old tree today."]
     (segment,) = translation.segments

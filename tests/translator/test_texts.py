@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.decoding.options import DecodingOptions, FinishReason
+from app.decoding.option_changes import OptionChanges
+from app.decoding.options import FinishReason
 from app.errors import InvalidRequest
 from app.stores.glossaries import GlossaryStore
 from app.text.glossary import Term
@@ -43,7 +44,7 @@ TEXTS = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(SEPARATORS)),
     lambda parts: "".join(word + separator for word, separator in parts)
 )
 TAG = re.compile(r"<[^<>]*>")
-GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+GREEDY = OptionChanges.of(beam_size=1, max_target_length=60)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_a_lost_span_is_placed_by_the_attention_of_a_second_decoding(tokenizer: 
 
 def test_a_lost_span_is_not_decoded_again_if_attention_was_requested(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
-    translation = script("Anna draws {name} and nobody sees it.", options=replace(GREEDY, alignment=True))
+    translation = script("Anna draws {name} and nobody sees it.", options=GREEDY.updated(alignment=True))
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
     assert len(script.engine.submitted) == 1
 
@@ -233,9 +234,9 @@ class TestNoEnd:
     @pytest.mark.parametrize(
         "changes",
         [
-            {"extra_target_length": None, "options": replace(GREEDY, max_target_length=5)},
-            {"options": replace(GREEDY, min_target_length=2)},
-            {"options": replace(GREEDY, min_target_ratio=0.5)},
+            {"extra_target_length": None, "options": GREEDY.updated(max_target_length=5)},
+            {"options": GREEDY.updated(min_target_length=2)},
+            {"options": GREEDY.updated(min_target_ratio=0.5)},
             {"target_prefixes": ("Anna",)},
         ],
     )
@@ -288,7 +289,7 @@ def test_tokens_have_their_positions(
     tokenizer: Tokenizer, text: str, text_format: TextFormat, has_alignment: bool
 ) -> None:
     script = ScriptedTranslator(tokenizer, echo, has_alignment=has_alignment)
-    options = replace(GREEDY, alignment=has_alignment)
+    options = GREEDY.updated(alignment=has_alignment)
     translation = script(text, text_format=text_format, token_scores=True, options=options)
     check_tokens(translation)
     for segment in translation.segments:
@@ -301,7 +302,7 @@ def test_tokens_have_their_positions(
 def test_every_hypothesis_has_all_tags(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     source = "<p>Anna <b>draws</b> cats.</p>"
-    options = replace(GREEDY, beam_size=2, num_hypotheses=2)
+    options = GREEDY.updated(beam_size=2, num_hypotheses=2)
     translation = script(source, text_format=TextFormat.HTML, options=options)
     assert translation.hypotheses == (source, source)
     assert [each.text for each in translation.segments[0].hypotheses] == ["Anna <b>draws</b> cats."] * 2
@@ -355,6 +356,6 @@ def test_the_default_limit_allows_the_minimum_ratio(tmp_path: Path, ends_source:
     """The ratio counts the source without its end token, which some models do not have."""
     tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"), ends_source=ends_source)
     script = ScriptedTranslator(tokenizer, str)
-    options = replace(script.translator.default_options, min_target_ratio=10.0)
+    options = OptionChanges.of(min_target_ratio=10.0)
     chosen = script.translator.options(request([""], options=options), num_source_tokens=6)
     assert chosen.max_target_length == longest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import FilePayload, Locator, expect
@@ -11,6 +12,7 @@ from app.api.page import page_paths
 from app.api.probes import api_routes
 from app.main import Application
 from app.settings import load_settings
+from tests.api.echo import release_steps
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
@@ -102,6 +104,32 @@ def test_a_file_can_be_sent_and_fetched(docs: TranslatePage) -> None:
     download.locator("[name=path]").fill(url.group())
     send(docs, "GET", "/download_file/{name}")
     expect(download.locator(".save")).to_contain_text("Save the response, 13 bytes")
+
+
+def test_a_new_request_cancels_the_one_whose_response_still_arrives(
+    echo_command: list[str], hang_file: Path, open_ui: OpenUi
+) -> None:
+    cancelled = 'transduce_rejected_total{reason="cancelled"}'
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
+        ui = open_ui(server.ready())
+        ui.page.goto(f"{ui.url}/docs")
+        found = section(ui, "POST", "/v1/translate/stream")
+        answer, status = found.locator(".answer"), found.get_by_role("status")
+        release_steps(hang_file, 1)
+        found.locator("[name=body]").fill(
+            '{"text": "Anna sees the river.", "source": "en", "target": "de", "beam_size": 1}'
+        )
+        send(ui, "POST", "/v1/translate/stream")
+        expect(answer).to_contain_text("event: delta")
+        found.locator("[name=body]").fill('{"txt": "Anna sees the river."}')
+        found.get_by_role("button", name="Send").click()
+        expect(status).to_contain_text("422")
+        hang_file.unlink()
+        server.wait_until("transduce_inflight_requests", 0)
+        ui.page.wait_for_timeout(500)
+        assert status.inner_text().startswith("422 ")
+        assert "event" not in answer.inner_text()
+        assert server.metric(cancelled) == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

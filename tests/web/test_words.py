@@ -110,6 +110,25 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
     assert all(drawn)
 
 
+def test_a_word_without_a_subword_has_an_empty_row(ui: TranslatePage) -> None:
+    """The browser may cut a subword into several words, as in a URL. The subword counts for the first one."""
+    found = ui.page.evaluate(
+        """async () => {
+          const { alignmentOf } = await import("./assets/spans.js");
+          const { drawHeatmap } = await import("./assets/heatmap.js");
+          const source = { start: 0, end: 3 };
+          const token = { target: { start: 0, end: 7 }, source, sources: [source], weights: [0.75] };
+          const segments = [{ source, target: { start: 0, end: 7 }, tokens: [token] }];
+          const answer = { sourceText: "One", text: "one two", source: "en", segments };
+          const languages = { source: "en", target: "en" };
+          const box = document.createElement("div");
+          drawHeatmap(box, { answer, alignment: alignmentOf(answer, 0, "en"), languages, onPoint() {} });
+          return [...box.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent));
+        }"""
+    )
+    assert found == [["one", "75", "25"], ["two", "", ""]]
+
+
 def words_of(text: str) -> dict[tuple[int, int], str]:
     """The spans of words and punctuation."""
     return {match.span(): match.group() for match in re.finditer(r"\w+|[^\w\s]", text)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -64,7 +65,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; open streams end."""
+        """Close all connections. Reading an open stream then raises ConnectionFailed, also if a task waits already."""
         await self._http.aclose()
 
     async def translate(
@@ -104,10 +105,11 @@ class AsyncClient:
         return parsed(read_models, await self._request("GET", wire.MODELS, None), "a list of models")
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        content = wire.request_content(body)
         attempts = RetryState(self._limits)
         while True:
             try:
-                response = await self._http.request(method, path, json=body)
+                response = await self._http.request(method, path, **content)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 failure = self._endpoint.failure(error)
                 failure.__cause__ = error
@@ -138,13 +140,15 @@ class AsyncClient:
                 return
 
     async def _one_stream(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        content = wire.request_content(body)
         reader = EventReader()
         try:
-            async with self._http.stream("POST", wire.STREAM, json=body) as response:
+            async with self._http.stream("POST", wire.STREAM, **content) as response:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
                     raise wire.error_of(response)
-                async for chunk in response.aiter_bytes():
+                chunks = response.aiter_bytes()
+                async for chunk in chunks:
                     for name, data in reader.feed(chunk):
                         if name == "error":
                             raise wire.stream_error(data)
@@ -152,10 +156,18 @@ class AsyncClient:
                         if event is not None:
                             yield event
                         if isinstance(event, Done):
+                            await _read_to_end(chunks)
                             return
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise self._endpoint.failure(error) from error
         raise ConnectionFailed("the stream ended before the translation was done")
+
+
+async def _read_to_end(chunks: AsyncIterator[bytes]) -> None:
+    """Read the rest of a response, because httpx keeps a connection only then. If it breaks, nothing is lost."""
+    with contextlib.suppress(httpx.HTTPError, httpx.StreamError):
+        async for _ in chunks:
+            pass
 
 
 class AsyncTranslationStream:
@@ -183,5 +195,8 @@ class AsyncTranslationStream:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; the server stops after its current decoder steps. May be called more than once."""
+        """Close the connection; the server stops after its current decoder steps. May be called more than once.
+
+        Only the task that iterates may call it. Cancelling that task also closes the connection.
+        """
         await self._events.aclose()

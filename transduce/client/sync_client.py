@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -64,7 +65,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; open streams end."""
+        """Close all connections. Reading an open stream then raises ConnectionFailed.
+
+        A thread that already waits for a piece notices only when one arrives, or after `timeout_s`.
+        """
         self._http.close()
 
     def translate(
@@ -104,10 +108,11 @@ class Client:
         return parsed(read_models, self._request("GET", wire.MODELS, None), "a list of models")
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        content = wire.request_content(body)
         attempts = RetryState(self._limits)
         while True:
             try:
-                response = self._http.request(method, path, json=body)
+                response = self._http.request(method, path, **content)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 failure = self._endpoint.failure(error)
                 failure.__cause__ = error
@@ -138,13 +143,15 @@ class Client:
                 return
 
     def _one_stream(self, body: dict[str, Any]) -> Generator[Event, None, None]:
+        content = wire.request_content(body)
         reader = EventReader()
         try:
-            with self._http.stream("POST", wire.STREAM, json=body) as response:
+            with self._http.stream("POST", wire.STREAM, **content) as response:
                 if response.status_code != httpx.codes.OK:
                     response.read()
                     raise wire.error_of(response)
-                for chunk in response.iter_bytes():
+                chunks = response.iter_bytes()
+                for chunk in chunks:
                     for name, data in reader.feed(chunk):
                         if name == "error":
                             raise wire.stream_error(data)
@@ -152,10 +159,18 @@ class Client:
                         if event is not None:
                             yield event
                         if isinstance(event, Done):
+                            _read_to_end(chunks)
                             return
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise self._endpoint.failure(error) from error
         raise ConnectionFailed("the stream ended before the translation was done")
+
+
+def _read_to_end(chunks: Iterator[bytes]) -> None:
+    """Read the rest of a response, because httpx keeps a connection only then. If it breaks, nothing is lost."""
+    with contextlib.suppress(httpx.HTTPError, httpx.StreamError):
+        for _ in chunks:
+            pass
 
 
 class TranslationStream:
@@ -183,5 +198,8 @@ class TranslationStream:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the server stops after its current decoder steps. May be called more than once."""
+        """Close the connection; the server stops after its current decoder steps. May be called more than once.
+
+        Only the thread that iterates may call it.
+        """
         self._events.close()

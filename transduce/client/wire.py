@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 import ssl
 from collections.abc import Mapping, Sequence
@@ -146,6 +147,21 @@ def score_body(
         "target": languages[1],
         **fields,
     }
+
+
+def request_content(body: dict[str, Any] | None) -> dict[str, Any]:
+    """The arguments of httpx that send a body as JSON; none without a body.
+
+    Raises RequestRefused if JSON in UTF-8 cannot hold the body: a lone surrogate, NaN or infinity.
+    """
+    if body is None:
+        return {}
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        reason = error.reason if isinstance(error, UnicodeEncodeError) else str(error)
+        raise RequestRefused(f"the request cannot be sent as JSON: {reason}") from error
+    return {"content": text, "headers": {"Content-Type": "application/json"}}
 
 
 def json_texts(text: Texts) -> str | list[str]:

@@ -12,7 +12,7 @@ from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import MIXES, built_in
-from transduce.sizing.capacity import SATURATING_CLIENTS, Capacity, Plan, capacity, plan
+from transduce.sizing.capacity import Capacity, Plan, capacity, num_saturating_clients, plan
 from transduce.sizing.costs import Costs, Level
 from transduce.sizing.measure import measure
 
@@ -122,9 +122,8 @@ def print_plan(costs: Costs, found: Capacity, servers: Plan, args: argparse.Name
     """Print the result."""
     share = found.rate / found.saturated
     server = f"one server ({costs.name}, {costs.num_workers} workers)"
-    print(
-        f"{server}: {found.saturated:.1f} answers/s at saturation (simulated with {SATURATING_CLIENTS} clients)"
-    )
+    num_clients = num_saturating_clients(costs)
+    print(f"{server}: {found.saturated:.1f} answers/s at saturation (simulated with {num_clients} clients)")
     print(f"{args.slo} holds up to {found.rate:.1f} requests/s ({share:.0%} of saturation)")
     spare = f", {args.spare} of which may fail" if args.spare else ""
     print(f"{args.rate:g} requests/s need {servers.num_servers} servers{spare}")

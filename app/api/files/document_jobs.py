@@ -30,6 +30,7 @@ from app.runtime.memory import return_memory
 from app.stores.usage import Spending
 from app.text.detection import MAX_CHARACTERS
 from app.text.glossary import Glossary
+from app.text.language_codes import separator
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest
@@ -170,7 +171,9 @@ class DocumentJobs:
                     document.num_done += len(texts[number].text)
         left_s = document.started_at + self.limits.timeout_s - time.monotonic()
         try:
-            content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
+            content = await self._workers.write(
+                job.content, job.format, translations, timeout_s=left_s, gap=separator(source, job.target)
+            )
         except DeadlineExceeded as error:  # its message names left_s, which the caller does not know
             raise self._late() from error
         await self.store.keep(document, content)

@@ -52,7 +52,7 @@ _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 
 @dataclass(frozen=True)
 class NativeLimits:
-    """The validation context: the limits of the server and of one model.
+    """The validation context: the limits of the server, and the largest limits of some models.
 
     max_target_length: the most subwords of a sentence's translation.
     """
@@ -67,8 +67,8 @@ class NativeLimits:
     vocab_size: int
 
 
-def native_limits(limits: RequestLimits, bounds: Bounds) -> NativeLimits:
-    """The context for the server's settings and a model's bounds."""
+def native_limits(limits: RequestLimits, bounds: Sequence[Bounds]) -> NativeLimits:
+    """The context for the server's settings and the bounds of some models."""
     return NativeLimits(
         max_items=limits.max_items,
         max_item_characters=limits.max_item_characters,
@@ -76,8 +76,8 @@ def native_limits(limits: RequestLimits, bounds: Bounds) -> NativeLimits:
         max_beam_size=limits.max_beam_size,
         max_num_hypotheses=limits.max_num_hypotheses,
         max_timeout_ms=limits.max_timeout_ms,
-        max_target_length=bounds.max_target_length,
-        vocab_size=bounds.vocab_size,
+        max_target_length=max(each.max_target_length for each in bounds),
+        vocab_size=max(each.vocab_size for each in bounds),
     )
 
 

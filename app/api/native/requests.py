@@ -5,11 +5,9 @@ A field that a body leaves out takes the default of the model or of the server.
 
 from __future__ import annotations
 
-import functools
 import secrets
-from collections.abc import Collection
-from dataclasses import replace
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from app.api.http.middleware import Requester
 from app.api.http.validation import validate
@@ -26,15 +24,16 @@ from app.api.native.models import (
     native_limits,
 )
 from app.decoding import options as decoding
+from app.decoding.option_changes import OptionChanges
 from app.decoding.options import EXTRA_TARGET_LENGTH, MAX_BEAM_SIZE, DecodingOptions
-from app.decoding.validation import Bounds, check_options
+from app.decoding.validation import Bounds
 from app.errors import InvalidRequest
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import ScoreRequest, TranslationRequest
 
-# The fields of bodies that set `DecodingOptions`. A body without any of them has the model's default options.
+# The fields of bodies that set `DecodingOptions`. A body without any of them has the default options of its model.
 SEARCH_FIELDS = frozenset({
     "beam_size",
     "num_hypotheses",
@@ -59,37 +58,38 @@ NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
 _NO_RULES = XmlRules()
 
 
+class ModelOptions(NamedTuple):
+    """A model's default options, and the limits of its options."""
+
+    defaults: DecodingOptions
+    bounds: Bounds
+
+
 class NativeParser:
-    """Checks bodies against the limits of the server and of one model."""
+    """Checks bodies against the limits of the server, and of the models of which one writes the translation."""
 
     def __init__(
         self,
         limits: RequestLimits,
+        models: Sequence[ModelOptions],
         *,
-        bounds: Bounds,
-        defaults: DecodingOptions,
         pairs: Collection[tuple[str, str]] = (),
     ) -> None:
-        """bounds: the limits of the model's options. defaults: the values of options that a body leaves out.
+        """models: at least one. If there are several, the one that translates checks the options again.
 
         pairs: source and target of each pair that is served.
         """
         self._limits = limits
-        self._context = native_limits(limits, bounds)
+        self._models = tuple(models)
+        self._context = native_limits(limits, [model.bounds for model in models])
         self._pairs = frozenset(pairs)
-        self._bounds = bounds
-        self._defaults = defaults
-
-    @functools.cached_property
-    def _model_options(self) -> DecodingOptions:
-        """The decoding options of a body that sets none."""
-        return self._with_defaults({})
+        self._no_changes = OptionChanges(max_beam_size=limits.max_beam_size)
 
     def translate(self, body: object, requester: Requester) -> TranslationRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
         fields = validate(TranslateBody, body, self._context)
         source, target = self._languages(fields.source, fields.target)
-        options = self._options(fields)
+        options = self._checked(self._no_changes.updated(**_options_in_body(fields)))
         _check_attention(fields, options)
         glossary = fields.glossary
         has_own_length = fields.max_target_length is not None or fields.max_target_ratio is not None
@@ -123,7 +123,7 @@ class NativeParser:
     def score(self, body: object, requester: Requester) -> ScoreRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
         fields = validate(ScoreBody, body, self._context)
-        options = self._with_defaults({**_options_in_body(fields), "beam_size": 1})
+        options = self._checked(self._no_changes.updated(**_options_in_body(fields), beam_size=1))
         _check_attention(fields, options)
         source, target = served_pair(fields.source, fields.target, self._pairs)
         return ScoreRequest(
@@ -141,24 +141,17 @@ class NativeParser:
             model=fields.model,
         )
 
-    def _options(self, fields: TranslateBody) -> DecodingOptions:
-        """The decoding options of a body."""
-        if SEARCH_FIELDS.isdisjoint(fields.model_fields_set):
-            return self._model_options
-        return self._with_defaults(_options_in_body(fields))
-
-    def _with_defaults(self, options: dict[str, Any]) -> DecodingOptions:
-        """The defaults, overridden by these options.
-
-        If beam_size is not set, it is 1 with sampling, else the larger of the default and num_hypotheses, within the
-        server's limit.
-        """
-        if "beam_size" not in options:
-            widest = max(self._defaults.beam_size, options.get("num_hypotheses", 1))
-            options["beam_size"] = 1 if "sampling" in options else min(widest, self._limits.max_beam_size)
-        if "sampling" in options:  # each request has its own seed, so these options are not cached
-            return _decoding_options.__wrapped__(self._defaults, tuple(options.items()), self._bounds)
-        return _decoding_options(self._defaults, tuple(options.items()), self._bounds)
+    def _checked(self, options: OptionChanges) -> OptionChanges:
+        """The options. Raises InvalidRequest if every model refuses them."""
+        refusals: list[InvalidRequest] = []
+        for model in self._models:
+            try:
+                options.checked(model.defaults, model.bounds)
+            except InvalidRequest as error:
+                refusals.append(error)
+            else:
+                return options
+        raise refusals[0]
 
     def _languages(self, source: str, target: str) -> tuple[str | None, str]:
         """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
@@ -172,19 +165,11 @@ class NativeParser:
         return requester.received_at + timeout_s
 
 
-@functools.lru_cache(maxsize=256)
-def _decoding_options(
-    defaults: DecodingOptions, options: tuple[tuple[str, Any], ...], bounds: Bounds
-) -> DecodingOptions:
-    """The defaults, overridden by these options and checked. Cached, because most requests have the same options."""
-    merged = replace(defaults, **dict(options))
-    check_options(merged, bounds)
-    return merged
-
-
 def _options_in_body(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
     """The options that the body sets, by the names of the fields of `DecodingOptions`."""
     options = {name: getattr(fields, name) for name in fields.model_fields_set & SEARCH_FIELDS}
+    if not options:
+        return options
     penalty = options.pop("length_penalty", None)
     if isinstance(penalty, LengthPenaltyFormula):
         options |= {"length_penalty": penalty.formula, "alpha": penalty.alpha}
@@ -221,7 +206,7 @@ def _terms(terms: dict[str, str]) -> tuple[Term, ...]:
     return tuple(Term(source.strip(), target.strip()) for source, target in terms.items())
 
 
-def _check_attention(fields: TranslateBody | ScoreBody, options: DecodingOptions) -> None:
+def _check_attention(fields: TranslateBody | ScoreBody, options: OptionChanges) -> None:
     """Raise InvalidRequest for attention without alignment."""
     if fields.attention and not options.alignment:
         raise InvalidRequest("attention needs alignment, which is off", field="attention")

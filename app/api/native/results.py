@@ -54,7 +54,7 @@ def translate_answer(
     }
     if result.models:
         answer["models"] = [model_name(each) for each in result.models]
-    if request.options is not None and request.options.sampling is not None:
+    if request.options.sampling is not None:
         answer["seed"] = request.options.sampling.seed
     return answer
 
@@ -96,7 +96,7 @@ def _translation(translation: Translation, request: TranslationRequest) -> Trans
         answer["confidence"] = translation.confidence
     if request.terms or request.glossary_id is not None:
         answer["glossary_hits"] = [_glossary_hit(hit) for hit in translation.glossary_hits]
-    if request.options is not None and request.options.num_hypotheses > 1:
+    if request.options.num_hypotheses > 1:
         answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
     if translation.pivot is not None:
         answer["pivot"] = translation.pivot
@@ -116,7 +116,7 @@ def _segment(segment: TranslatedSegment, request: TranslationRequest) -> Segment
         "score": best.score,
         "finish_reason": best.finish_reason.value,
     }
-    if request.options is not None and request.options.loop_guard:
+    if request.options.loop_guard:
         answer["has_looped"] = segment.has_looped
     if segment.is_part:
         answer["is_part"] = True
@@ -132,7 +132,7 @@ def _segment(segment: TranslatedSegment, request: TranslationRequest) -> Segment
         answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
     if request.attention:
         answer["source_tokens"] = [_span(span) for span in segment.source_tokens]
-    if request.options is not None and request.options.num_hypotheses > 1:
+    if request.options.num_hypotheses > 1:
         answer["hypotheses"] = [_hypothesis(each, request) for each in segment.hypotheses]
     return answer
 

@@ -27,12 +27,11 @@ from app.api.native.answers import (
     TranslateAnswer,
 )
 from app.api.native.models import AUTO, DetectBody, ScoreBody, TranslateBody
-from app.api.native.requests import NativeParser
+from app.api.native.requests import ModelOptions, NativeParser
 from app.api.native.results import detect_answer, model_name, score_answer, translate_answer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
 from app.api.spending import begin_spending
-from app.engine.limits import option_bounds
 from app.translator import (
     Models,
     ModelTranslator,
@@ -86,7 +85,7 @@ DETECT = operation(
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
 # The parsers of each set of models. A parser depends on the pairs of all models. So new models get new parsers.
-_PARSERS: WeakKeyDictionary[Models, dict[ModelTranslator, NativeParser]] = WeakKeyDictionary()
+_PARSERS: WeakKeyDictionary[Models, dict[tuple[ModelTranslator, ...], NativeParser]] = WeakKeyDictionary()
 MODELS = operation(
     TAG,
     "The models that are served",
@@ -198,22 +197,21 @@ async def build_answer(
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
-    """The parser with the limits of the model that a body needs. body: parsed, but not validated yet.
+    """The parser with the limits of the models that a body may need. body: parsed, but not validated yet.
 
     It is the default model's parser if no model serves the body's languages.
     """
-    translator = models.default
+    translators: tuple[ModelTranslator, ...] = (models.default,)
     if len(models) > 1 and isinstance(body, dict):
         codes = [body.get(field) for field in ("source", "target", "model")]
         source, target, name = (code if isinstance(code, str) else None for code in codes)
         source, target = served_pair(source or AUTO, target or "", models.pairs)
-        translator = models.likely(None if source == AUTO else source, target, name)
+        translators = models.candidates(None if source == AUTO else source, target, name)
     parsers = _PARSERS.setdefault(models, {})
-    parser = parsers.get(translator)
+    parser = parsers.get(translators)
     if parser is None:
-        bounds = option_bounds(translator.limits)
-        parser = NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=models.pairs)
-        parsers[translator] = parser
+        options = [ModelOptions(each.default_options, each.bounds) for each in translators]
+        parser = parsers[translators] = NativeParser(limits, options, pairs=models.pairs)
     return parser
 
 

@@ -154,7 +154,8 @@ class EventStream(Response):
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._created_at_s)
             await writer.start()
-            await writer.send(self._events.start([model_name(each) for each in translator.versions]))
+            models = [model_name(each) for each in translator.versions]
+            await writer.send(self._events.start(model_name(translator.version), models))
 
     async def _end(self, writer: _EventWriter, translator: PairTranslator, work: asyncio.Task[bytes]) -> None:
         """Send the last event. Raises the errors of the translation."""

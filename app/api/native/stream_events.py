@@ -84,11 +84,11 @@ class EventBuffer:
         """See `Observer.on_final`."""
         self._unsent_of(text_index, segment_index).finished = (text, finish_reason)
 
-    def start(self, models: Sequence[ModelName]) -> bytes:
-        """The first event. models: in the order of their work; several only with a pivot."""
+    def start(self, model: ModelName, models: Sequence[ModelName] = ()) -> bytes:
+        """The first event. model: writes the translation. models: with a pivot, all models, in order."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
-        all_models = {"models": models} if len(models) > 1 else {}
-        fields = {"model": models[-1], **all_models, "num_segments": self._num_segments, "texts": texts}
+        all_models = {"models": models} if models else {}
+        fields = {"model": model, **all_models, "num_segments": self._num_segments, "texts": texts}
         return self._counted("start", fields)
 
     def take(self) -> bytes:

@@ -3,6 +3,8 @@
 
 // The most characters of a response that the page shows. If larger, the browser takes longer to show it.
 const MAX_SHOWN_CHARACTERS = 20000;
+// The AbortController of each form's latest request.
+const controllers = new Map();
 
 /** Insert the served model's name, version and languages into the examples. */
 async function fillIn() {
@@ -30,13 +32,18 @@ function requestOf(form) {
   return { ...options, body: fields };
 }
 
+/** Send a form's request and show the response. Cancels the form's previous request. */
 async function send(form) {
+  controllers.get(form)?.abort();
+  const controller = new AbortController();
+  const { signal } = controller;
+  controllers.set(form, controller);
   const [status, shown, link] = ["status", "answer", "save"].map((name) => form.querySelector(`.${name}`));
   const started = performance.now();
   status.textContent = "Sending…";
   shown.hidden = link.hidden = true;
   try {
-    const answer = await fetch(form.elements.path.value.replace(/^\//, ""), requestOf(form));
+    const answer = await fetch(form.elements.path.value.replace(/^\//, ""), { ...requestOf(form), signal });
     const type = answer.headers.get("Content-Type") ?? "";
     const showStatus = () => {
       const ms = Math.round(performance.now() - started);
@@ -47,6 +54,7 @@ async function send(form) {
     else await show(shown, answer, type);
     showStatus();
   } catch (error) {
+    if (signal.aborted) return; // the next request shows its own response
     status.textContent = `The request failed: ${error.message}`;
   }
 }

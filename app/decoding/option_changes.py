@@ -1,0 +1,106 @@
+"""The decoding options that a request sets. The model that translates has the others, and may not be known yet."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from app.decoding.options import MAX_BEAM_SIZE, DecodingOptions, Sampling
+from app.decoding.validation import OFF, Bounds, check_options
+
+
+@dataclass(frozen=True)
+class OptionChanges:
+    """The decoding options that a request sets.
+
+    values: name, as in `DecodingOptions`, and value of each. max_beam_size: the server's limit of a beam_size that the
+    request does not set.
+    """
+
+    values: tuple[tuple[str, Any], ...] = ()
+    max_beam_size: int = MAX_BEAM_SIZE
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return the changes with these values."""
+        return cls(tuple(values.items()))
+
+    @property
+    def num_hypotheses(self) -> int:
+        """The number of hypotheses, which is never a model's default."""
+        value: int = self._value("num_hypotheses")
+        return value
+
+    @property
+    def num_alternatives(self) -> int:
+        """The number of alternatives, which is never a model's default."""
+        value: int = self._value("num_alternatives")
+        return value
+
+    @property
+    def alignment(self) -> bool:
+        """Whether the alignment is requested. It is never a model's default."""
+        value: bool = self._value("alignment")
+        return value
+
+    @property
+    def loop_guard(self) -> bool:
+        """Whether the loop guard is on. It is never a model's default."""
+        value: bool = self._value("loop_guard")
+        return value
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The sampling options, which are never a model's default."""
+        value: Sampling | None = self._value("sampling")
+        return value
+
+    def updated(self, **values: Any) -> Self:
+        """Return the changes with these values in addition, or in the place of earlier ones."""
+        if not values:
+            return self
+        return replace(self, values=tuple((self._by_name | values).items()))
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the changes of these options."""
+        return replace(self, values=tuple(item for item in self.values if item[0] in names))
+
+    def merged(self, defaults: DecodingOptions) -> DecodingOptions:
+        """Return a model's default options with these changes.
+
+        If beam_size is not set, it is 1 with sampling, else the larger of the default and num_hypotheses, within
+        max_beam_size.
+        """
+        if self.sampling is not None:  # each request may have its own seed, so these options are not cached
+            return _merged.__wrapped__(self, defaults)
+        return _merged(self, defaults)
+
+    def checked(self, defaults: DecodingOptions, bounds: Bounds) -> DecodingOptions:
+        """As `merged`. bounds: of the same model. Raises InvalidRequest as `check_options` does."""
+        options = self.merged(defaults)
+        check_options(options, bounds)
+        return options
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Any]:
+        return dict(self.values)
+
+    def _value(self, name: str) -> Any:
+        return self._by_name.get(name, OFF[name])
+
+
+# The changes of a request that sets no option, and of one that sets only a greedy search.
+NO_CHANGES = OptionChanges()
+GREEDY = OptionChanges.of(beam_size=1)
+
+
+@functools.lru_cache(maxsize=256)
+def _merged(changes: OptionChanges, defaults: DecodingOptions) -> DecodingOptions:
+    """Return `OptionChanges.merged`. Cached, because most requests have the same options."""
+    options = replace(defaults, **changes._by_name)
+    if "beam_size" in changes._by_name:
+        return options
+    beam_size = min(max(defaults.beam_size, options.num_hypotheses), changes.max_beam_size)
+    return replace(options, beam_size=1 if options.sampling is not None else beam_size)

@@ -1,0 +1,90 @@
+"""The benchmark of steps measures the variants that it is told to, and says what it cannot measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import BundleError, SettingsError
+from app.graphs import KernelChoice
+from app.runtime.native.cpu import TARGETS
+from app.runtime.session import UNFUSED_ATTENTION
+from benchmarks import step
+from model.config import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--variants", "int9"], "'int9' is no variant"),
+        (["--variants", "int8,int8-avx513"], "'int8-avx513' is no variant"),
+        (["--variants", "int8-avx2-fused"], "'int8-avx2-fused' is no variant"),
+        (["--variants", "int8,"], "'' is no variant"),
+        (["--preset", "tinyy"], "invalid choice: 'tinyy'"),
+        (["--vocab-size", "0"], "'0' is not a whole number from 1"),
+        (["--preset", "tiny", "--vocab-size", "8"], "--vocab-size must be above 8"),
+        (["--num-rounds", "0"], "'0' is not a whole number from 1"),
+        (["--num-candidates", "0"], "'0' is not a whole number from 1"),
+        (["--num-threads", "none"], "'none' is not a whole number from 1"),
+        (["--rows", "1,0"], "'0' is not a whole number from 1"),
+        (["--sentences", "1x6,8"], "'8' is not COUNTxLENGTH"),
+        (["--sentences", "1x0"], "'0' is not a whole number from 1"),
+    ],
+)
+def test_impossible_arguments_are_refused(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        step.main(arguments)
+    assert problem in capsys.readouterr().err
+
+
+def test_kernels_that_a_precision_lacks_are_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        step.main(["--preset", "tiny", "--variants", "fp16-avx2", "--rows", "1", "--sentences", "1x6"])
+    assert (
+        "avx2 kernels are required, and the bundle's variant has no native graphs" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BundleError("x", ["why"]), SettingsError(["why"]), ConfigError("why")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_the_model_is_no_traceback(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(step, "random_bundle", fail)
+    with pytest.raises(SystemExit):
+        step.main([])
+    assert "why" in capsys.readouterr().err
+
+
+KERNELS = {
+    "int8": "auto",
+    "int8-fused": "auto",
+    "fp32-standard": "standard",
+    "fp32-standard-fused": "standard",
+    **{f"int8-{target}": target for target in TARGETS},
+}
+
+
+@pytest.mark.parametrize(("variant", "kernels"), KERNELS.items())
+def test_a_suffix_chooses_the_kernels(
+    variant: str, kernels: KernelChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: dict[str, Any] = {}
+    monkeypatch.setenv(UNFUSED_ATTENTION, "1")
+    monkeypatch.setattr(step, "load_runner", lambda _, **options: chosen.update(options))
+    assert step.variants(variant) == [variant]
+    step.load_variant(Path(), variant, num_rows=1, num_threads=1)  # type: ignore[arg-type]
+    assert (chosen["precision"], chosen["kernels"]) == (variant[:4], kernels)
+    assert chosen["device"] == ("cpu" if kernels in TARGETS else "auto"), (
+        "a GPU has none of a CPU's instructions"
+    )
