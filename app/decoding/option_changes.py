@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from app.decoding.options import MAX_BEAM_SIZE, DecodingOptions, Sampling
 from app.decoding.validation import OFF, Bounds, check_options
@@ -23,47 +23,50 @@ class OptionChanges:
     max_beam_size: int = MAX_BEAM_SIZE
 
     @classmethod
-    def of(cls, **values: Any) -> Self:
+    def of(cls, **values: Any) -> OptionChanges:
         """Return the changes with these values."""
         return cls(tuple(values.items()))
 
-    @property
+    @functools.cached_property
     def num_hypotheses(self) -> int:
         """The number of hypotheses, which is never a model's default."""
         value: int = self._value("num_hypotheses")
         return value
 
-    @property
+    @functools.cached_property
     def num_alternatives(self) -> int:
         """The number of alternatives, which is never a model's default."""
         value: int = self._value("num_alternatives")
         return value
 
-    @property
+    @functools.cached_property
     def alignment(self) -> bool:
         """Whether the alignment is requested. It is never a model's default."""
         value: bool = self._value("alignment")
         return value
 
-    @property
+    @functools.cached_property
     def loop_guard(self) -> bool:
         """Whether the loop guard is on. It is never a model's default."""
         value: bool = self._value("loop_guard")
         return value
 
-    @property
+    @functools.cached_property
     def sampling(self) -> Sampling | None:
         """The sampling options, which are never a model's default."""
         value: Sampling | None = self._value("sampling")
         return value
 
-    def updated(self, **values: Any) -> Self:
+    def updated(self, **values: Any) -> OptionChanges:
         """Return the changes with these values in addition, or in the place of earlier ones."""
         if not values:
             return self
-        return replace(self, values=tuple((self._by_name | values).items()))
+        changed = tuple((self._by_name | values).items())
+        if "sampling" in values:  # each request may have its own seed, so these changes are not cached
+            return OptionChanges(changed, self.max_beam_size)
+        return _cached(changed, self.max_beam_size)
 
-    def only(self, names: Collection[str]) -> Self:
+    def only(self, names: Collection[str]) -> OptionChanges:
         """Return the changes of these options."""
         return replace(self, values=tuple(item for item in self.values if item[0] in names))
 
@@ -94,6 +97,11 @@ class OptionChanges:
 # The changes of a request that sets no option, and of one that sets only a greedy search.
 NO_CHANGES = OptionChanges()
 GREEDY = OptionChanges.of(beam_size=1)
+
+
+@functools.lru_cache(maxsize=256)
+def _cached(values: tuple[tuple[str, Any], ...], max_beam_size: int) -> OptionChanges:
+    return OptionChanges(values, max_beam_size)
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 # Regions of Spanish that write `1.234,5`. The others write `1,234.5`.
 _SPANISH_COMMA = frozenset({"", "es", "ar", "bo", "cl", "co", "ec", "py", "uy", "ve"})
 # Other codes whose numbers are not written as elsewhere in their language.
@@ -15,16 +17,19 @@ def has_spaces(code: str) -> bool:
     return base_language(code) not in _WITHOUT_SPACES
 
 
+@functools.lru_cache(maxsize=1024)
 def separator(source: str, target: str) -> str:
     """What separates the translations of texts that nothing separates: a space if only the target has spaces."""
     return " " if has_spaces(target) and not has_spaces(source) else ""
 
 
+@functools.lru_cache(maxsize=1024)
 def base_language(code: str) -> str:
     """The language of a BCP 47 code, in lower case: `pt` of `pt-BR`."""
     return code.partition("-")[0].lower()
 
 
+@functools.lru_cache(maxsize=1024)
 def number_language(code: str) -> str:
     """The language whose notation of numbers a BCP 47 code has; empty if the region has another notation."""
     language, _, region = code.lower().partition("-")

@@ -79,9 +79,9 @@ class _Number:
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
     """Compare the numbers of a text and its translation. Languages are BCP 47 codes."""
-    source_language, target_language = number_language(source_language), number_language(target_language)
     if not _DIGIT.search(source) and not _DIGIT.search(target):
         return _NONE
+    source_language, target_language = number_language(source_language), number_language(target_language)
     sources = list(_numbers(source, source_language))
     targets = list(_numbers(target, target_language))
     missing, added = _unmatched(sources, targets)
