@@ -232,17 +232,18 @@ def _is_attached(text: str, index: int) -> bool:
     )
 
 
-def join(text: str, spans: Sequence[Span], translations: Sequence[str]) -> Joined:
+def join(text: str, spans: Sequence[Span], translations: Sequence[str], separator: str = "") -> Joined:
     """Replace spans of a text by their translations.
 
-    spans: in order, without overlap. Raises ValueError if the counts differ.
+    spans: in order, without overlap. separator: what stands between two spans that nothing separates. Raises ValueError
+    if the counts differ.
     """
     parts: list[str] = []
     placed: list[tuple[int, int]] = []
     length = 0
     done = 0
     for span, translation in zip(spans, translations, strict=True):
-        gap = text[done : span.start]
+        gap = text[done : span.start] or (separator if done else "")
         start = length + len(gap)
         length = start + len(translation)
         parts += (gap, translation)

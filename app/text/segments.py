@@ -155,17 +155,21 @@ def join_parts(
     segment: SourceSegment,
     parts: Sequence[Span],
     translations: Sequence[SegmentTranslation],
-    reason: Fallback = Fallback.PLACEHOLDER_SPLIT,
+    separator: str = "",
 ) -> SegmentTranslation:
-    """Return the segment's translation, joined from the translations of its parts. reason: why it was split."""
-    joined = join(segment.source, parts, [translation.text for translation in translations])
+    """Return the segment's translation, joined from the translations of its parts.
+
+    separator: what stands between two parts that nothing separates.
+    """
+    texts = [translation.text for translation in translations]
+    joined = join(segment.source, parts, texts, separator)
     alignments = [each.alignment for each in translations if each.alignment is not None]
     is_aligned = bool(alignments) and len(alignments) == len(parts)
     starts = [start for start, _ in joined.spans]
     return SegmentTranslation(
         joined.text,
         _join_alignments(alignments, [part.start for part in parts], starts) if is_aligned else None,
-        fallbacks=(reason,),
+        fallbacks=(Fallback.PLACEHOLDER_SPLIT,),
         token_offsets=[
             offsets
             for translation, start in zip(translations, starts, strict=True)

@@ -15,6 +15,7 @@ from app.engine.sequence import SequenceResult
 from app.language_pairs import LanguagePair
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
+from app.text.language_codes import separator
 from app.text.segmentation import Offsets
 from app.text.segments import Fallback, SegmentTranslation, is_wordless, join_parts, source_as_translation
 from app.text.spans import as_sent, target_offsets
@@ -63,7 +64,9 @@ class Detokeniser:
             return translations[0]
         joined = translations[0]
         if job.part_fallbacks:
-            joined = join_parts(job.segment, [part.span for part in job.parts], translations)
+            options = job.parsed_text.options
+            gap = separator(options.source_language, options.target_language)
+            joined = join_parts(job.segment, [part.span for part in job.parts], translations, gap)
         fallbacks = job.part_fallbacks + (Fallback.DIGITS_SUPPRESSED,) * suppresses_digits
         return joined._replace(fallbacks=fallbacks)
 

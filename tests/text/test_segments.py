@@ -127,6 +127,17 @@ def test_the_parts_around_placeholders_are_joined() -> None:
     assert repair(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 
 
+def test_parts_that_nothing_separates_get_a_space() -> None:
+    whole = segment("\u4ed6\u6765\uff0c\u5979\u8d70\u3002")
+    translations = [
+        translated("\u4ed6\u6765\uff0c", "He comes,", [(0, 0), (0, 1)]),
+        SegmentTranslation("she goes."),
+    ]
+    joined = join_parts(whole, [Span(0, 3), Span(3, 6)], translations, " ")
+    assert joined.text == "He comes, she goes."
+    assert join_parts(whole, [Span(0, 3), Span(3, 6)], translations).text == "He comes,she goes."
+
+
 def test_numbers_become_placeholders() -> None:
     whole = segment(f"On 3.5.1990 {A} paid 1,234.5 for the 21st A4, twice 7")
     whole = whole._replace(positions=[10 + place for place in range(len(whole.source))])
