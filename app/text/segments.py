@@ -157,12 +157,8 @@ def join_parts(
     translations: Sequence[SegmentTranslation],
     separator: str = "",
 ) -> SegmentTranslation:
-    """Return the segment's translation, joined from the translations of its parts.
-
-    separator: what stands between two parts that nothing separates.
-    """
-    texts = [translation.text for translation in translations]
-    joined = join(segment.source, parts, texts, separator)
+    """Return the segment's translation, joined from those of its parts. separator: as in `join`."""
+    joined = join(segment.source, parts, [each.text for each in translations], separator)
     alignments = [each.alignment for each in translations if each.alignment is not None]
     is_aligned = bool(alignments) and len(alignments) == len(parts)
     starts = [start for start, _ in joined.spans]
