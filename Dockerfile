@@ -1,7 +1,7 @@
 # Two images from one recipe:
 #   docker build --target cpu -t transduce:cpu .
 #   docker build --target gpu -t transduce:gpu .    (runs with a driver for CUDA 13 and the NVIDIA container toolkit)
-# Neither holds a compiler, PyTorch, model/ or export/, and the server's environment has no pip. BASE can name the base
+# Neither holds a C++ compiler, PyTorch, model/ or export/, and the server's environment has no pip. BASE can name the base
 # by digest. Python packages are pinned by hash. Debian's g++, which compiles the native kernels, is not pinned.
 #   docker build --target cpu -t transduce:cpu --build-arg BASE=python:3.12-slim@sha256:... .
 ARG BASE=python:3.12-slim

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from app.bundle import Bundle, Manifest
+from app.decoding.options import LengthPenalty
 from benchmarks.machine import ROOT
 
 TIMEOUT_S = 120
@@ -33,12 +34,12 @@ def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     """The path of a bundle with an fp32 variant: this bundle, or one that is written into `folder`.
 
     The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError, also for a
-    model that `transduce export` cannot write, because it was imported.
+    model with something that `transduce export` has no option for.
     """
     if "fp32" in bundle.manifest.variants:
         return bundle.path
     if not _is_exportable(bundle):
-        raise NoReferenceError("only models of `transduce train` can be exported again")
+        raise NoReferenceError("`transduce export` has no option for a part of this model")
     missing = [name for name in ("torch", "onnx", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise NoReferenceError(f"this Python has no {', '.join(missing)}")
@@ -98,6 +99,9 @@ def _is_exportable(bundle: Bundle) -> bool:
         )
         and manifest.ends_source
         and not manifest.tag_follows_source
+        and manifest.has_distinct_placeholders
+        and manifest.shortlist is None
+        and manifest.decoding.length_penalty is LengthPenalty.WU
         and bundle.file("source.spm").read_bytes() == bundle.file("target.spm").read_bytes()
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from encodings import normalize_encoding
@@ -25,6 +26,9 @@ _CODEC_NAMES = """
     shift_jis cp932 iso2022_jp euc_kr cp949
 """
 _CODECS = frozenset(_CODEC_NAMES.split())
+# Names of the HTML standard that Python lacks.
+_MORE_ALIASES = {"windows_874": "cp874", "windows_31j": "cp932", "x_sjis": "shift_jis", "x_gbk": "gbk"}
+_BREAK = re.compile(r"\r\n|\n|\r")
 _WIDE = ("utf_16", "utf_32", "utf_7")
 
 
@@ -77,7 +81,7 @@ def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         # Decoded, because in UTF-16 a newline's byte is also a part of other characters.
-        line = data[: error.start].decode(encoding, "replace").count("\n") + 1
+        line = len(_BREAK.findall(data[: error.start].decode(encoding, "replace"))) + 1
         raise FileError(
             f"line {line} is not {encoding.upper()} (byte {error.start + first_byte} of the file)"
         ) from error
@@ -86,7 +90,7 @@ def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
 def _codec_name(declared: str) -> str:
     """Python's codec name of a declared encoding. Raises FileError if the file cannot have it."""
     name = normalize_encoding(declared).lower()
-    name = aliases.get(name, name)
+    name = _MORE_ALIASES.get(name) or aliases.get(name, name)
     if name.startswith(_WIDE):
         raise FileError("the file names an encoding that it cannot have")
     if name not in _CODECS:

@@ -3,8 +3,8 @@
 `msgstr` and `msgstr[0]` get the translation of `msgid`, and the other forms that of `msgid_plural`. If an entry with
 `msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header, comments, flags,
 contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to its source leaves
-`msgstr` empty, because gettext then shows the source. If the catalogue's encoding lacks a character of a translation,
-the catalogue is written in UTF-8, and its header says so.
+`msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none. If the catalogue's
+encoding lacks a character of a translation, the catalogue is written in UTF-8, and its header says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from app.files.encoding import Decoded, decode
 from app.files.json_strings import INSIDE_QUOTES, text_unit
-from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable, is_xml_text
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _BREAK = re.compile(r"\r\n|\n|\r")
@@ -84,21 +84,19 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
     """The slots of an entry. end: the file's line ending."""
     if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
         return []
-    slots = []
-    single = _unit(entry.source)
-    plural = single if entry.plural is None else _unit(entry.plural)
-    for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
-        # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
-        unit = plural if index > 0 or len(entry.targets) == 1 else single
-        if unit is not None:
-            slots.append(Slot(target.start, target.end, unit, lambda translation: spelled(translation, end)))
-    return slots
-
-
-def _unit(source: _String) -> Unit | None:
-    """The unit of a msgid or msgid_plural; None if it has nothing to translate."""
-    value = source.value
-    return text_unit(value) if is_translatable(value) else None
+    single = entry.source.value
+    plural = single if entry.plural is None else entry.plural.value
+    # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
+    sources = {index: plural if index > 0 or len(entry.targets) == 1 else single for index in entry.targets}
+    if not any(map(is_translatable, sources.values())) or not all(map(is_xml_text, sources.values())):
+        return []
+    units = {source: text_unit(source) for source in sources.values()}
+    # gettext shows an empty form as it is, so all forms are written, or none.
+    group = entry.source.start if len(entry.targets) > 1 else None
+    return [
+        Slot(target.start, target.end, units[sources[index]], lambda text: spelled(text, end), group)
+        for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start)
+    ]
 
 
 def spelled(text: str, end: str) -> str:

@@ -103,13 +103,15 @@ class TranslatableFile(Protocol):
 class Slot:
     """The range text[start:end] of a file that the translation of `unit` replaces.
 
-    write: converts the translation to the syntax of the file, such as an escaped JSON string.
+    write: converts the translation to the syntax of the file, such as an escaped JSON string. group: if one slot of a
+        group is written, all are; None for a slot without a group.
     """
 
     start: int
     end: int
     unit: Unit
     write: Callable[[str], str]
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,15 +130,17 @@ class SlottedText:
     def write(self, translations: Sequence[str]) -> bytes:
         """The bytes of the file with the translations in their slots.
 
-        A slot whose translation equals its text keeps the spelling of the file. Raises ValueError if the number of
-        translations differs from the number of slots, or if the translation of an XML unit lacks an element of its text
-        or has another one. Raises FileError if the encoding of the file lacks a character.
+        A slot whose translation equals its text keeps the spelling of the file, unless its group is written. Raises
+        ValueError if the number of translations differs from the number of slots, or if the translation of an XML unit
+        lacks an element of its text or has another one. Raises FileError if the encoding of the file lacks a character.
         """
         check_count(translations, len(self.slots))
         parts: list[str] = []
         copied_until = 0
-        for slot, translation in zip(self.slots, translations, strict=True):
-            if translation != slot.unit.text:
+        pairs = list(zip(self.slots, translations, strict=True))
+        written = {slot.group for slot, translation in pairs if translation != slot.unit.text} - {None}
+        for slot, translation in pairs:
+            if translation != slot.unit.text or slot.group in written:
                 parts += (self.text[copied_until : slot.start], slot.write(translation))
                 copied_until = slot.end
         return self.encode("".join([*parts, self.text[copied_until:]]))

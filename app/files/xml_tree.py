@@ -1,4 +1,4 @@
-"""XML as a tree with the exact characters of every tag, so that unchanged parts are written byte for byte.
+"""XML as a tree with the exact characters of every tag, so that unchanged parts are written character for character.
 
 Document types are rejected, and with them all declared entities. Depth, elements, attributes and tag length are bounded
 and are checked while the XML is read.
@@ -69,6 +69,8 @@ def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) 
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
         raise FileError(f"{part}: not {encoding.upper()} (byte {error.start + 1})") from error
+    if "\0" in text:  # UTF-16 without a byte order mark, which the parser would recognise
+        raise FileError(f"{part}: it has a NUL, which XML cannot contain")
     body = content if encoding == "utf-8" else text.encode()
     del text
     return _Reader(part, body, max_elements, num_before).read(), encoding
@@ -96,10 +98,10 @@ class _Reader:
             "CharacterDataHandler",
             "CommentHandler",
             "ProcessingInstructionHandler",
-            "XmlDeclHandler",
             "StartCdataSectionHandler",
         ):
             setattr(parser, handler, lambda *_: self._begin("other", ""))
+        parser.XmlDeclHandler = self._check_declaration
         unfinished = 0  # where the tag or comment begins whose end is not read yet
         try:
             for offset in range(0, len(self._body), _CHUNK_BYTES):
@@ -134,6 +136,11 @@ class _Reader:
             self._opened.pop().closing = raw
         elif raw:
             self._opened[-1].children.append(raw)
+
+    def _check_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
+        if encoding is not None and encoding.lower() not in {"utf-8", "utf-16"}:
+            raise FileError(f"{self._part}: its encoding is declared as another one than UTF-8 or UTF-16")
+        self._begin("other", "")
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
         self._num_elements += 1

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,14 @@ HIDDEN = "hidden"
 CLOSE_TIMEOUT_S = 2.0
 
 
+# A traceparent (W3C Trace Context, section 3.2). Ids of zeros are not valid.
+_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+
+
+def _is_valid(parent: bytes) -> bool:
+    return _PARENT.fullmatch(parent) is not None
+
+
 class Tracing:
     """Makes and exports the spans of one server. The spans are exported in batches, on a thread of the SDK.
 
@@ -37,8 +46,8 @@ class Tracing:
     def __init__(self, endpoint: str, *, share: float, untraced: Collection[str]) -> None:
         """endpoint: the receiver's URL, which usually ends with /v1/traces. untraced: paths without spans.
 
-        share: probability that a request without a `traceparent` header is traced, 0-1. A request with this header
-        is traced if its sender traces it.
+        share: probability that a request without a valid `traceparent` header is traced, 0-1. A request with this
+        header is traced if its sender traces it.
         """
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -67,10 +76,11 @@ class Tracing:
         }
 
     def _is_excluded(self, scope: Mapping[str, Any]) -> bool:
-        """Whether a request has no span. The sampler decides on requests with a traceparent."""
+        """Whether a request has no span. The sampler decides on requests with a valid traceparent."""
         if scope["path"] in self._untraced:
             return True
-        if any(name == b"traceparent" for name, _ in scope["headers"]):
+        parents = [value for name, value in scope["headers"] if name == b"traceparent"]
+        if len(parents) == 1 and _is_valid(parents[0]):
             return False
         return random.random() >= self._share
 

@@ -136,6 +136,10 @@ def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: 
         assert client.post("/v1/translate", json=BODY, headers=unsampled).status_code == 200
         sampled = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         assert client.get("/livez", headers=sampled).status_code == 200
+        for invalid in ("", "garbage", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"):
+            assert (
+                client.post("/v1/translate", json=BODY, headers={"traceparent": invalid}).status_code == 200
+            )
     assert receiver.spans == []
     assert "trace_id" not in "".join(server.log)
 
@@ -144,3 +148,16 @@ def test_an_unreachable_receiver_fails_no_request(echo_command: list[str]) -> No
     unreachable = Receiver(port=1)
     with traced_server(echo_command, unreachable, 1.0) as server, server.client() as client:
         assert client.post("/v1/translate", json=BODY).status_code == 200
+
+
+def test_the_batches_of_a_file_are_no_phases_of_its_request(
+    echo_command: list[str], receiver: Receiver
+) -> None:
+    """The request waits for the file, whose batches run one after another."""
+    content = f"{GOLDEN}\n".encode() * 300
+    with traced_server(echo_command, receiver, 1.0) as server, server.client() as client:
+        files, fields = {"file": ("a.txt", content)}, {"source": "en", "target": "de"}
+        assert client.post("/translate_file", files=files, data=fields).status_code == 200
+    (span,) = receiver.spans
+    assert span.name == "POST /translate_file"
+    assert "transduce.sentences" not in attributes_of(span)

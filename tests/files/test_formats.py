@@ -279,6 +279,16 @@ def test_polib_reads_the_same_catalogue() -> None:
     assert after.metadata == before.metadata
 
 
+def test_of_several_plural_forms_all_are_written_or_none() -> None:
+    entry = b'msgid "One %s"\nmsgid_plural "%d %s"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    for content in (entry, entry.replace(b"%d %s", b"%d pages")):
+        file = read_file(content, FileFormat.PO)
+        texts = [unit.text for unit in file.units]
+        assert file.write(texts) == content
+        written = file.write(["Un %s", texts[1]]).decode()
+        assert f'msgstr[0] "Un %s"\nmsgstr[1] "{texts[1]}"\n' in written
+
+
 def test_a_single_plural_form_uses_the_plural() -> None:
     file = read_file(b'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n', FileFormat.PO)
     assert [unit.text for unit in file.units] == ["%d files"]

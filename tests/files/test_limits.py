@@ -42,6 +42,30 @@ def test_a_document_above_a_limit_is_rejected(body: str, limits: FileLimits, mes
         read_file(document(body), FileFormat.DOCX, limits)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<a>The house.</a>".encode("utf-16-le"), "x.xml: it has a NUL"),
+        ("<a>The house.</a>".encode("utf-16-be"), "x.xml: it has a NUL"),
+        (("<a>" + "\uc341\u41a9" * 1000 + "</a>").encode("utf-16-le"), "x.xml: it has a NUL"),
+        (
+            b'<?xml version="1.0" encoding="ISO-8859-1"?><a>house</a>',
+            "x.xml: its encoding is declared as another one",
+        ),
+    ],
+)
+def test_xml_in_another_encoding_is_rejected(content: bytes, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        read_tree(content, "x.xml", max_elements=9, num_before=0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "UTF-16"])
+def test_xml_with_its_encoding_declared_is_read(encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}" standalone="yes"?><a>house</a>'
+    root, found = read_tree(text.encode(encoding), "x.xml", max_elements=9, num_before=0)
+    assert (root.raw, found) == (text, encoding.lower())
+
+
 def test_a_document_of_the_greatest_depth_is_written() -> None:
     deep = document("<w:a>" * 495 + PARAGRAPH.format("Yes") + "</w:a>" * 495)
     parsed = read_file(deep, FileFormat.DOCX, FileLimits())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 
-from app.files import FileFormat
+from app.files import FileError, FileFormat
 from app.files.reading import read_file
 
 # Bytes, and seconds of CPU time. The slowest file takes one to two seconds. If the limit is smaller, a busy machine
@@ -64,5 +65,6 @@ def test_cells_that_are_not_in_the_file_as_parsed_are_read_in_linear_time(cell: 
 )
 def test_a_catalogue_is_read_in_linear_time(catalogue: str) -> None:
     started = time.process_time()
-    read_file(catalogue.encode(), FileFormat.PO)
+    with contextlib.suppress(FileError):  # the forms together exceed the limit of characters
+        read_file(catalogue.encode(), FileFormat.PO)
     assert time.process_time() - started < LIMIT_S

@@ -228,7 +228,7 @@ def _response(request: Request, service: Service, usage: Usage, answer: object) 
 def record_usage(service: Service, result: Usage, scope: Scope | None) -> None:
     """Add the work to the metrics, to the request's log line, and to its trace if it has one.
 
-    scope: the request's; None for work that is not done during a request.
+    scope: the request's; None for a batch of a file, which is not all of a request's work.
     """
     if scope is not None:
         scope["state"]["num_sentences"] = result.num_sentences
@@ -236,7 +236,7 @@ def record_usage(service: Service, result: Usage, scope: Scope | None) -> None:
     metrics.record_work(result)
     for phase, value in result.timings.phases().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)
-    if service.tracing is not None:
+    if service.tracing is not None and scope is not None:
         decoding = {"transduce.rows": result.num_rows, "transduce.steps": result.num_steps}
         service.tracing.add_work(result.timings.phases(), _attributes(result), decoding=decoding)
 

@@ -84,7 +84,7 @@ void ListedColumns::multiply_kind(const Activations& x, int64_t n, int64_t first
                                   int64_t stride) const {
     using Weight = typename Kind::Weight;
     int inputs = whole_->inputs();
-    // Past the list's end the last column is repeated. Its products are not stored.
+    // Past the list's end the last column is repeated; the repetitions' products are not stored.
     auto column = [&](int64_t index) {
         return static_cast<const Weight*>(table_) + size_t(ids_[std::min(index, count_ - 1)]) * inputs;
     };
