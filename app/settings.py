@@ -116,7 +116,7 @@ class Settings(BaseSettings):
         0.01,
         ge=0,
         le=1,
-        description="share of the requests without a `traceparent` header that are traced",
+        description="share of the requests without a valid `traceparent` header that are traced",
     )
     watch: bool = Field(
         False,
