@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.data_arguments import add_data_arguments, pairs_of, positive
+from model.data_arguments import add_data_arguments, number_or_nan, pairs_of, positive
 
 if TYPE_CHECKING:
     from app.bundle import Manifest
@@ -76,10 +76,7 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _log_probability(text: str) -> float:
     """Parse a finite number of at most 0. Raises ArgumentTypeError."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = number_or_nan(text)
     if not -math.inf < number <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at most 0")
     return number

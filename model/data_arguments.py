@@ -22,7 +22,7 @@ DATA_HELP = (
 def domain_weight(text: str) -> tuple[str, float]:
     """Parse `NAME=WEIGHT` into a domain and its weight, finite and at least 0. Raises ArgumentTypeError."""
     domain, separator, number = text.partition("=")
-    weight = _number(number)
+    weight = number_or_nan(number)
     if not separator or not domain or not 0 <= weight < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a finite weight of at least 0")
     return domain, weight
@@ -46,7 +46,7 @@ def number_from(least: float) -> Callable[[str], float]:
     """A parser of finite numbers of at least `least`, which raises ArgumentTypeError for other texts."""
 
     def parse(text: str) -> float:
-        found = _number(text)
+        found = number_or_nan(text)
         if not least <= found < math.inf:
             raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from {least:g}")
         return found
@@ -56,13 +56,13 @@ def number_from(least: float) -> Callable[[str], float]:
 
 def share(text: str) -> float:
     """Parse a number from 0 to 1. Raises ArgumentTypeError."""
-    found = _number(text)
+    found = number_or_nan(text)
     if not 0 <= found <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return found
 
 
-def _number(text: str) -> float:
+def number_or_nan(text: str) -> float:
     """The number, or NaN if the text is none."""
     try:
         return float(text)

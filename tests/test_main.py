@@ -8,21 +8,9 @@ from pathlib import Path
 from app.api.service import Phase
 from app.main import DEAD_ENGINE, Application
 from app.settings import Settings
-from app.startup import LoadedModel, LoadedModels
 from app.text.tokenizer import Tokenizer
-from tests.api.echo import Behaviour, echo_models
+from tests.api.echo import EchoLoader
 from tests.model.sentences import write_tokenizer
-
-
-class EchoLoader:
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def load_all(self, settings: Settings) -> LoadedModels:
-        return echo_models(self._tokenizer, [Behaviour()], num_rows=settings.rows_on("cpu"))
-
-    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
-        raise NotImplementedError("the echo models have no bundle")
 
 
 def test_a_death_between_the_warm_up_and_the_end_of_the_start_is_reported(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.language_pairs import LanguagePair
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from app.settings import Settings
 from app.startup import LoadedModel, LoadedModels, lazy_detector
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
@@ -133,6 +134,19 @@ def echo_models(tokenizer: Tokenizer, behaviours: Sequence[Behaviour], *, num_ro
     languages = {code for pair in pairs for code in pair} if len(behaviours) > 1 else {"en", "de"}
     models = [echo_model(tokenizer, behaviour, num_rows=num_rows) for behaviour in behaviours]
     return LoadedModels(models, _detector(frozenset(languages)))
+
+
+class EchoLoader:
+    """Loads one echo model with the default behaviour, in an application of the test's own process."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def load_all(self, settings: Settings) -> LoadedModels:
+        return echo_models(self._tokenizer, [Behaviour()], num_rows=settings.rows_on("cpu"))
+
+    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
+        raise NotImplementedError("the echo models have no bundle")
 
 
 @functools.cache

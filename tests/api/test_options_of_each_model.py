@@ -65,7 +65,7 @@ def test_the_texts_of_one_request_have_the_options_of_their_models(different: ht
 
 
 def test_a_limit_is_that_of_the_model_that_translates(different: httpx.Client) -> None:
-    """47 subwords for French, 71 for German. Above 71 no model is asked."""
+    """The limit is 47 subwords for French and 71 for German. Every model refuses a larger number than 71."""
     for path in ("/v1/translate", "/v1/translate/stream"):
         for source in ("de", "auto"):
             answer_of(different, path, body(GERMAN, source, max_target_length=60))

@@ -1,4 +1,4 @@
-"""The benchmark of steps measures the variants that it is told to, and says what it cannot measure."""
+"""The benchmark of steps measures the variants of `--variants`, and says what it cannot measure."""
 
 from __future__ import annotations
 

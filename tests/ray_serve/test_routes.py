@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,24 +11,12 @@ import pytest
 
 from app.main import Application
 from app.settings import Settings
-from app.startup import LoadedModel, LoadedModels
 from app.text.tokenizer import Tokenizer
-from tests.api.echo import GOLDEN, Behaviour, echo_models
+from tests.api.echo import GOLDEN, EchoLoader
 from tests.model.sentences import write_tokenizer
 from transduce.ray_serve.routes import ReplicaRoutes
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
-
-
-class EchoLoader:
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def load_all(self, settings: Settings) -> LoadedModels:
-        return echo_models(self._tokenizer, [Behaviour()], num_rows=settings.rows_on("cpu"))
-
-    def load_one(self, path: Path, settings: Settings) -> LoadedModel:
-        raise NotImplementedError("the echo models have no bundle")
 
 
 @pytest.fixture(scope="module")
