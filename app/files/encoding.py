@@ -76,12 +76,17 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
     return Decoded(text, name)
 
 
+def last_line(text: str) -> int:
+    """The number of the text's last line, counted from 1."""
+    return len(_BREAK.findall(text)) + 1
+
+
 def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         # Decoded, because in UTF-16 a newline's byte is also a part of other characters.
-        line = len(_BREAK.findall(data[: error.start].decode(encoding, "replace"))) + 1
+        line = last_line(data[: error.start].decode(encoding, "replace"))
         raise FileError(
             f"line {line} is not {encoding.upper()} (byte {error.start + first_byte} of the file)"
         ) from error

@@ -13,12 +13,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.files.encoding import Decoded, decode
+from app.files.encoding import Decoded, decode, last_line
 from app.files.json_strings import INSIDE_QUOTES, text_unit
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable, is_xml_text
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
-_BREAK = re.compile(r"\r\n|\n|\r")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
 _STRING = re.compile(rf'"({INSIDE_QUOTES})"')
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
@@ -132,7 +131,7 @@ class _Reader:
         self._entries.append(self._entry)
         for entry in self._entries:
             if entry.source is not None and not entry.targets:
-                line = 1 + sum(1 for _ in _BREAK.finditer(self._text, 0, entry.source.start))
+                line = last_line(self._text[: entry.source.start])
                 raise FileError(f"line {line}: a msgid without its msgstr")
         return self._entries
 
