@@ -52,6 +52,7 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
 
     name: see `is_hub_name`. revision: a branch, a tag or a commit; None for the main branch.
     """
+    import httpx2
     from huggingface_hub import constants, errors
 
     try:
@@ -78,6 +79,8 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
         ) from error
     except errors.HfHubHTTPError as error:
         raise HubError(f"{name}: the hub answers {error.response.status_code}") from error
+    except httpx2.TransportError as error:
+        raise HubError(f"{name}: the connection to {constants.ENDPOINT} failed: {error}") from error
     return FetchedModel(folder, folder.name)
 
 

@@ -25,12 +25,12 @@ from benchmarks.http.traffic import (
     closed_loop,
     mixed,
     open_loop,
-    percentile_ms,
     plan_of,
     samples_of,
     wait_until_idle,
 )
 from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.percentiles import percentile_of
 
 # The first rate of the search, as a share of the closed-loop throughput.
 FIRST_SHARE = 0.85
@@ -152,10 +152,10 @@ def measure_bimodal(
                 row = {
                     "num_short": len(short),
                     "num_failed": sum(not each.is_ok for each in samples),
-                    "short_p50_ms": percentile_ms(short, 0.5),
-                    "short_p99_ms": percentile_ms(short, 0.99),
-                    "long_p50_ms": percentile_ms(long, 0.5),
-                    "long_p99_ms": percentile_ms(long, 0.99),
+                    "short_p50_ms": percentile_of(short, 50),
+                    "short_p99_ms": percentile_of(short, 99),
+                    "long_p50_ms": percentile_of(long, 50),
+                    "long_p99_ms": percentile_of(long, 99),
                 }
                 rows[subject.name].append(row)
                 print_progress(f"short and long, {subject.name} at {rate:.1f}/s: {row}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import uvloop
@@ -219,11 +218,3 @@ def wait_until_idle(server: ProcessTree, dialect: Dialect) -> None:
 def samples_of(plan: RunPlan) -> list[Sample]:
     """Execute a run. Returns every request of it except those of the warm-up."""
     return [sample for sample in uvloop.run(observe(plan)).samples if sample.scheduled_s >= 0]
-
-
-def percentile_ms(seconds: Sequence[float], share: float) -> float | None:
-    """A percentile in ms, without interpolation. None without values."""
-    if not seconds:
-        return None
-    ordered = sorted(seconds)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3

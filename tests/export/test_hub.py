@@ -150,6 +150,14 @@ def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: 
     )
 
 
+def test_a_proxy_that_refuses_the_connection_is_named(run: Run, hub: Hub) -> None:
+    """The test's hub is the proxy here. It refuses CONNECT with 501."""
+    message = last_line(
+        run(NAME, HF_ENDPOINT="https://hub.invalid", HTTPS_PROXY=hub.url, https_proxy=hub.url)
+    )
+    assert message.startswith(f"{NAME}: the connection to https://hub.invalid failed: 501")
+
+
 def test_an_existing_folder_of_that_name_is_read(run: Run, hub: Hub, tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir(parents=True)
     done = run(NAME)

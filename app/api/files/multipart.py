@@ -51,10 +51,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     )
     try:
         form = await parser.parse()
-    except (
-        MultiPartException,
-        ValueError,
-    ) as error:  # ValueError: the charset of the content type cannot decode
+    except (MultiPartException, ValueError) as error:  # ValueError: the charset cannot decode a field
         raise MalformedRequest(
             "the body is not a form of one file and some short fields", is_form=True
         ) from error
