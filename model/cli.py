@@ -161,7 +161,9 @@ def run_average(args: argparse.Namespace) -> int:
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce evaluate`."""
-    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="the model to evaluate")
+    parser.add_argument(
+        "--checkpoint", required=True, type=Path, metavar="DIR", help="a checkpoint, or a bundle's weights"
+    )
     parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
     add_direction_arguments(parser)
     parser.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs of each test set")
@@ -191,21 +193,26 @@ def run_evaluate(args: argparse.Namespace) -> int:
     import json
     from itertools import islice, product
 
-    from app.text.tokenizer import Tokenizer
-    from model import checkpoint
     from model.corpus import read_data
     from model.evaluate import score, translate
+    from model.loading import load_with_tokenizers
     from model.trainer import set_num_threads
 
     if args.write is not None and len({Path(each).name for each in args.data}) < len(args.data):
         raise ValueError("--write needs files of different names in --data")
     set_num_threads(args.threads)
-    model = checkpoint.load_model(args.checkpoint)
-    tokenizer = Tokenizer(checkpoint.tokenizer_of(args.checkpoint))
+    model, tokenizer, target_tokenizer = load_with_tokenizers(args.checkpoint)
     for specification, direction in product(args.data, directions_of(args)):
         pairs = [direction.of(pair) for pair in islice(read_data(specification), args.limit)]
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        found = translate(model, tokenizer, sources, beam_size=args.beam_size, tag=direction.tag)
+        found = translate(
+            model,
+            tokenizer,
+            sources,
+            beam_size=args.beam_size,
+            tag=direction.tag,
+            target_tokenizer=target_tokenizer,
+        )
         scores = score(found, references)
         name = Path(specification).name + (" reversed" if direction.is_reversed else "")
         if args.write is not None:

@@ -88,21 +88,28 @@ def translate_greedily(
 
 
 def translate(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int, tag: str | None = None
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    beam_size: int,
+    tag: str | None = None,
+    target_tokenizer: Tokenizer | None = None,
 ) -> list[str]:
     """Translations by greedy search in batches if beam_size is 1, otherwise by beam search, sentence by sentence.
 
-    tag: the subword before each source, if the model has one. Raises TokenizerError if the vocabulary lacks it, and for
-    a text that `Tokenizer.encode` refuses.
+    tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
+    vocabulary. Raises TokenizerError if the vocabulary lacks the tag, and for a text that `Tokenizer.encode` refuses.
     """
     if beam_size == 1:
-        return translate_greedily(model, tokenizer, texts, tag=tag)
+        return translate_greedily(model, tokenizer, texts, tag=tag, target_tokenizer=target_tokenizer)
+    target_tokenizer = target_tokenizer or tokenizer
     translations = []
     for text in tqdm(texts, desc="translate", unit=" sentences", disable=None):
         encoded = tokenizer.encode_tagged(text, tag)
         limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
         best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
-        translations.append(tokenizer.decode(best.ids, encoded.verbatim_spans).text)
+        translations.append(target_tokenizer.decode(best.ids, encoded.verbatim_spans).text)
     return translations
 
 

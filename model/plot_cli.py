@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,8 @@ from typing import TYPE_CHECKING
 from model.data_arguments import DATA_HELP
 
 if TYPE_CHECKING:
-    from app.text.tokenizer import Tokenizer
     from model.attention_maps import AttentionMaps
     from model.picture import Picture
-    from model.transformer import Transformer
 
 OUTPUT_HELP = "FILE.png or FILE.svg; both if it has neither suffix"
 
@@ -137,62 +134,11 @@ def _by_name(texts: list[str]) -> dict[str, Path]:
     return found
 
 
-def load_for_figures(
-    checkpoint: Path, vocabulary: Path | None = None
-) -> tuple[Transformer, Tokenizer, Tokenizer]:
-    """Load a checkpoint's model and the tokenizers of its sources and of its targets.
-
-    Both are one object, unless the checkpoint, or the bundle that holds it, has another SentencePiece model for its
-    targets. A bundle's manifest says whether sources have an end token and where their tag is.
-
-    vocabulary: the file of the source's tokenizer. None for the checkpoint's own, or for source.spm of the bundle.
-    Raises CheckpointError, TokenizerError, OSError.
-    """
-    from app.text.tokenizer import Tokenizer
-    from model import checkpoint as checkpoints
-
-    model = checkpoints.load_model(checkpoint)
-    bundle = checkpoint.parent
-    own, of_bundle = checkpoint / checkpoints.TOKENIZER, bundle / "source.spm"
-    options, targets = {}, [checkpoint / checkpoints.TARGET_TOKENIZER]
-    if of_bundle.is_file():
-        options = _source_options(bundle / "manifest.json")
-        targets.append(bundle / checkpoints.TARGET_TOKENIZER)
-    default = of_bundle if of_bundle.is_file() and not own.is_file() else own
-    source = Tokenizer(vocabulary or default, **options)
-    target = next((path for path in targets if path.is_file()), None)
-    if target is None or (default.is_file() and target.read_bytes() == default.read_bytes()):
-        return model, source, source
-    return model, source, Tokenizer(target)
-
-
-def _source_options(manifest: Path) -> dict[str, bool]:
-    """The options of `Tokenizer` for the sources of a bundle's model; none if there is no manifest.
-
-    Raises CheckpointError if the file is no manifest, or if targets begin with a subword that names their language.
-    """
-    from model.checkpoint import CheckpointError
-
-    if not manifest.is_file():
-        return {}
-    try:
-        fields = dict(json.loads(manifest.read_text("utf-8")))
-        pairs = fields.get("language_pairs", ())
-        has_target_starts = bool(fields.get("languages")) or any(pair.get("target_start") for pair in pairs)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{manifest} is not a bundle's manifest: {error}") from error
-    if has_target_starts:
-        raise CheckpointError(
-            f"{manifest.parent}: the model's targets begin with a subword that names their language; attention and "
-            "alignments of such a model cannot be drawn"
-        )
-    return {name: fields[name] for name in ("ends_source", "tag_follows_source") if name in fields}
-
-
 def _maps(args: argparse.Namespace) -> AttentionMaps:
     from model.attention_maps import maps_of
+    from model.loading import load_with_tokenizers
 
-    model, tokenizer, target_tokenizer = load_for_figures(args.checkpoint, args.tokenizer)
+    model, tokenizer, target_tokenizer = load_with_tokenizers(args.checkpoint, args.tokenizer)
     return maps_of(
         model, tokenizer, args.source, args.target, tag=args.tag, target_tokenizer=target_tokenizer
     )

@@ -16,7 +16,7 @@ from model.attention_maps import END, START, maps_of
 from model.checkpoint import CheckpointError
 from model.config import BOS_ID
 from model.evaluate import translate_greedily
-from model.plot_cli import load_for_figures
+from model.loading import load_with_tokenizers
 from tests.export.marian_folder import train, write_marian
 from tests.model.sentences import pairs
 from transduce.cli import main
@@ -48,7 +48,7 @@ def change_manifest(bundle: Path, **fields: Any) -> None:
 
 
 def test_targets_have_the_subwords_of_their_own_vocabulary(bundle: Path) -> None:
-    model, tokenizer, target_tokenizer = load_for_figures(bundle / "weights")
+    model, tokenizer, target_tokenizer = load_with_tokenizers(bundle / "weights")
     maps = maps_of(model, tokenizer, SOURCE, TARGET, target_tokenizer=target_tokenizer)
     assert "".join(maps.source) == f"{SPACE}{SOURCE.replace(' ', SPACE)}{END}"
     assert "".join(maps.outputs) == f"{SPACE}{TARGET.replace(' ', SPACE)}{END}"
@@ -61,7 +61,7 @@ def test_targets_have_the_subwords_of_their_own_vocabulary(bundle: Path) -> None
 
 
 def test_the_greedy_translation_is_decoded_with_the_targets_vocabulary(bundle: Path) -> None:
-    model, tokenizer, target_tokenizer = load_for_figures(bundle / "weights")
+    model, tokenizer, target_tokenizer = load_with_tokenizers(bundle / "weights")
     (translation,) = translate_greedily(model, tokenizer, [SOURCE], target_tokenizer=target_tokenizer)
     maps = maps_of(model, tokenizer, SOURCE, target_tokenizer=target_tokenizer)
     assert "".join(maps.outputs) == f"{SPACE}{translation.replace(' ', SPACE)}{END}"
@@ -90,23 +90,37 @@ def test_a_command_draws_with_both_vocabularies(
 
 @pytest.mark.parametrize("folder", ["bundle", "checkpoint"])
 def test_a_copied_tokenizer_leaves_the_targets_their_own(changed: Path, folder: str) -> None:
-    """`transduce evaluate` asks for tokenizer.spm in the weights of a bundle."""
+    """Bundles may have a tokenizer.spm in their weights: earlier versions of `transduce evaluate` needed it."""
     shutil.copy(changed / "source.spm", changed / "weights" / "tokenizer.spm")
     if folder == "checkpoint":
         (changed / "source.spm").unlink()
         (changed / "target.spm").rename(changed / "weights" / "target.spm")
-    model, tokenizer, target_tokenizer = load_for_figures(changed / "weights")
+    model, tokenizer, target_tokenizer = load_with_tokenizers(changed / "weights")
     maps = maps_of(model, tokenizer, SOURCE, TARGET, target_tokenizer=target_tokenizer)
     assert "".join(maps.outputs) == f"{SPACE}{TARGET.replace(' ', SPACE)}{END}"
 
 
 def test_sources_are_encoded_as_the_manifest_says(changed: Path) -> None:
     change_manifest(changed, ends_source=False)
-    model, tokenizer, _ = load_for_figures(changed / "weights")
+    model, tokenizer, _ = load_with_tokenizers(changed / "weights")
     assert END not in maps_of(model, tokenizer, SOURCE, TARGET).source
     change_manifest(changed, ends_source=True, tag_follows_source=True)
-    model, tokenizer, _ = load_for_figures(changed / "weights")
+    model, tokenizer, _ = load_with_tokenizers(changed / "weights")
     assert maps_of(model, tokenizer, SOURCE, TARGET, tag=TAG).source[-2:] == (END, TAG)
+
+
+@pytest.mark.parametrize("beam_size", ["1", "2"])
+def test_evaluation_decodes_with_the_targets_vocabulary(
+    bundle: Path, tmp_path: Path, beam_size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "test.tsv"
+    data.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs()[:3]), "utf-8")
+    arguments = ["--checkpoint", str(bundle / "weights"), "--data", str(data), "--beam-size", beam_size]
+    assert main(["evaluate", *arguments, "--write", str(tmp_path / "written")]) == 0
+    translations = (tmp_path / "written" / "test.tsv.translation").read_text("utf-8")
+    words = {word for pair in pairs() for word in pair.target.split()}
+    assert set(translations.split()) & words, translations
+    assert "BLEU" in capsys.readouterr().out
 
 
 PAIR = {"source": "en", "target": "de", "source_prefix": ">>deu<<", "target_start": ">>deu<<"}
@@ -129,4 +143,4 @@ def test_a_model_whose_targets_begin_with_a_language_is_refused(
 def test_a_broken_manifest_is_named(changed: Path, content: str) -> None:
     (changed / "manifest.json").write_text(content, "utf-8")
     with pytest.raises(CheckpointError, match=r"manifest\.json is not a bundle's manifest"):
-        load_for_figures(changed / "weights")
+        load_with_tokenizers(changed / "weights")

@@ -24,7 +24,7 @@ from model.attention_maps import (
     words_of,
 )
 from model.config import BOS_ID, PAD_ID, preset
-from model.plot_cli import load_for_figures
+from model.loading import load_with_tokenizers
 from model.run_figures import FigureError, bleu_by_length, read_curves
 from model.training_log import FIELDS
 from model.transformer import EncoderLayer, Residual, Transformer
@@ -257,7 +257,7 @@ def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_bundles_weights_find_their_tokenizer() -> None:
-    model, tokenizer, target_tokenizer = load_for_figures(ROOT / "bundles" / "en-de" / "weights")
+    model, tokenizer, target_tokenizer = load_with_tokenizers(ROOT / "bundles" / "en-de" / "weights")
     assert model.config.vocab_size == tokenizer.vocab_size
     assert target_tokenizer is tokenizer, "both files of the bundle are equal"
 
