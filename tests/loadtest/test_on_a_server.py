@@ -141,6 +141,22 @@ def test_the_processes_of_a_server_are_measured_together() -> None:
         processes_of(shell.pid)
 
 
+def test_memory_of_another_users_server_is_not_reported() -> None:
+    """Root reads as another user here. Process 1 belongs to root."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        snapshot = ServerSide(Target("http://127.0.0.1:9"), 1).snapshot()
+    finally:
+        if is_root:
+            os.seteuid(0)
+    assert snapshot.cpu_s is not None
+    assert snapshot.pss_mb is None
+    found = difference(snapshot, snapshot, 1.0)
+    assert found == {"cpu_share": 0.0}
+
+
 def test_server_and_tester_are_pinned_to_different_cores(server: ServerProcess) -> None:
     with pinned(server.pid) as pinning:
         if not pinning.server:

@@ -67,7 +67,11 @@ class ServerSide:
         if self._pid is None:
             return ServerSnapshot(metrics, None, None)
         pids = processes_of(self._pid)
-        return ServerSnapshot(metrics, sum(map(cpu_time_s, pids)), sum(map(memory_mb, pids)))
+        try:
+            pss_mb: float | None = sum(map(memory_mb, pids))
+        except PermissionError:  # a process of another user: its memory cannot be read, its CPU time can
+            pss_mb = None
+        return ServerSnapshot(metrics, sum(map(cpu_time_s, pids)), pss_mb)
 
     def _get(self, path: str) -> httpx.Response | None:
         key = self._target.api_key
@@ -100,6 +104,7 @@ def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) ->
             found[name] = (after.metrics[total] - before.metrics.get(total, 0.0)) / num
     if before.cpu_s is not None and after.cpu_s is not None:
         found["cpu_share"] = (after.cpu_s - before.cpu_s) / seconds
+    if before.pss_mb is not None and after.pss_mb is not None:
         found["pss_before_mb"] = before.pss_mb
         found["pss_after_mb"] = after.pss_mb
     return found or None
@@ -127,11 +132,12 @@ def cpu_time_s(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of a process (PSS) in 10^6 bytes; 0 if it has ended or belongs to another user. Linux only.
+    """Memory of a process (PSS) in 10^6 bytes; 0 if it has ended. Linux only.
 
     A page that n processes share counts one n-th in each, so the memory of several processes can be summed.
+    Raises PermissionError if the process belongs to another user.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", errors="replace").splitlines()
         return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Pss:")), 0.0)
     return 0.0
