@@ -77,7 +77,10 @@ def is_secret(text: str) -> bool:
 
 
 def read_keys_file(path: Path) -> list[NamedKeys]:
-    """The keys of a file. Raises SettingsError with one line for each problem, none of which repeats a key."""
+    """The keys of a file. Raises SettingsError with one line for each problem.
+
+    No line repeats the value of `key` or `sha256`, nor what may be a key in place of a field or outside of a table.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -123,7 +126,9 @@ def _entry(name: str, table: Any, problems: list[str]) -> NamedKeys | None:
         problems.append("a name is not of 1 to 64 letters, digits, - and _, or begins with - or _")
         return None
     if not isinstance(table, dict):
-        problems.append(f"{name} is outside of a table; each key needs a table such as [sales]")
+        problems.append(
+            f"{_shown(name, 'a value')} is outside of a table; each key needs a table such as [sales]"
+        )
         return None
     try:
         return KeyEntry.model_validate(table).named(name)
@@ -142,6 +147,11 @@ def _line(finding: Any) -> str:
     field = str(finding["loc"][0])
     if finding["type"] == "extra_forbidden":
         near = difflib.get_close_matches(field, KeyEntry.model_fields, n=1)
-        shown = field if _NAME.fullmatch(field) else "a field"
+        shown = field if near else _shown(field, "a field")
         return f"{shown} is not known" + (f"; did you mean {near[0]}?" if near else "")
     return f"{field}: {message}"
+
+
+def _shown(name: str, otherwise: str) -> str:
+    """A name for a message; `otherwise` if it may be a key."""
+    return name if _NAME.fullmatch(name) and not is_secret(name) else otherwise

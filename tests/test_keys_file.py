@@ -63,6 +63,8 @@ def test_keys_and_limits(tmp_path: Path) -> None:
         (f"a = {'[' * 9999}", "the file is not TOML"),
         (f"a = {'1' * 9999}", "the file is not TOML"),
         (f'key = "{SECRET}"', "key is outside of a table; each key needs a table such as [sales]"),
+        (f'{SECRET} = "sales"', "a value is outside of a table; each key needs a table such as [sales]"),
+        (f'[sales]\nkey = "{SECRET}"\n{SECRET} = 5', "[sales] a field is not known"),
         ("[sales]", "[sales] it has neither key nor sha256"),
         ('[sales]\nkey = "short"', "[sales] key must be at least 16 characters of ASCII without spaces"),
         (f'[sales]\nsha256 = "{SECRET}"', "[sales] sha256 is not a SHA-256 in lower-case hexadecimal"),

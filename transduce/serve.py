@@ -25,7 +25,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--watch",
         action="store_true",
         default=None,
-        help="reload a model when its bundle changes (TRANSDUCE_WATCH)",
+        help="reload a model when its bundle changes, and the keys when their file changes (TRANSDUCE_WATCH)",
     )
 
 

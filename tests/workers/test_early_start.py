@@ -67,7 +67,7 @@ def test_signals_do_not_end_the_fork_server_even_before_it_runs() -> None:
     """A terminal sends its signals to every process of the group, and only the server must handle them."""
     fork_server = early_start.start_fork_server()
     try:
-        for one in (signal.SIGINT, signal.SIGTERM):
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(fork_server.process_id, one)
         fork_server._control.close()
         assert fork_server._process.wait(HANG_TIMEOUT_S) == 0
