@@ -6,11 +6,13 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
+- A piece of a BPE model may be missing from the vocabulary, because longer pieces have replaced it wherever it
+  occurred. It is needed to merge those (Sennrich et al. 2016, section 3.2), so it is UNUSED, too.
 - A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
   `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by unknown characters of
   the source.
-- A vocabulary with the placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
-  symbols keep their rows, and a translation can have each of them.
+- A vocabulary with all placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
+  symbols keep their rows and their biases.
 """
 
 from __future__ import annotations
@@ -123,12 +125,28 @@ def filled(order: list[str], length: int) -> list[str]:
     return [*order, *(f"<no piece {index}>" for index in range(len(order), length))]
 
 
-def reordered(proto: Any, order: list[str], *, language_tokens: Collection[str] = ()) -> bytes:
+def merged_pieces(protos: list[Any], vocabulary: Mapping[str, int]) -> list[str]:
+    """The pieces that the vocabulary lacks, and that the BPE models among `protos` merge into longer ones."""
+    found = [
+        piece.piece
+        for proto in protos
+        if proto.trainer_spec.model_type == proto.trainer_spec.BPE
+        for piece in proto.pieces
+        if piece.type == piece.NORMAL and len(piece.piece) > 1 and piece.piece not in vocabulary
+    ]
+    return list(dict.fromkeys(found))
+
+
+def reordered(
+    proto: Any, order: list[str], merged: Collection[str] = (), *, language_tokens: Collection[str] = ()
+) -> bytes:
     """A SentencePiece model with the pieces FIRST and `order`. It encodes texts as `proto` does, but only with these.
 
+    merged: pieces of `order` that no text is encoded with, although `proto` has them; see `merged_pieces`.
     language_tokens: pieces that name languages, beside those of `is_tag`.
     """
     known = {piece.piece: piece for piece in proto.pieces}
+    unused = set(merged)
     new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     new.trainer_spec.CopyFrom(proto.trainer_spec)
     new.normalizer_spec.CopyFrom(proto.normalizer_spec)
@@ -143,7 +161,7 @@ def reordered(proto: Any, order: list[str], *, language_tokens: Collection[str] 
         if is_tag(piece) or piece in language_tokens:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
-            new.pieces.add(piece=piece, score=old.score, type=old.type)
+            new.pieces.add(piece=piece, score=old.score, type=Piece.UNUSED if piece in unused else old.type)
         else:
             new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
     spec = new.trainer_spec
@@ -165,23 +183,33 @@ class Specials:
 
 
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
-    """The foreign row of each of our ids: FIRST, then `order`. A piece that the vocabulary lacks has `<unk>`'s row."""
+    """The foreign row of each of our ids: FIRST, then `order`. A piece that the vocabulary lacks has `<unk>`'s row.
+
+    Unless it has all placeholder symbols, these have `<unk>`'s row, too.
+    """
     first = [specials.pad, specials.start, specials.end, specials.unknown]
-    known = (vocabulary.get(piece, specials.unknown) for piece in (*PLACEHOLDER_SYMBOLS, *order))
-    return [*first, *known]
+    symbols = [
+        vocabulary[symbol] if _has_symbols(vocabulary) else specials.unknown for symbol in PLACEHOLDER_SYMBOLS
+    ]
+    return [*first, *symbols, *(vocabulary.get(piece, specials.unknown) for piece in order)]
 
 
 def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, set to NEVER for the pieces that no translation may contain.
 
-    These are padding, start and unknown, made-up pieces of `filled`, and all placeholder symbols except the first. If
-    the vocabulary has the placeholder symbols, only the made-up pieces are masked.
+    These are padding, start and unknown, the pieces of `merged_pieces` and `filled`, and all placeholder symbols except
+    the first. If the vocabulary has all placeholder symbols, only the pieces of these two functions are masked.
     """
     masked = bias.clone()
     masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER
-    if not vocabulary.keys() >= set(PLACEHOLDER_SYMBOLS):
+    if not _has_symbols(vocabulary):
         masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
     return masked
+
+
+def _has_symbols(vocabulary: Mapping[str, int]) -> bool:
+    """Whether a foreign vocabulary is that of one of our models."""
+    return vocabulary.keys() >= set(PLACEHOLDER_SYMBOLS)
 
 
 def num_left_out(protos: list[Any], vocabulary: Mapping[str, int]) -> int:

@@ -42,6 +42,7 @@ from model.imported import (
     Specials,
     UnusableModel,
     masked_bias,
+    merged_pieces,
     num_left_out,
     piece_order,
     reordered,
@@ -94,7 +95,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         raise UnusableModel(folder, problems)
     decoding = search_fields(facts, search)
     longest = int(facts["max_position_embeddings"])
-    order = piece_order(vocabulary.ids)
+    merged = merged_pieces([vocabulary.proto], vocabulary.ids)
+    order = [*piece_order(vocabulary.ids), *merged]
     try:
         config = model_config(facts, len(order) + len(FIRST), min(longest, max_length or longest), norm="pre")
     except ConfigError as error:
@@ -107,7 +109,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         "embedding.output_bias": masked_bias(torch.zeros(len(rows)), ids),
         "embedding.positions": fairseq_positions(config.max_length, config.d_model),
     }
-    spm = reordered(vocabulary.proto, order, language_tokens=vocabulary.languages.values())
+    spm = reordered(vocabulary.proto, order, merged, language_tokens=vocabulary.languages.values())
     return ImportedModel(
         config=config,
         state=state | layer_state(config, weights),

@@ -51,6 +51,7 @@ from model.imported import (
     filled,
     is_tag,
     masked_bias,
+    merged_pieces,
     num_left_out,
     piece_order,
     read_sentencepiece,
@@ -160,7 +161,15 @@ def _own_files(folder: Path) -> Files:
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
     """Convert checked files. Raises ConfigError."""
     facts, (source, target), protos = files.facts, files.vocabularies, files.sentencepieces
-    orders = [piece_order(vocabulary) for vocabulary in files.vocabularies]
+    is_joint = source == target
+    merged = [
+        merged_pieces([*protos] if is_joint else [proto], vocabulary)
+        for proto, vocabulary in zip(protos, files.vocabularies, strict=True)
+    ]
+    orders = [
+        [*piece_order(vocabulary), *pieces]
+        for vocabulary, pieces in zip(files.vocabularies, merged, strict=True)
+    ]
     length = max(map(len, orders))
     orders = [filled(order, length) for order in orders]
     start = facts["decoder_start_token_id"]
@@ -194,8 +203,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     return ImportedModel(
         config=config,
         state=state | layer_state(config, files.weights),
-        source_spm=reordered(protos[0], orders[0]),
-        target_spm=reordered(protos[1], orders[1]),
+        source_spm=reordered(protos[0], orders[0], merged[0]),
+        target_spm=reordered(protos[1], orders[1], merged[1]),
         tags=tuple(piece for piece in orders[0] if is_tag(piece)),
         num_left_out=sum(left_out),
         beam_size=int(files.search.get("num_beams") or 1),

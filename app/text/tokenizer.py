@@ -241,8 +241,10 @@ class WordCache:
 def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
     """Whether the model encodes each word independently.
 
-    It does so if its scores are the ranks of merges and no piece spans two words.
+    It does so if its scores are the ranks of merges, no piece spans two words, and the first word has a space, too.
     """
+    if not processor.normalize("a").startswith(SPACE):
+        return False
     last = range(max(0, len(pieces) - 64), len(pieces))
     has_ranks = all(float(processor.get_score(index)).is_integer() for index in last)
     return has_ranks and not any(piece.find(SPACE, 1) > 0 for piece in pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -53,14 +54,41 @@ def trained(processor: Any, *, num_steps: int) -> Transformer:
     return model.eval()
 
 
-def write_argos(folder: Path, *, quantization: Quantization = "float32", num_steps: int = 120) -> Any:
-    """Write a package. Returns CTranslate2's translator of it."""
+def counted(processor: Any, sentences: list[str]) -> list[int]:
+    """The ids of a vocabulary that is counted from encoded sentences: those that occur, and single characters."""
+    occurring = {index for ids in processor.encode(sentences) for index in ids}
+    characters = {index for index in range(processor.vocab_size()) if len(processor.id_to_piece(index)) == 1}
+    return sorted({0, START_ID, END_ID} | occurring | characters)
+
+
+def without_rows(model: Transformer, kept: list[int]) -> Transformer:
+    """The model with only these rows of its vocabulary."""
+    smaller = Transformer(replace(model.config, vocab_size=len(kept)))
+    state = model.state_dict()
+    for name in ("embedding.weight", "embedding.output_bias"):
+        state[name] = state[name][kept]
+    smaller.load_state_dict(state)
+    return smaller.eval()
+
+
+def write_argos(
+    folder: Path, *, quantization: Quantization = "float32", num_steps: int = 120, is_bpe: bool = False
+) -> Any:
+    """Write a package. Returns CTranslate2's translator of it.
+
+    is_bpe: with a BPE model, and a vocabulary that lacks its pieces which do not occur in the training data.
+    """
     folder.mkdir(parents=True)
-    content = sentencepiece_model([text for pair in pairs() for text in (pair.source, pair.target)], 110)
+    sentences = [text for pair in pairs() for text in (pair.source, pair.target)]
+    content = sentencepiece_model(sentences, 200, "bpe") if is_bpe else sentencepiece_model(sentences, 110)
     (folder / "sentencepiece.model").write_bytes(content)
     processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    write_ctranslate2(trained(processor, num_steps=num_steps), folder / "model", quantization)
-    vocabulary = [processor.id_to_piece(index) for index in range(processor.vocab_size())]
+    model, kept = trained(processor, num_steps=num_steps), list(range(processor.vocab_size()))
+    if is_bpe:
+        kept = counted(processor, sentences)
+        model = without_rows(model, kept)
+    write_ctranslate2(model, folder / "model", quantization)
+    vocabulary = [processor.id_to_piece(index) for index in kept]
     (folder / "model" / "shared_vocabulary.json").write_text(json.dumps(vocabulary), "utf-8")
     config = json.loads((folder / "model" / "config.json").read_text("utf-8"))
     config |= {

@@ -32,13 +32,14 @@ CLASSES = {
 }
 
 
-def sentencepiece_model(sentences: list[str], vocab_size: int) -> bytes:
-    """A unigram model with SentencePiece's default normalisation, as OPUS-MT has."""
+def sentencepiece_model(sentences: list[str], vocab_size: int, model_type: str = "unigram") -> bytes:
+    """A model with SentencePiece's default normalisation, as OPUS-MT has."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
         model_writer=written,
         vocab_size=vocab_size,
+        model_type=model_type,
         hard_vocab_limit=False,
         minloglevel=2,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -52,16 +53,27 @@ def test_the_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(words._cached) == {"dddd"}
 
 
-def test_a_unigram_model_encodes_the_text_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "unigram.spm"
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "unigram", "vocab_size": 60},
+        {"model_type": "bpe", "vocab_size": 120, "add_dummy_prefix": False},
+    ],
+    ids=["unigram", "BPE without a space before the first word"],
+)
+def test_other_models_encode_the_text_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "other.spm"
+    sentences = [pair.source for pair in pairs()] * 5
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([pair.source for pair in pairs()] * 5),
+        sentence_iterator=iter(sentences),
         model_prefix=str(path.with_suffix("")),
-        model_type="unigram",
-        vocab_size=60,
         hard_vocab_limit=False,
         user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
         minloglevel=2,
+        **options,
     )
     path.with_suffix(".model").rename(path)
-    assert Tokenizer(path)._words is None
+    tokenizer = Tokenizer(path, ends_source=False)
+    assert tokenizer._words is None
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert list(tokenizer.encode(sentences[0]).ids) == processor.encode(sentences[0])
