@@ -87,10 +87,12 @@ def event_loop_table(result: dict[str, Any]) -> str:
         (
             one["case"],
             *(f"{one['probes'][key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms")),
+            ", ".join(f"{status}: {count}" for status, count in one["statuses"].items()),
         )
         for one in result["figures"]
     ]
-    return f"{table(('load', 'median, ms', 'p99, ms', 'longest, ms'), lines)}\n\n{measured_on(result)}"
+    header = ("load", "median, ms", "p99, ms", "longest, ms", "responses by status")
+    return f"{table(header, lines)}\n\n{measured_on(result)}"
 
 
 def overload_tables(result: dict[str, Any]) -> str:
@@ -122,8 +124,9 @@ def overload_tables(result: dict[str, Any]) -> str:
         ),
     )  # fmt: skip
     words = (
-        f"With {figures['timeout_ms']} ms of deadline; 64 clients that wait for their answers get "
-        f"{figures['capacity_per_s']:.0f} answers a second."
+        "At first 64 clients, which keep their connections and wait for their answers, get "
+        f"{figures['capacity_per_s']:.0f} answers a second. Then each request comes on a new connection and has a "
+        f"deadline of {figures['timeout_ms']} ms."
     )
     return f"{words} {measured_on(result)}\n\n{counts}\n\n{times}"
 
