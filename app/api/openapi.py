@@ -23,10 +23,13 @@ from app.api.limits import RequestLimits
 Json = dict[str, Any]
 JSON, OCTETS = "application/json", "application/octet-stream"
 _REF = "#/components/schemas/{model}"
-# The type of a JSON answer, the media type of another answer, or None for a response without a body.
+# The type of a JSON answer, the media type of any other answer (JSON: an object without a type), or None for a response
+# without a body.
 AnswerType: TypeAlias = Any
 _bodies: dict[str, type[BaseModel]] = {}
 _answers: dict[str, AnswerType] = {}
+# The type of a query parameter by the type of its example.
+_QUERY_TYPES = {str: "string", int: "integer", float: "number"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ def operation(
 
     tag: the group of routes, such as a dialect. more: further keywords. They are `status` (default 200), `media`, a
     tuple of the body's media types (default `(JSON,)`), `example` of the body, `query` with example and meaning of each
-    query parameter, `meaning` of the response, and `binary` (True: the response has the media type OCTETS where a
-    request asks for bytes).
+    query parameter (its type is that of the example), `meaning` of the response, and `binary` (True: the response has
+    the media type OCTETS where a request asks for bytes).
     """
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)
@@ -78,7 +81,7 @@ def operation(
                 "name": name,
                 "in": "query",
                 "description": meaning,
-                "schema": {"type": "string"},
+                "schema": {"type": _QUERY_TYPES[type(example)]},
                 "example": example,
             }
             for name, (example, meaning) in more["query"].items()
@@ -128,7 +131,7 @@ def _response(meaning: str, answer: AnswerType) -> Json:
 
 def _content(answer: AnswerType) -> Json:
     if isinstance(answer, str):
-        return {answer: {"schema": {"type": "string"}}}
+        return {answer: {"schema": {"type": "object" if answer == JSON else "string"}}}
     if getattr(answer, "__origin__", None) is list:
         schema = {"type": "array", "items": _answer_ref(answer.__args__[0])}
     else:

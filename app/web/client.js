@@ -2,13 +2,14 @@
 
 export class ServerError extends Error {
   /**
-   * status: of HTTP; 0 without one. code: the error code of the native API; "" without one.
-   * retryAfterS: seconds until a retry; null: none.
+   * status: of HTTP; 0 without one. code, field: the error code of the native API and the field of the request that it
+   * concerns; "" without one. retryAfterS: seconds until a retry; null: none.
    */
-  constructor(message, { status = 0, code = "", retryAfterS = null } = {}) {
+  constructor(message, { status = 0, code = "", field = "", retryAfterS = null } = {}) {
     super(message);
     this.status = status;
     this.code = code;
+    this.field = field;
     this.retryAfterS = retryAfterS;
   }
 }
@@ -137,13 +138,14 @@ function errorOf(status, body, retryAfter) {
     const message = body.error.replace(/^Invalid request: (file: )?/, "");
     return new ServerError(message, { status, retryAfterS: secondsOf(retryAfter) });
   }
-  const { code = "", message = "" } = body?.error ?? {};
+  const { code = "", field = "", message = "" } = body?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
   const general = `The server answered with an error (${status || code || "unknown"}).`;
   const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : general);
   return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
     status,
     code,
+    field,
     retryAfterS: secondsOf(retryAfter),
   });
 }

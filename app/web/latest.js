@@ -53,7 +53,7 @@ export class LatestRequest {
   }
 
   /**
-   * Send the request. If the response would be too large, send the request again without `attention`. If that response
+   * Send the request. If `attention` makes the response too large, send the request again without it. If that response
    * would be too large as well, send the request without `alignment`, too.
    */
   async #translate(request, context) {
@@ -61,7 +61,9 @@ export class LatestRequest {
       return await this.#streamed(request, context);
     } catch (error) {
       const field = ["attention", "alignment"].find((name) => request.body[name]);
-      if (error.code !== "payload_too_large" || !field) throw error;
+      // With `attention`, an error of another field is about the request itself, such as too many sentences.
+      const isOfRequest = field === "attention" && error.field !== field;
+      if (error.code !== "payload_too_large" || !field || isOfRequest) throw error;
       const { [field]: _, ...body } = request.body;
       return this.#translate({ ...request, body }, context);
     }

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
+from app.api import openapi
 from app.api.docs_page import kind_of
 from app.api.inference.models import (
     InferAnswer,
@@ -95,6 +96,23 @@ def test_every_schema_exists_and_is_used(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert set(references(document)) == set(schemas)
     assert all(schema.get("description") for schema in schemas.values())
+
+
+def test_only_a_deletion_has_no_body_and_json_is_no_string(document: dict[str, Any]) -> None:
+    for _, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            assert ("content" in response) == (status != "204"), path
+            schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+            assert schema.get("type") != "string", path
+    described = document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+    assert described == {"text/plain": {"schema": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(("example", "kind"), [("target", "string"), (3, "integer"), (60.0, "number")])
+def test_a_query_parameter_has_the_type_of_its_example(example: object, kind: str) -> None:
+    options = openapi.operation("tag", "summary", None, query={"name": (example, "meaning")})
+    (parameter,) = options["openapi_extra"]["parameters"]
+    assert (parameter["schema"], parameter["example"]) == ({"type": kind}, example)
 
 
 def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ def aligned_runner(
 ) -> LoadedRunner:
     """A runner for graphs with this alignment; None: the default."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
-    manifest = make_manifest(model.config, bundle_request(), {precision: variant}, folder)
+    request = replace(bundle_request(), alignment=alignment)
+    manifest = make_manifest(model.config, request, {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
     return load_runner(bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels=kernels)
 

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 # A function that handles one connection after its request is read.
@@ -17,7 +17,7 @@ class BadServer:
     """Handles the k-th connection with the k-th act, and later connections with the last act.
 
     num_requests: connections so far. An act may read further requests, which do not count. has_begun: set once a
-    request is read. has_seen_end: set once the client has closed a connection.
+    request is read. has_seen_end: set once the client has closed a connection. `close` may set it, too.
     """
 
     def __init__(self, acts: list[Act]) -> None:
@@ -42,6 +42,8 @@ class BadServer:
                 read_request(connection)
                 self.has_begun.set()
                 act(connection)
+            except TimeoutError:
+                continue  # the client has not closed the connection
             except OSError:
                 self.has_seen_end.set()
             finally:
@@ -51,6 +53,9 @@ class BadServer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._connections:
+            # This ends a `recv` of the server's thread. Closing alone does not.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def wait_until_closed(self, connection: socket.socket) -> None:

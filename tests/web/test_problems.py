@@ -59,6 +59,13 @@ def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> No
     expect(ui["retry"]).to_be_hidden()
 
 
+def test_too_many_sentences_are_sent_once(ui: TranslatePage) -> None:
+    """A request without attention would be too large as well."""
+    ui.type("\n".join(["No."] * 1100))
+    expect_problem(ui, "more than 1024 sentences")
+    assert [body.get("attention") for body in ui.bodies_posted()] == [True]
+
+
 def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
     """Status 422. This happens if the server's model changes while the page is open."""
     ui = open_ui(narrow_server).ready()

@@ -152,6 +152,14 @@ def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) ->
     assert details == [(True, True), (None, True)]
 
 
+def test_a_text_too_long_for_any_weights_is_translated_without_words(ui: TranslatePage) -> None:
+    ui.type("\n".join(["Why?"] * 600))
+    expect(ui["target"]).to_have_text(re.compile("(Warum\\?\\s*){600}"), use_inner_text=True)
+    expect(ui["which"]).to_be_hidden()
+    details = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]
+    assert details == [(True, True), (None, True), (None, None)]
+
+
 def test_a_large_map_scrolls_within_its_box(ui: TranslatePage) -> None:
     """It scrolls in both directions while the heads of rows and columns stay visible."""
     ui.page.set_viewport_size({"width": 700, "height": 860})

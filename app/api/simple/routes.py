@@ -89,7 +89,7 @@ DETECT = operation(
     errors=ERRORS,
     example={"q": "Where is the station?"},
 )
-SUGGEST = operation(TAG, "Always refused: the server accepts no suggestions", None, status=403)
+SUGGEST = operation(TAG, "Always refused: the server accepts no suggestions", SimpleError, status=403)
 _CLOSED = Errors(SimpleError, {503: "the server loads, drains or has failed; see Retry-After"})
 LANGUAGES = operation(
     TAG, "The languages, each with its target languages", list[SimpleLanguage], errors=_CLOSED
