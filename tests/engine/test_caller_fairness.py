@@ -127,6 +127,25 @@ def test_paused_sequences_are_stepped_regularly() -> None:
     assert 0.0 < longest_s < 2 * MAX_PAUSE_RATIO * (STEP_S + 20 * ROW_S)
 
 
+def test_a_pause_ends_in_time_if_calls_take_several_steps() -> None:
+    driver = TimedDriver()
+    submit_loud(driver, 16)
+    for _ in range(3):
+        driver.step()
+    assert driver.timed.steps == [1, 8, 8]
+    for _ in range(3):
+        driver.submit([6, EOS], replace(GREEDY, max_target_length=39), caller="quiet")
+    paused_at = paused_until = driver.now
+    driver.step()
+    while driver.timed.stepped[-1] == 3:
+        paused_until = driver.now
+        driver.step()
+    assert driver.timed.stepped[-1] == 19
+    limit_s = MAX_PAUSE_RATIO * (STEP_S + 16 * ROW_S)
+    # The last step begins before the limit.
+    assert limit_s <= paused_until - paused_at < limit_s + STEP_S + 3 * ROW_S
+
+
 def test_pauses_do_not_change_answers() -> None:
     """Callers submit sentences of every kind at random times. Each sentence has the answer that it has alone."""
     rng = random.Random(4)
@@ -160,13 +179,31 @@ def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
-def test_a_wide_first_sentence_is_not_starved() -> None:
+def test_a_shared_sentence_still_counts_for_the_caller_with_fewer_rows() -> None:
     driver = TimedDriver()
-    submit_loud(driver)
+    shared, *_ = [driver.submit([5 + number, EOS], GREEDY, caller="few") for number in range(3)]
+    submit_loud(driver, 12)
     driver.step()
-    wide = driver.submit([7, EOS], DecodingOptions(beam_size=12, max_target_length=30), caller="wide")
-    for _ in range(200):
-        driver.submit([6, EOS], GREEDY, request_id="r", caller="narrow")
+    driver.core.inbox.put(Join(shared, "loud", "line", 1e9))
+    driver.step()
+    assert (driver.rows_of("few"), driver.rows_of("loud")) == (3, 12)
+
+
+def test_a_wide_first_sentence_is_not_starved() -> None:
+    """Rows become free one by one. Without the wide sentence, each would go to one of the narrow sentences."""
+    driver = TimedDriver()
+
+    def submit_narrow(number: int, caller: str) -> None:
+        options = replace(GREEDY, max_target_length=5 + number * 7 % 26)
+        driver.submit([6, EOS], options, request_id="r", caller=caller)
+
+    for number in range(200):
+        submit_narrow(number, "loud")
+    driver.step()
+    wide = driver.submit([7, EOS], replace(BEAM, beam_size=12), caller="wide")
+    for number in range(100):
+        for caller in range(6):
+            submit_narrow(number + caller, f"narrow {number % 3} {caller}")
         driver.step()
     assert wide.status is not Status.WAITING
 

@@ -194,6 +194,8 @@ def test_the_seed_determines_the_disconnects() -> None:
     given_up = [after for after in drawn if after is not None]
     assert len(given_up) / 2000 == pytest.approx(0.3, abs=0.04)
     assert 0 <= min(given_up) < max(given_up) <= 0.4
+    other = workload.sequence(2)
+    assert drawn != [other(index).disconnect_after_s for index in range(2000)]
 
 
 def test_blank_lines_are_skipped(tmp_path: Path) -> None:
@@ -248,22 +250,26 @@ def test_the_request_of_every_dialect() -> None:
     assert sent.endswith("\r\n\r\n")
 
 
+USAGE = {"source_tokens": 3, "target_tokens": 4, "sentences": 1}
+NATIVE_RESULT = {"translations": [{"text": "Ja."}], "usage": USAGE}
+
+
+def body_with(name: str, result: bytes) -> bytes:
+    """The body of a dialect's response with a result: for `stream`, its last event."""
+    return b"event: done\ndata: %b\n\n" % result if name == "stream" else result
+
+
 def test_the_response_of_every_dialect() -> None:
-    native = {
-        "translations": [{"text": "Ja."}],
-        "usage": {"source_tokens": 3, "target_tokens": 4, "sentences": 1},
-    }
-    parsed = DIALECTS["native"].read(orjson.dumps(native))
+    native = orjson.dumps(NATIVE_RESULT)
+    parsed = DIALECTS["native"].read(native)
     assert (parsed.texts, parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences) == (
         ("Ja.",),
         3,
         4,
         1,
     )
-    stream = b'event: delta\ndata: {"text":"Ja"}\n\n: keep-alive\n\nevent: done\ndata: %b\n\n' % orjson.dumps(
-        native
-    )
-    assert DIALECTS["stream"].read(stream) == parsed
+    first_events = b'event: delta\ndata: {"text":"Ja"}\n\n: keep-alive\n\n'
+    assert DIALECTS["stream"].read(first_events + body_with("stream", native)) == parsed
     assert DIALECTS["root"].read(b'{"translatedText": "Ja."}').texts == ("Ja.",)
     assert DIALECTS["root"].read(b'{"translatedText": ["Ja.", "Nein."]}').texts == ("Ja.", "Nein.")
     assert DIALECTS["v2"].read(b'{"translations": [{"text": "Ja."}]}').texts == ("Ja.",)
@@ -271,11 +277,32 @@ def test_the_response_of_every_dialect() -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"translations": [1]}', b'{"translatedText": 1}', b"\xff"]
+    "result",
+    [
+        *(b"", b"[]", b"{}", b"\xff", b'{"translatedText": 1}', b'{"translatedText": [1]}'),
+        *(b'{"translations": 1}', b'{"translations": [1]}', b'{"translations": [{"text": 1}]}'),
+    ],
 )
-def test_status_200_with_an_invalid_body_is_an_error(name: str, body: bytes) -> None:
-    with pytest.raises(BadAnswerError):
-        DIALECTS[name].read(body)
+def test_status_200_with_an_invalid_body_is_an_error(name: str, result: bytes) -> None:
+    with pytest.raises(BadAnswerError, match="the response"):
+        DIALECTS[name].read(body_with(name, result))
+
+
+@pytest.mark.parametrize("name", ["native", "stream"])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"translations": 1}, "no translations"),
+        ({"translations": [1]}, "no translations"),
+        ({"translations": [{"text": 1}]}, "no texts"),
+        ({"usage": None}, "no usage"),
+        ({"usage": [1]}, "no usage"),
+        *(({"usage": {**USAGE, count: "1"}}, "not numeric") for count in USAGE),
+    ],
+)
+def test_every_part_of_a_native_result_is_checked(name: str, fault: dict[str, object], message: str) -> None:
+    with pytest.raises(BadAnswerError, match=message):
+        DIALECTS[name].read(body_with(name, orjson.dumps({**NATIVE_RESULT, **fault})))
 
 
 def test_a_stream_that_ends_in_an_error_is_an_error() -> None:
