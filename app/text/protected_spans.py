@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from unicodedata import category
 
 from app.text.segmentation import Span
 
 _CONVERSION = "diouxXeEfFgGaAcspn@"
+# `-a` is a suffix in `20%-a`, Hungarian for "20% of". In printf, the flag `-` without a width has no effect.
 _PRINTF = re.compile(
     r"%(?:"
     r"\([\w.\- ]{1,64}+\)[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[" + _CONVERSION + "]"
     r"|\d{1,2}+\$[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + "]"
-    r"|[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + r"](?![^\W\d_])"
+    r"|(?:(?<!\d%)(?<!\d\s%)|(?!-[A-Za-z]))"
+    r"[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + r"](?![^\W\d_])"
     r"|(?<!\d%)[sd]|%"
     r")"
 )
@@ -31,8 +34,13 @@ _URL = re.compile(
     r"\ue000-\uf8ff\U000f0000-\U0010ffff]++",
     re.IGNORECASE,
 )
+# Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.
+# Therefore an address has no other letters before its `@`, and each label of its domain has only Latin or only others.
+_LATIN = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0300-\u036f\u1e00-\u1eff"
 _EMAIL = re.compile(
-    r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
+    rf"(?<![{_LATIN}0-9_.%+\-])[{_LATIN}0-9_][{_LATIN}0-9_.%+\-]{{0,63}}+@"
+    rf"(?>(?:[{_LATIN}0-9][{_LATIN}0-9\-]{{0,62}}+|[^\W_{_LATIN}](?:[^\W_{_LATIN}]|-){{0,62}}+)\.)+"
+    rf"(?>[Xx][Nn]-(?:-[A-Za-z0-9]++)++|[A-Za-z]{{2,24}}+)(?![{_LATIN}0-9_@])"
 )
 # Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
@@ -82,25 +90,28 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
 
 
 def _brace_spans(text: str) -> Iterator[Span]:
-    """Yield pairs of braces around a variable, each with the sigil before it."""
+    """Yield braces around a variable and double braces around anything, each with the sigil before it."""
     opened: list[int] = []
+    last_pair = Span(0, 0)
     for brace in _BRACES.finditer(text):
         if brace.group() == "{":
             opened.append(brace.start())
         elif opened:
-            start = opened.pop()
-            if _is_variable(text, start, brace.end()):
+            start, end = pair = Span(opened.pop(), brace.end())
+            is_double = last_pair == Span(start + 1, end - 1)
+            if is_double or _is_variable(text, start, end):
                 has_sigil = start > 0 and text[start - 1] in _SIGILS
-                yield Span(start - has_sigil, brace.end())
+                yield Span(start - has_sigil, end)
+            last_pair = pair
 
 
 def _is_variable(text: str, start: int, end: int) -> bool:
-    """Whether the pair of braces text[start:end] is a variable and not prose in braces.
+    """Whether the pair of single braces text[start:end] is a variable and not prose in braces.
 
-    A variable is a name without spaces, an ICU argument with its type, or anything in double braces, after `{%` or
-    `{#`, or in braces after one of `$%#@`.
+    A variable is a name without spaces, an ICU argument with its type, or anything after `{%` or `{#`, or in braces
+    after one of `$%#@`.
     """
-    if text[start + 1] in "{%#" or text[end - 2] == "}" or (start > 0 and text[start - 1] in _SIGILS):
+    if text[start + 1] in "%#" or (start > 0 and text[start - 1] in _SIGILS):
         return True
     name = _NAME.match(text, start + 1)
     if name is not None and name.end() == end - 1:
@@ -118,7 +129,7 @@ def _without_closing_punctuation(text: str, start: int, end: int) -> Span:
             if counts[opening] >= counts[last]:
                 break
             counts[last] -= 1
-        elif last not in ".,;:!?'*_~":
+        elif last not in ".,;:!?'*_~" and (last.isascii() or not category(last).startswith("P")):
             break
         end -= 1
     return Span(start, max(end, start + 1))

@@ -14,15 +14,19 @@ PROTECTED = [
     "{{name}}", "{{ user.name | default('a b') }}", "{% if ready %}", "{# note #}", "${home}", "%{count}", "#{title}",
     "{0}", "{}", "{name}", "{user.name}", "{0:.2f}", "{price!r}",
     "{count, plural, one {# item} other {# items of {owner}}}", "{when, date, short}", "{n, number}",
-    "%s", "%d", "%5d", "%-10s", "%.2f", "%ld", "%zu", "%@", "%%", "%1$s", "%2$-5d", "%(name)s", "%(total).2f",
+    "%s", "%d", "%5d", "%-10s", "%.2f", "%ld", "%zu", "%@", "%%", "%1$s", "%2$-5d", "%-d", "%(name)s", "%(total).2f",
     "<0>", "</12>", "<1/>", "<https://example.org>", "<a@example.org>",
     '<x id="1"/>', "<b>", "</b>", "<br/>", '<a href="https://example.org/?a=1&b=2" title=\'x\'>', "<ns:tag>",
     "https://example.org/a_(b)?c=d&e=%20#f", "http://[2001:db8::1]:80/x", "ftp://example.org", "www.example.org/x",
     "mailto:anna@example.org", "https://b\u00fccher.example/stra\u00dfe", "https://example.org/{id}/edit",
-    "anna.b+c@mail.example.org", "a@b.de",
+    "anna.b+c@mail.example.org", "a@b.de", "jos\u00e9@example.org", "jose\u0301@example.org", "\u00e9mile@example.org",
+    "a@b\u00fccher.example", "a@\u043f\u043e\u0447\u0442\u0430.example", "a@1\u4f8b2.example",
+    "info@xn--e1afmkfd.xn--p1ai", "INFO@XN--E1AFMKFD.XN--P1AI", "a@b.xn--vermgensberater-ctb",
 ]  # fmt: skip
 PROSE = [
     "100% sure", "50 % off", "5% discount", "20%de", "a % b", "3 < 4 and 5 > 4", "see {the note below}", "{ a b }",
+    # After a number, `-a` is more likely a suffix, as in Hungarian, than a flag that has no effect without a width.
+    "20%-a magyar", "3%-e", "20 %-a", "20\u00a0%-a", "100%-d",
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
     "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
@@ -52,7 +56,17 @@ def test_prose_is_not_protected(text: str) -> None:
         ("\u8acb\u770bhttps://example.org/a\u3002\u8b1d", ["https://example.org/a"]),
         ("{a}{b} %s%d", ["{a}", "{b}", "%s", "%d"]),
         ("%dpx and %sfold", ["%d", "%s"]),
+        ("\u8acb\u806f\u7d61support@example.org\u7372\u53d6", ["support@example.org"]),
+        ("\u3067support@example.org\u307e\u3067", ["support@example.org"]),
+        ("\uba54\uc77csupport@example.org\uc73c\ub85c", ["support@example.org"]),
+        ("\u5230a@example.org\u6216\u8bbf\u95eewww.example.org", ["a@example.org", "www.example.org"]),
+        ("a@example.org\u00e9", []),
         ("{{a}} {unclosed {b}", ["{{a}}", "{b}"]),
+        ("{please call {name}}", ["{name}"]),
+        ("{{name} is here}", ["{name}"]),
+        ("{{a} and {b}}", ["{a}", "{b}"]),
+        ("{{ {a} b }} {{{a b}}}", ["{{ {a} b }}", "{{{a b}}}"]),
+        ("100%-5d", ["%-5d"]),  # with a width, a directive is more likely
         ("100%% of %d%%", ["%%", "%d", "%%"]),
         ("<i>%s</i>", ["<i>", "%s", "</i>"]),
         ('<a href="{link}">', ['<a href="{link}">']),
@@ -60,6 +74,23 @@ def test_prose_is_not_protected(text: str) -> None:
 )
 def test_where_protected_spans_end(text: str, expected: list[str]) -> None:
     assert [span.of(text) for span in protected_spans(text)] == expected
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "\u060c", "\u061b", "\u061f", "\u06d4", "\u0964", "\u17d4", "\u104b", "\u1362", "\u0589",
+        "\u2026", "\u203a", "\u00bb", "\u2014", "\u203a.",
+    ],
+)  # fmt: skip
+def test_a_url_ends_before_the_punctuation_of_its_sentence(mark: str) -> None:
+    url = "https://example.org/a"
+    assert [span.of(url + mark) for span in protected_spans(url + mark)] == [url]
+
+
+def test_punctuation_inside_a_url_belongs_to_it() -> None:
+    url = "https://example.org/a\u2026b\u060cc"
+    assert [span.of(url) for span in protected_spans(url)] == [url]
 
 
 @given(
@@ -94,3 +125,8 @@ def test_spans_that_share_a_character_are_merged() -> None:
 def test_time_is_linear(unit: str) -> None:
     """The colon keeps `protected_spans` from returning at once."""
     check_near_linear(lambda size: protected_spans(":" + unit * (size // len(unit))), 400_000)
+
+
+@pytest.mark.parametrize("unit", ["1.", "a.", "\u4f8b.", "1\u4f8b.", "-a"])
+def test_time_is_linear_in_the_length_of_a_domain(unit: str) -> None:
+    check_near_linear(lambda size: protected_spans("a@b.xn-" + unit * (size // len(unit))), 400_000)
