@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,9 +26,10 @@ GPU_WEIGHTS_FACTOR = 1.6
 THREAD_BYTES, PROCESS_BYTES = 4_000_000, 26_000_000
 # Bytes of a model's tokenizers.
 TEXT_BYTES = 6_000_000
-# The share of the key-value caches that is written to when all rows have sentences of ordinary length.
+# The share of the key-value caches on a CPU that is written to when all rows have sentences of ordinary length.
 CACHE_SHARE = 1 / 8
-# Bytes of a number in these caches. In fp16, and in int8 with native kernels, it has 2.
+# Bytes of a number in these caches, as in fp32. The estimate counts 4 for every variant on a CPU, although a number has
+# 2 in fp16, and in int8 with native kernels.
 CACHE_ITEM_BYTES = 4
 
 
@@ -98,15 +100,37 @@ def estimated_bytes(manifest: Manifest, spec: ModelSpec) -> int:
     num_copies = 1 if spec.is_native else spec.num_workers
     factor = GPU_WEIGHTS_FACTOR if spec.device == "cuda" else WEIGHTS_FACTOR[spec.precision]
     worker_bytes = PROCESS_BYTES if spec.num_workers > 1 else THREAD_BYTES
+    cache_bytes = _gpu_cache_bytes(spec) if spec.device == "cuda" else _cpu_cache_bytes(manifest, spec)
+    return int(
+        TEXT_BYTES + num_copies * factor * file_bytes + spec.num_workers * (worker_bytes + cache_bytes)
+    )
+
+
+def _cpu_cache_bytes(manifest: Manifest, spec: ModelSpec) -> float:
+    """What a worker writes to its caches at ordinary load."""
     limits, dimensions = spec.limits, manifest.dimensions
     # The state of a decoder of SSRUs is as small as one column.
     own_length = 1 if dimensions.decoder == "ssru" else limits.max_target_length
     length = limits.max_source_length + own_length
     row_bytes = 2 * dimensions.num_decoder_layers * dimensions.d_model * length * CACHE_ITEM_BYTES
-    cache_bytes = CACHE_SHARE * limits.num_rows * row_bytes
-    return int(
-        TEXT_BYTES + num_copies * factor * file_bytes + spec.num_workers * (worker_bytes + cache_bytes)
+    return CACHE_SHARE * limits.num_rows * row_bytes
+
+
+def _gpu_cache_bytes(spec: ModelSpec) -> int:
+    """What a worker's `CudaRunner` allocates at the load: both pools, and staging memory as large as the larger pool.
+
+    The graph's axes are not checked yet. Those that are no number are the rows.
+    """
+    own, cross = (
+        sum(
+            math.prod(axis for axis in tensor.axes if isinstance(axis, int))
+            * (2 if tensor.dtype == "float16" else 4)
+            for tensor in spec.variant.decoder.inputs
+            if tensor.name.startswith(prefix)
+        )
+        for prefix in ("self_", "cross_")
     )
+    return spec.limits.num_rows * (own + cross + max(own, cross))
 
 
 def _too_large(names: Sequence[str], num_bytes: int, budget: int) -> str:

@@ -114,6 +114,8 @@ class ModelHost:
         if watch is not None:
             self._spawn(watch.run(self._manifests, reload_model=self._reload_changed, reload_all=self.reload))
         self._track()
+        if self._is_reload_due:
+            self._spawn_reload()
 
     def _track(self) -> None:
         readings = self._metrics.readings
@@ -159,13 +161,16 @@ class ModelHost:
     def reload(self) -> None:
         """Load the bundles again and replace the models, without losing a request.
 
-        A call during a reload starts another reload after it. A call during the first load does nothing. If a bundle
-        cannot be served, the old models stay.
+        A call during a reload, or during the first load, starts a reload after it. If a bundle cannot be served, the
+        old models stay.
         """
-        if self._models is None or self._is_reload_due:
-            return  # the first load is under way, or another reload is about to begin
+        if self._is_reload_due:
+            return  # another reload is about to begin
         self._is_reload_due = True
+        if self._models is not None:
+            self._spawn_reload()
 
+    def _spawn_reload(self) -> None:
         async def build() -> Models:
             self._is_reload_due = False
             return await self._source.load_all(self.models)

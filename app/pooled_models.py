@@ -73,7 +73,8 @@ class PooledModels:
             served.append(self._serve(model, detector, num_models=len(known)))
             if model in chosen or (before is not None and before.translator.is_loaded):
                 to_load.append(served[-1])
-        await self._load_beside(to_load, detector)
+        replaced = [model for model in old or () if model not in served]
+        await self._load_beside(to_load, detector, replaced=replaced)
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
@@ -87,7 +88,8 @@ class PooledModels:
             known.manifest if each is model else each.translator.manifest for each in old
         )
         fresh = self._serve(known, detector, num_models=len(old))
-        await self._load_beside([fresh] if is_forced or model.translator.is_loaded else [], detector)
+        to_load = [fresh] if is_forced or model.translator.is_loaded else []
+        await self._load_beside(to_load, detector, replaced=[model])
         served = [fresh if each is model else each for each in old]
         return Models(served, detector, pivots=self._settings.pivot)
 
@@ -111,15 +113,19 @@ class PooledModels:
         """Cancel all loads."""
         await self._pool.close()
 
-    async def _load_beside(self, models: Sequence[ServedModel], detector: LazyDetector) -> None:
+    async def _load_beside(
+        self, models: Sequence[ServedModel], detector: LazyDetector, *, replaced: Sequence[ServedModel]
+    ) -> None:
         """Load new models while the old ones serve, even beyond the budget, and wait for the detector.
 
-        If that fails, all new models are unloaded.
+        replaced: old models that stay in memory meanwhile, because their bundles may be gone. If a load fails, all new
+        models are unloaded.
         """
         try:
-            for model in models:
-                await self._pool.load(_pooled(model), may_exceed=True)
-            await detector.wait_if_begun()
+            with self._pool.kept([_pooled(model) for model in (*replaced, *models)]):
+                for model in models:
+                    await self._pool.load(_pooled(model), may_exceed=True)
+                await detector.wait_if_begun()
         except BaseException:
             await asyncio.shield(self.retire(models))
             raise

@@ -30,7 +30,8 @@ ERRORS = Errors(
 )
 REFUSABLE = Errors(ErrorAnswer, {**ERRORS.statuses, 422: "the bundle cannot be served; the message says why"})
 IN_USE = Errors(
-    ErrorAnswer, {**ERRORS.statuses, 409: "a request uses the model, or the server keeps all models loaded"}
+    ErrorAnswer,
+    {**ERRORS.statuses, 409: "a request or a reload uses the model, or the server keeps all models loaded"},
 )
 
 

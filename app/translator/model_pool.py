@@ -11,8 +11,14 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -35,7 +41,7 @@ class PooledModel:
         SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
     needs_memory: whether that load waits for memory.
-    num_users: requests that use the model or wait for it. last_used: larger for a later use.
+    num_users: requests that use the model or wait for it, and blocks that keep it. last_used: larger for a later use.
     refused_until: seconds of time.monotonic until which requests are refused after a failed load.
     """
 
@@ -151,10 +157,21 @@ class ModelPool:
         finally:
             self._release(model)
 
+    @contextmanager
+    def kept(self, models: Collection[PooledModel]) -> Iterator[None]:
+        """While the block runs, do not unload these models, whether they are loaded or not."""
+        for model in models:
+            model.num_users += 1
+        try:
+            yield
+        finally:
+            for model in models:
+                self._release(model)
+
     async def unload(self, model: PooledModel) -> None:
-        """Unload a model, if it is loaded. Raises ModelInUse if it is loading, or a request uses it or waits for it."""
+        """Unload a model, if it is loaded. Raises ModelInUse if it is loading, or a request or a reload needs it."""
         if model.num_users or model.loading is not None:
-            raise ModelInUse(f"a request uses the model {model.name}: try again later")
+            raise ModelInUse(f"a request or a reload uses the model {model.name}: try again later")
         if model.translator is not None:
             await self._unload_now(model)
 

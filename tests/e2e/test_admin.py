@@ -100,6 +100,22 @@ def test_reload_of_a_model_that_is_not_in_memory(
         assert "it holds the model other now" in act(client, "third", "reload").json()["error"]["message"]
 
 
+def test_after_a_failed_reload_the_old_version_serves(
+    on_demand: ServerProcess, bundles: Path, tiny_bundle: Path
+) -> None:
+    """The budget is full, and no other model has been unused for longer."""
+    with on_demand.client() as client:
+        client.headers["authorization"] = "Bearer a key"
+        assert post(client, "second").status_code == 200
+        folder = copy_bundle(
+            tiny_bundle, bundles / "m-first", name="first", version="2", pairs=[MODELS["first"]]
+        )
+        weights = next((folder / "int8").glob("*.bin"))
+        weights.write_bytes(bytes(weights.stat().st_size))
+        assert act(client, "first", "reload", **BEARER).status_code == 422
+        assert post(client, "first").json()["model"]["version"] == "1"
+
+
 def test_a_reload_with_another_language_renews_the_detector(
     on_demand: ServerProcess, eager: ServerProcess, bundles: Path, tiny_bundle: Path
 ) -> None:

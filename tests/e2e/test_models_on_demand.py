@@ -164,6 +164,23 @@ def test_a_broken_new_version_changes_nothing(
         assert post(client, "first").json()["model"]["version"] == "1"
 
 
+def test_a_failed_reload_leaves_the_models_in_memory_whose_bundles_are_gone(
+    server: ServerProcess, bundles: Path, tiny_bundle: Path
+) -> None:
+    """The budget is full."""
+    with server.client() as client:
+        assert post(client, "second").status_code == 200
+        folder = copy_bundle(
+            tiny_bundle, bundles / "m-first", name="first", version="2", pairs=[MODELS["first"]]
+        )
+        (folder / "source.spm").write_bytes(b"not a tokenizer")
+        shutil.rmtree(bundles / "m-second")
+        psutil.Process(server.pid).send_signal(signal.SIGHUP)
+        assert "source.spm" in json.dumps(server.wait_for("reload_failed"))
+        assert loaded(client) == ["first", "second"]
+        assert [post(client, name).status_code for name in ("first", "second")] == [200, 200]
+
+
 def test_preload_names_the_models_of_the_start_and_one_fork_server_forks_all_workers(bundles: Path) -> None:
     """The fork server is replaced if it dies, and ends with the server."""
     settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}

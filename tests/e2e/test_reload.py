@@ -91,6 +91,16 @@ def test_a_new_version_replaces_the_old_one_and_no_request_fails(server: ServerP
     assert server.metric('transduce_reloads_total{outcome="done"}') == 2
 
 
+def test_a_signal_during_the_start_reloads_after_it(bundle: Path) -> None:
+    command = [*FORKED_SERVE, "--bundle", str(bundle)]
+    with ServerProcess(command, {"num_threads": 1, "device": "cpu"}) as process:
+        process.listening()
+        process.signal(signal.SIGHUP)
+        process.wait_for("reloading")
+        process.wait_for("ready")
+        assert process.wait_for("reloaded")["version"] == "1"
+
+
 def test_a_broken_bundle_changes_nothing(server: ServerProcess, bundle: Path) -> None:
     (bundle / "source.spm").write_bytes(b"not a tokenizer")
     psutil.Process(server.pid).send_signal(signal.SIGHUP)

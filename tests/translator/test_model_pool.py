@@ -225,6 +225,19 @@ def test_a_reload_may_exceed_the_budget_but_unloads_idle_models_first() -> None:
     ]  # fmt: skip
 
 
+def test_a_kept_model_is_not_unloaded() -> None:
+    async def test(loads: Loads) -> None:
+        old, idle, new = (loads.model(name) for name in ("old", "idle", "new"))
+        await loads.use(old, idle)
+        with loads.pool.kept([old]):
+            await loads.pool.load(new, may_exceed=True)
+            with pytest.raises(ModelInUse):
+                await loads.pool.unload(old)
+        await loads.pool.unload(old)
+
+    assert run(2, test).events == ["load old", "load idle", "unload idle", "load new", "unload old"]
+
+
 def test_a_reload_does_not_wait_for_a_load_that_waits_for_memory() -> None:
     async def test(loads: Loads) -> None:
         used, other, new = loads.model("used"), loads.model("other"), loads.model("new")
@@ -242,7 +255,7 @@ def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
     async def test(loads: Loads) -> None:
         a = loads.model("a")
         async with loads.users(a):
-            with pytest.raises(ModelInUse, match="a request uses the model a"):
+            with pytest.raises(ModelInUse, match="a request or a reload uses the model a"):
                 await loads.pool.unload(a)
         await loads.pool.unload(a)
         await loads.pool.unload(a)
