@@ -32,7 +32,7 @@ CATEGORIES = {
     "attention": ("GroupQueryAttention", "MultiHeadAttention", "Attention", "RowAttention"),
     "normalisation": ("LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"),
     "top-k": ("TopK", "LogSoftmax", "ReduceMax", "GatherND", "GatherElements", "ArgMax"),
-    "quantisation": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Abs", ROW_MAXIMA),
+    "quantisation": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Abs", "Div", ROW_MAXIMA),
 }  # fmt: skip
 OTHER = "other operators"
 _CATEGORY_OF = {name: category for category, names in CATEGORIES.items() for name in names}

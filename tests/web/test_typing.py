@@ -118,10 +118,10 @@ def test_a_late_response_never_overwrites_a_newer_one(open_ui: OpenUi, model_ser
 def test_greedy_words_are_shown_as_they_are_decoded(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    """Each decoding step waits until the previous one's word is shown."""
+    """Each decoding step waits until the text of the step before is shown."""
     ui = open_ui(held_server).ready()
     ui["beam"].select_option("1")
-    release_steps(hang_file, 1)
+    hang_file.touch()
     ui.type(GOLDEN)
     parts = [""]
     for _ in range(4):
@@ -191,7 +191,7 @@ def test_every_phase_has_a_name_and_a_colour(ui: TranslatePage) -> None:
         }""",
         list(Timings._fields),
     )
-    assert not {*names} & {*Timings._fields}
+    assert len({*names} - {*Timings._fields}) == len(Timings._fields)
     assert len({*colours} - {"rgba(0, 0, 0, 0)"}) == len(Timings._fields)
 
 

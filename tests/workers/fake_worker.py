@@ -33,11 +33,12 @@ class FakePlan:
     """What the workers do.
 
     folder: holds the control files. While `hold-NUMBER` exists, no forward of that worker returns. `held-NUMBER` exists
-        while a forward waits. `calls-NUMBER` has a line for each encoded source and for each call of `share_cores`.
+        while a forward waits, and stays if the process ends meanwhile. `calls-NUMBER` has a line for each encoded
+        source and for each call of `share_cores`.
     eos_bonus, max_steps: of the runner. If max_steps is above 1, each step takes at least STEP_S.
     holds_after: if it is above 0, `hold-NUMBER` holds a call only after this number of steps.
-    ends: how loading ends: with the error of this name, or by SIGKILL.
-    ends_in: the number of the worker whose loading ends. SHARED is the fork server.
+    ends: how loading fails: "BundleError", "SettingsError" or "SIGKILL"; empty if it does not fail.
+    ends_in: the number of the worker that fails to load. SHARED is the fork server.
     """
 
     folder: str
@@ -59,7 +60,7 @@ class FakePlan:
             self._file("hold", number).unlink()
 
     def is_held(self, number: int) -> bool:
-        """Return whether a forward waits."""
+        """Return whether a forward waits, or waited when the process ended."""
         return self._file("held", number).exists()
 
     def calls(self, number: int, kind: str) -> list[int]:
