@@ -1,4 +1,4 @@
-"""Write the tables and lists of numbers in docs/comparison.md from the committed result.
+"""Write the tables and other figures in docs/comparison.md from the committed result.
 
 `BLOCKS[NAME]` makes the new text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
@@ -32,6 +32,7 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
     "shared-speed": lambda parts: report.speed_table(parts, "together"),
     "shared-footprint": lambda parts: report.footprint_table(parts, "together"),
     "shared-goodput": lambda parts: report.goodput_table(parts, "together"),
+    "throughput": report.throughput_line,
     "overhead": report.overhead_table,
     "scaling": report.scaling_tables,
 }

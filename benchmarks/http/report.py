@@ -75,6 +75,20 @@ def speed_table(parts: Parts, name: str) -> str:
     )  # fmt: skip
 
 
+def throughput_line(parts: Parts) -> str:
+    """How many times as many requests of 32 clients Transduce answers as the best other server."""
+    if not {"latency", "together"} <= parts.keys():
+        return NOT_MEASURED
+    times = []
+    for name in ("latency", "together"):
+        rates = {server: row["per_s"] for server, row in parts[name]["saturated"].items() if server != ECHO}
+        times.append(rates.pop(OURS) / max(rates.values()))
+    return (
+        f"With 32 clients Transduce answers {times[0]:.1f} times as many requests as the best other server with a core "
+        f"each, and {times[1]:.1f} times as many with shared cores."
+    )
+
+
 def footprint_table(parts: Parts, name: str) -> str:
     """Memory after load. Also the start times, if the part has them."""
     if name not in parts:

@@ -36,6 +36,7 @@ class Outer(RequestBody):
 
 class Tolerant(TolerantBody):
     inner: Inner | None = None
+    target_lang: str = ""
 
 
 def refused(kind: type[RequestBody], body: object, context: object = None) -> RequestError:
@@ -68,6 +69,13 @@ def test_an_error_has_the_field_and_the_limit(body: object, field: str | None, m
 
 def test_a_tolerant_body_ignores_unknown_fields_and_null() -> None:
     assert validate(Tolerant, {"inner": None, "other": [CANARY]}).inner is None
+
+
+def test_a_tolerant_body_names_all_known_fields_unless_it_can_repeat_the_misspelt_one() -> None:
+    error = refused(Tolerant, {"inner": {}, "target lang": "DE"})
+    assert error.message == "a field is not known; the known fields are inner, target_lang"
+    error = refused(Tolerant, {"inner": {}, "target_lan": "DE"})
+    assert error.message == "target_lan is not known; did you mean target_lang?"
 
 
 def test_lengths_are_refused_as_too_large() -> None:

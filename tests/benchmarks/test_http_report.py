@@ -1,4 +1,4 @@
-"""The HTTP comparison's tables: goals, figures in which peers are ahead, and a page that matches its result."""
+"""The HTTP comparison's tables: goals, figures in which peers are ahead, and a page with the result's blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.http import page
 from benchmarks.http.goals import findings, losses
-from benchmarks.http.report import cost_of, render
+from benchmarks.http.report import cost_of, render, throughput_line
 from benchmarks.http.subjects import ECHO, LIBRETRANSLATE, OURS, WINDOW
 from benchmarks.page_blocks import BLOCK
 
@@ -129,11 +129,20 @@ def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
     assert "not to be quoted" in render({"parts": parts})
 
 
-def test_every_figure_of_the_page_is_in_the_committed_result() -> None:
+def test_the_blocks_of_the_page_are_made_from_the_committed_result() -> None:
     text = page.PAGE.read_text("utf-8")
     assert page.filled(text, page.RESULT) == text, "run python -m benchmarks.http.page"
     names = [match[2] for match in BLOCK.finditer(text)]
     assert sorted(names) == sorted(page.BLOCKS)
+
+
+def test_a_line_compares_the_throughput_with_the_best_other_server(parts: dict[str, Any]) -> None:
+    assert throughput_line(parts) == "Not measured yet."
+    saturated = {OURS: figures(1.0, 90.0), LIBRETRANSLATE: figures(1.0, 9.0), WINDOW: figures(1.0, 60.0)}
+    parts["latency"] = {"saturated": saturated}
+    line = throughput_line(parts)
+    assert "1.5 times as many requests as the best other server with a core each" in line
+    assert line.endswith("and 2.1 times as many with shared cores.")
 
 
 def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> None:

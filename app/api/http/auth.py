@@ -11,7 +11,8 @@ from app.api.page import page_paths
 from app.errors import Unauthorized
 from app.stores.key_limits import NO_LIMITS, KeyLimits
 
-# Paths that never need a key. A probe cannot hold one, and a user types the key into the page.
+# Paths of the server's own API and page that never need a key. A probe cannot hold one, and a user types the key into
+# the page. Those of another API are its `Dialect.open_paths`, which `Gate` checks.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
 # Routes whose paths begin with this check the administrator's token instead.
 ADMIN_PREFIX = "/admin/"

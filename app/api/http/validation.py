@@ -119,7 +119,7 @@ class TolerantBody(RequestBody):
         unknown = (key for key in value if key not in cls.model_fields)
         for key in itertools.islice(unknown, _MAX_COMPARED):
             if _nearest(key, missing, _REFUSAL_RATIO):
-                raise unknown_field(key, missing)
+                raise unknown_field(key, list(cls.model_fields), hints=missing)
         absent = cls.absent_values
         return {key: item for key, item in value.items() if key in cls.model_fields and item not in absent}
 
@@ -278,9 +278,14 @@ def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
     )
 
 
-def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """The error of a field that is not in `known`. It repeats the name only if that is a plain, misspelt word."""
-    near = _nearest(key, known, _HINT_RATIO)
+def unknown_field(
+    key: str, known: Sequence[str], *, hints: Sequence[str] | None = None
+) -> PydanticCustomError:
+    """The error of a field that is not in `known`. It repeats the name only if that is a plain, misspelt word.
+
+    hints: the known fields that `key` may misspell; None: all.
+    """
+    near = _nearest(key, known if hints is None else hints, _HINT_RATIO)
     if near is None or not _PLAIN_NAME.fullmatch(key):
         return PydanticCustomError(UNKNOWN, "the known fields are {known}", {"known": ", ".join(known)})
     return PydanticCustomError(MISSPELT, "is not known", {"key": key, "near": near})

@@ -135,7 +135,7 @@ public:
     CrossCacheBlock(const NodeInfo& info, int index)
         : linear_(linear_of(info, index, -1, -1, false, ActivationRange::symmetric)) {
         if (linear_.outputs() % linear_.inputs())
-            throw InvalidArgument("w has outputs that are not a multiple of its inputs");
+            throw InvalidArgument("%s has outputs that are not a multiple of its inputs", info.constant(index).name);
     }
     int64_t d() const { return linear_.inputs(); }
     int64_t row_nanoseconds() const { return linear_.row_nanoseconds(); }
@@ -252,7 +252,7 @@ public:
             throw InvalidArgument("num_layers is %lld, and must be at least 1", static_cast<long long>(num_layers));
         cross_cache_ = std::make_unique<CrossCacheBlock>(info, index);
         if (cross_cache_->d() != embedding_.d())
-            throw InvalidArgument("w has %d inputs, not %d", int(cross_cache_->d()), int(embedding_.d()));
+            throw InvalidArgument("weights has %d inputs, not %d", int(cross_cache_->d()), int(embedding_.d()));
         link_products(linears(), false);
     }
 

@@ -7,6 +7,18 @@
 #include <mutex>
 
 namespace transduce {
+namespace {
+
+// Returns the constant `index`, float (count,). Throws InvalidArgument.
+const float* float_constant(const NodeInfo& info, int index, int64_t count) {
+    Tensor values = info.constant(index);
+    values.expect_shape({count});
+    // ONNX Runtime does not check the types of variadic inputs.
+    if (values.type != ElementType::float32) throw InvalidArgument("%s is not float", values.name);
+    return values.as<float>();
+}
+
+}  // namespace
 
 Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias,
                  ActivationRange range) {
@@ -17,23 +29,14 @@ Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t output
         throw InvalidArgument("%s is neither int8 nor float", weights.name);
     if (weights.shape[0] % LANES)
         throw InvalidArgument("%s has inputs that are not a multiple of %d", weights.name, LANES);
-    Tensor scales = info.constant(index + 1);
-    scales.expect_shape({is_int8 ? weights.shape[1] : 0});
-    const float* bias = nullptr;
-    if (has_bias) {
-        Tensor values = info.constant(index + 2);
-        values.expect_shape({weights.shape[1]});
-        bias = values.as<float>();
-    }
-    return Linear(
-        {weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias, range});
+    const float* scales = float_constant(info, index + 1, is_int8 ? weights.shape[1] : 0);
+    const float* bias = has_bias ? float_constant(info, index + 2, weights.shape[1]) : nullptr;
+    return Linear({weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales, bias, range});
 }
 
 Norm norm_of(const NodeInfo& info, int index, int64_t width) {
-    Tensor gamma = info.constant(index), beta = info.constant(index + 1);
-    gamma.expect_shape({width});
-    beta.expect_shape({width});
-    return Norm(gamma.as<float>(), beta.as<float>(), int(width), info.number("epsilon"));
+    const float *gamma = float_constant(info, index, width), *beta = float_constant(info, index + 1, width);
+    return Norm(gamma, beta, int(width), info.number("epsilon"));
 }
 
 BlockInput::BlockInput(const KernelCall& call, int64_t width) {
@@ -62,7 +65,7 @@ AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projecti
     in = linear_of(info, index, -1, -1, true, ActivationRange::symmetric);
     int d = in.inputs();
     if (in.outputs() != projections * d)
-        throw InvalidArgument("w has %d outputs, not %d", in.outputs(), projections * d);
+        throw InvalidArgument("%s has %d outputs, not %d", info.constant(index).name, in.outputs(), projections * d);
     if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
         throw InvalidArgument(
             "num_heads is %d, which does not divide %d columns into heads of a multiple of %d columns, at most %d",

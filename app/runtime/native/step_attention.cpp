@@ -77,7 +77,7 @@ public:
         heads_per_chunk = is_aligned_ ? num_heads : std::clamp(heads_per_chunk, 1, num_heads);
         int shares = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
         // Neighbouring groups may attend to the same slot, so a thread takes neighbours.
-        int64_t groups_per_chunk = std::max<int64_t>(1, num_groups / 16);
+        int64_t groups_per_chunk = std::max<int64_t>(1, num_groups / std::max(16, threads));
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);

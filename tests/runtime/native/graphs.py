@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -67,14 +68,18 @@ def operator(
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return Operator(make_session(model), tuple(outputs))
+
+
+def make_session(model: onnx.ModelProto) -> Any:
+    """A session with the native operators, on one thread."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.register_custom_ops_library(str(library_path()))
-    session = onnxruntime.InferenceSession(
+    return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return Operator(session, tuple(outputs))
 
 
 def random_floats(seed: int, *shape: int) -> NDArray[np.float32]:

@@ -6,10 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
 
-from tests.runtime.native.graphs import Operator, random_floats
+from export.graph import Graph
+from export.native import build_native_decoder, build_native_encoder
+from export.weights import weights_of
+from tests.export.tiny import random_model
+from tests.runtime.native.graphs import Operator, make_session, random_floats
 from tests.runtime.native.reference import Weights, random_table, random_weights
 from tests.runtime.native.test_encoder import CrossCache
 from tests.runtime.native.test_encoder import SelfAttention as EncoderAttention
@@ -148,6 +154,11 @@ def wrong_weights() -> Operator:
     return block.operator()
 
 
+def wrong_projection(block: EncoderAttention | SelfAttention) -> Operator:
+    block.qkv = random_weights(1, 64, 128)
+    return block.operator()
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
@@ -160,8 +171,50 @@ def wrong_weights() -> Operator:
         (wrong_bias, "b_1 has 79 along axis 0, not 80"),
         (wrong_scales, "s_1 has 79 along axis 0, not 80"),
         (wrong_weights, "w_2 has 96 along axis 0, not 80"),
+        (lambda: wrong_projection(EncoderAttention(64, 4)), ": w_qkv has 128 outputs, not 192"),
+        (lambda: wrong_projection(SelfAttention(64, 4)), ": w_qkv has 128 outputs, not 192"),
     ],
 )
 def test_graphs_that_do_not_fit_together(make: Callable[[], Operator], match: str) -> None:
     with pytest.raises(Exception, match=match):
         make()
+
+
+@pytest.mark.parametrize(
+    ("build", "first"),
+    [
+        pytest.param(build_native_encoder, 8, id="encoder"),
+        pytest.param(build_native_decoder, 14, id="decoder"),
+    ],
+)
+def test_constants_of_a_whole_operator_that_are_not_float(build: Callable[..., Graph], first: int) -> None:
+    """ONNX Runtime does not check the types of the constants from input `first` on: scales, biases and norms."""
+    model = onnx.load_from_string(build(weights_of(random_model(norm="pre")), "int8").content)
+    make_session(model)
+    constants = {each.name: each for each in model.graph.initializer}
+    weights = [constants[name] for name in model.graph.node[0].input[first:]]
+    floats = [each for each in weights if each.data_type == TensorProto.FLOAT]
+    assert len(floats) > len(weights) / 2
+    for constant in floats:
+        values = numpy_helper.to_array(constant)
+        constant.CopyFrom(numpy_helper.from_array(values.astype(np.float16), constant.name))
+        with pytest.raises(Exception, match="weights is not float"):
+            make_session(model)
+        constant.CopyFrom(numpy_helper.from_array(values, constant.name))
+
+
+@pytest.mark.parametrize(
+    ("shape", "match"),
+    [
+        ((64, 80), "weights has outputs that are not a multiple of its inputs"),
+        ((128, 128), "weights has 128 inputs, not 64"),
+    ],
+)
+def test_cross_weights_that_do_not_fit_the_encoder(shape: tuple[int, int], match: str) -> None:
+    model = onnx.load_from_string(build_native_encoder(weights_of(random_model()), "int8").content)
+    w = numpy_helper.from_array(np.ones(shape, np.int8), "w")
+    s = numpy_helper.from_array(np.ones(shape[1], np.float32), "s")
+    model.graph.initializer.extend([w, s])
+    model.graph.node[0].input[-2:] = [w.name, s.name]
+    with pytest.raises(Exception, match=match):
+        make_session(model)
