@@ -31,7 +31,7 @@ class GraphFileError(ValueError):
 
 @dataclass
 class Node:
-    """One operator call in a graph. attributes: the integers, lists of integers and strings."""
+    """One operator call in a graph. attributes: integers, strings and non-empty lists of integers."""
 
     op_type: str = ""
     attributes: dict[str, int | str | tuple[int, ...]] = field(default_factory=dict)
@@ -41,8 +41,9 @@ class Node:
 class Initializer:
     """A tensor of constant values, such as a weight.
 
-    data_type: a TensorProto.DataType. raw_data: the bytes of the values if the graph file holds them, else empty.
-    external_data: `location`, `offset` and `length` of the values if another file holds them, else empty.
+    data_type: a TensorProto.DataType. raw_data: the bytes of the values if the graph file holds them in this field,
+    else empty (typed fields such as float_data are not read). external_data: `location`, `offset` and `length` of the
+    values if another file holds them, else empty.
     """
 
     name: str = ""
@@ -69,16 +70,19 @@ def read_graph(path: Path) -> GraphFile:
 
     Raises GraphFileError if the file is not an ONNX graph, and OSError if it cannot be read.
     """
-    graph = GraphFile()
+    graph: GraphFile | None = None
     try:
         with path.open("rb") as file:
             # Python unmaps the file when the last memoryview of it is freed.
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         for number, value in _fields(memoryview(mapped)):
             if number == _MODEL_GRAPH:
+                graph = graph or GraphFile()
                 _read_graph(_bytes(value), graph)
     except (ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
         raise GraphFileError(f"{path.name} is not an ONNX graph") from error
+    if graph is None:
+        raise GraphFileError(f"{path.name} is not an ONNX graph: it has no field {_MODEL_GRAPH}")
     return graph
 
 
@@ -103,7 +107,10 @@ def _read_node(data: memoryview) -> Node:
 
 
 def _read_attribute(data: memoryview) -> tuple[str, int | str | tuple[int, ...] | None]:
-    """The name and value of an attribute. The value is None for types other than integer, integers and string."""
+    """The name and value of an attribute.
+
+    The value is None for an empty list of integers, and for types other than integer, integers and string.
+    """
     name = ""
     content: int | str | None = None
     integers: list[int] = []

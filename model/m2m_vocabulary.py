@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,24 @@ M2M_TOKENIZERS, NLLB_TOKENIZERS = ("M2M100Tokenizer",), ("NllbTokenizer", "NllbT
 class Vocabulary:
     """The vocabulary of M2M-100 or NLLB.
 
-    ids: of all pieces, 0 to vocab_size - 1. languages: the piece of each language, by BCP 47 tag. proto: the
-    SentencePiece model. tag_follows_source: whether the language's piece ends a source, as in NLLB's first releases.
+    pieces: the ids that the files give. vocab_size: by config.json, not compared with the weights. languages:
+    the piece of each language, by BCP 47 tag. proto: the SentencePiece model. tag_follows_source: whether the
+    language's piece ends a source, as in NLLB's first releases.
     """
 
-    ids: dict[str, int]
+    pieces: dict[str, int]
+    vocab_size: int
     languages: dict[str, str]
     proto: Any
     tag_follows_source: bool = False
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The ids of all pieces, 0 to vocab_size - 1.
+
+        A vocab_size far beyond the weights' rows would fill the memory. So a caller first compares both.
+        """
+        return _filled(self.pieces, self.vocab_size)
 
 
 def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary | None, list[str]]:
@@ -90,7 +101,7 @@ def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary 
         return None, problems
     named = {tag: piece for piece, tag in languages.items()}
     is_legacy = is_nllb and bool(settings.get("legacy_behaviour"))
-    return Vocabulary(_filled(ids, size), named, proto, is_legacy), []
+    return Vocabulary(ids, size, named, proto, is_legacy), []
 
 
 def _settings_problems(settings: Mapping[str, Any]) -> list[str]:
@@ -122,10 +133,13 @@ def _m2m_100(ids: dict[str, int], settings: Mapping[str, Any]) -> tuple[dict[str
 def _nllb(found: Mapping[str, Any], proto: Any) -> tuple[dict[str, int], dict[str, str]]:
     """The ids of tokenizer.json, and the tag of each language's piece. Raises ValueError."""
     try:
-        added = {str(token["content"]): int(token["id"]) for token in found["added_tokens"]}
-        ids = {str(piece): int(identity) for piece, identity in found["model"]["vocab"].items()} | added
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        added = {str(token["content"]): token["id"] for token in found["added_tokens"]}
+        ids = {str(piece): identity for piece, identity in found["model"]["vocab"].items()} | added
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{TOKENIZER} has no vocabulary") from error
+    for piece, identity in ids.items():
+        if type(identity) is not int:  # a boolean is an instance of int, too
+            raise ValueError(f"the id of {piece!r} in {TOKENIZER} is {identity!r}; it must be a whole number")
     pieces = [piece.piece for piece in proto.pieces]
     differing = [
         piece for index, piece in enumerate(pieces) if index >= NUM_SPECIAL and ids.get(piece) != index + 1

@@ -192,6 +192,7 @@ def test_flipped_bytes_raise_a_bundle_error_or_none(name: str, num_bytes: int, b
         b"\x3a" + b"\xff" * 9 + b"\x01" + bytes(8),  # a length of -1
         b"\xff" * 20,
         b"\x3b\x01",
+        b"\x08\x0a\x12\x00",  # a valid message without the field of the graph
     ],
 )
 def test_a_file_that_is_not_a_graph_is_an_error(content: bytes, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from model.imported import UnusableModel
 from model.m2m import read_m2m
+from model.m2m_vocabulary import NUM_MADE_UP
 from tests.export.m2m_folder import KINDS, NLLB_LANGUAGES, change, write_nllb
 from transduce.cli import main
 
@@ -138,9 +140,43 @@ def test_a_vocabulary_of_another_model_is_refused(broken: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("identity", [float("inf"), 166.7, True, "10", None])
+@pytest.mark.parametrize("place", ["vocabulary", "added"])
+def test_an_id_that_is_no_whole_number_is_refused(tmp_path: Path, identity: object, place: str) -> None:
+    write_nllb(tmp_path)
+
+    def edit(tokenizer: dict[str, Any]) -> None:
+        if place == "added":
+            tokenizer["added_tokens"][-1]["id"] = identity
+        else:
+            tokenizer["model"]["vocab"]["a"] = identity
+
+    change(tmp_path / "tokenizer.json", edit)
+    piece = "<mask>" if place == "added" else "a"
+    assert problems_of(tmp_path) == [
+        f"the id of {piece!r} in tokenizer.json is {identity!r}; it must be a whole number"
+    ]
+
+
+def test_a_vocab_size_that_the_weights_do_not_have_takes_no_memory(broken: Path) -> None:
+    """Also if num_madeup_words of M2M-100 agrees with it."""
+    more = 1_000_000
+    change(broken / "config.json", lambda config: config.update(vocab_size=config["vocab_size"] + more))
+    settings = {"num_madeup_words": NUM_MADE_UP + more}
+    change(broken / "tokenizer_config.json", lambda found: found.update(settings))
+    tracemalloc.start()
+    try:
+        (problem,) = problems_of(broken)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert problem.startswith("the weight model.shared.weight has the shape")
+    assert most < 10 * more
+
+
 def test_two_codes_of_one_language_are_refused(tmp_path: Path) -> None:
     write_nllb(tmp_path)
-    assert "deu_Latn" in NLLB_LANGUAGES
+    assert {"ace_Arab", "zho_Hant"} <= {*NLLB_LANGUAGES}
     text = (tmp_path / "tokenizer.json").read_text("utf-8").replace("ace_Arab", "lvs_Latn")
     (tmp_path / "tokenizer.json").write_text(text.replace("zho_Hant", "lav_Latn"), "utf-8")
     assert problems_of(tmp_path) == ["tokenizer.json has the language lv twice"]

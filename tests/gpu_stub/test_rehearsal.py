@@ -64,6 +64,8 @@ def test_with_a_stop_condition_the_host_waits_only_for_steps_before_the_last_enq
     assert launches(events) == {"copy in": 1, "replay": NUM_STEPS, "greedy step": NUM_STEPS, "copy out": 1}
     calls = [event.kind for event in events if event.kind in {"replay", "wait"}]
     assert calls == ["replay"] * MAX_AHEAD + ["wait", "replay"] * (NUM_STEPS - MAX_AHEAD) + ["wait"]
+    waits = [event.detail for event in events if event.kind == "wait"]
+    assert waits == ["event"] * (NUM_STEPS - MAX_AHEAD) + ["stream"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -112,9 +114,11 @@ def test_each_switch_changes_the_nodes_of_a_step_as_it_says(trace: Trace) -> Non
 
 
 def test_the_projects_attention_is_one_node(trace: Trace) -> None:
-    """The node also adds the attention's biases. So a step has fewer nodes that add: 87 nodes for a base-size model.
+    """A step of a base-size model has 87 nodes instead of 122.
 
-    Nodes add the biases of each feed-forward network and of the alignment's queries.
+    The attention's node also adds the biases of queries, keys and values, finds the rows' lengths and appends to the
+    cache. Separate nodes add the inner bias of each feed-forward network and the bias of the alignment's queries. One
+    more node adds, as in any step.
     """
     events = trace.section(f"first step {OWN_ATTENTION.name}")
     assert nodes(events) == {
