@@ -24,6 +24,7 @@ from app.translator.model_translator import ModelTranslator
 from app.translator.pivot import PairTranslator, find_pivots
 from app.translator.planning import parse_source
 from app.translator.request import (
+    AnswerCount,
     ModelVersion,
     ScoreRequest,
     ScoreResult,
@@ -80,9 +81,9 @@ class Models:
         self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
-        self._writers: dict[str, tuple[ModelTranslator, ...]] = {}  # by target
-        last = {pair: pivoted.last for pair, pivoted in self.pivoted.items()}
-        for (_, target), translator in (self._by_pair | last).items():
+        # By target. The second model of a pivoted pair has a pair of its own into this target.
+        self._writers: dict[str, tuple[ModelTranslator, ...]] = {}
+        for (_, target), translator in self._by_pair.items():
             self._writers[target] = tuple(dict.fromkeys((*self._writers.get(target, ()), translator)))
         self._num_holders = 0
         self._released = asyncio.Event()
@@ -187,14 +188,14 @@ class Models:
         language = await self.default.off_loop(lambda: self._languages.resolve(text, target, field="text"))
         return target if language.pair is None else language.source
 
-    async def only_translator(self, request: TranslationRequest) -> PairTranslator:
-        """Return the model or the pivoted pair that translates all texts of a request.
+    async def only_translator(self, request: TranslationRequest) -> tuple[PairTranslator, TranslationRequest]:
+        """Return the model or the pivoted pair that translates all texts of a request, and the request for it.
 
         Raises UnsupportedLanguages, and InvalidRequest if the texts need several or the named one is unknown.
         """
         is_alone = len(self) == 1 and not self.pivoted
         if request.source is not None or request.model is not None or is_alone:
-            return self._translator_of(request)
+            return self._translator_of(request), request
         languages = await self._resolve(request)
         translators = {
             self._of_pair(each.source, request.target) for each in languages if each.pair is not None
@@ -204,7 +205,8 @@ class Models:
                 "the texts are in languages of different models: name the source, or send them one by one",
                 field="source",
             )
-        return translators.pop() if translators else self.likely(None, request.target)
+        translator = translators.pop() if translators else self.likely(None, request.target)
+        return translator, request._replace(languages=tuple(languages))
 
     def _of_pair(self, source: str, target: str) -> PairTranslator:
         """Return what translates a pair: its first model, or else a pivot. Raises KeyError if nothing does."""
@@ -238,9 +240,10 @@ class Models:
                 groups.setdefault(key, []).append(index)
         translators = {translator for translator, _ in groups} or {self.likely(None, request.target)}
         if len(translators) == 1 and isinstance(translator := translators.pop(), ModelTranslator):
-            return await translator.translate(request)
+            return await translator.translate(request._replace(languages=tuple(languages)))
         for translator, _ in groups:
             translator.checked_options(request.options)  # no group is translated if another one is refused
+        request = request._replace(answer_count=AnswerCount())
         results = await all_of(
             [
                 translator.translate(_subrequest(request, source, indices))

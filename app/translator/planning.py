@@ -28,7 +28,7 @@ from app.text.segmentation import Span
 from app.text.tokenizer import Encoded
 from app.translator.jobs import Part, SegmentJob, TextPlan
 from app.translator.languages import Languages, ResolvedLanguage
-from app.translator.request import AnswerLimits, ScoreRequest, TranslationRequest
+from app.translator.request import AnswerCount, AnswerLimits, ScoreRequest, TranslationRequest
 from app.translator.samples import num_samples
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 
@@ -124,14 +124,13 @@ class Planner:
         """
         prepared = self.prepare(request)
         glossary = self._glossary(request)
-        whole = whole or request
+        whole, count = whole or request, request.answer_count or AnswerCount()
         texts: list[TextPlan] = []
-        num_sentences, num_drawn_samples = 0, num_samples(whole.options)
+        num_drawn_samples = num_samples(whole.options)
         for index in range(len(request.texts)):
             parsed_text, language = self._parse(request, index, glossary)
             text_jobs = self._jobs(prepared, index, parsed_text, language)
-            num_sentences += len(text_jobs) * num_drawn_samples
-            if num_sentences > self._limits.max_sentences:
+            if count.add_sentences(len(text_jobs) * num_drawn_samples) > self._limits.max_sentences:
                 counted = ", each counted once a sample" if num_drawn_samples > 1 else ""
                 raise PayloadTooLarge(
                     f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
@@ -140,7 +139,7 @@ class Planner:
             texts.append(TextPlan(request.texts[index], language, parsed_text, text_jobs))
         jobs = tuple(job for text in texts for job in text.jobs)
         lengths = [len(job.parts[0].encoded.ids) for job in jobs]
-        self.check_token_lists(whole, lengths)
+        self.check_token_lists(whole, lengths, count)
         return RequestPlan(prepared, tuple(texts), jobs, num_source_tokens=sum(lengths))
 
     def part(
@@ -234,15 +233,15 @@ class Planner:
             check_range(field, len(ids), (1, self._default_options.max_target_length), unit=" subwords")
             sources.append(ScoredSource(span, span.of(text), encoded))
             targets.append(ids)
-        self.check_token_lists(request, [len(source.encoded.ids) for source in sources])
+        self.check_token_lists(request, [len(source.encoded.ids) for source in sources], AnswerCount())
         return sources, targets
 
     def check_token_lists(
-        self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]
+        self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int], count: AnswerCount
     ) -> None:
         """Raise PayloadTooLarge if the tokens of all sentences would make the response too large.
 
-        source_lengths: subwords of each sentence, end token included.
+        source_lengths: subwords of each sentence, end token included. count: receives the number of lists.
         """
         if not request.returns_tokens:
             return
@@ -251,12 +250,14 @@ class Planner:
         if request.attention:
             num_lists += sum(math.ceil(length / WEIGHTS_PER_LIST) for length in source_lengths)
         num_lists *= options.num_hypotheses
-        if num_lists > self._limits.max_token_lists:
+        num_all = count.add_token_lists(num_lists)
+        if num_all > self._limits.max_token_lists:
+            others = f", {num_all} with the other texts" if num_all > num_lists else ""
             also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
             field = "num_alternatives" if options.num_alternatives else "text"
             raise PayloadTooLarge(
                 f"returning the tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, "
-                f"with {options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
+                f"with {options.num_alternatives} alternatives{also} makes {num_lists} lists{others}, the limit is "
                 f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or "
                 f"num_alternatives{lower}",
                 field="attention" if request.attention else field,
@@ -297,7 +298,10 @@ class Planner:
         if request.source is not None:
             pair = self._languages.pair(request.source, request.target)
             return parsed_text, ResolvedLanguage(pair, request.source, 1.0)
-        language = self._languages.resolve(parsed_text.prose, request.target, field=f"text[{index}]")
+        if request.languages:
+            language = request.languages[index]
+        else:
+            language = self._languages.resolve(parsed_text.prose, request.target, field=f"text[{index}]")
         options = options._replace(
             source_language=language.source,
             glossary=None if glossary is None else glossary.of_language(language.source),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from app.text.number_check import ChangedNumbers
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.segments import Fallback
 from app.text.xml_reader import XmlRules
+from app.translator.languages import ResolvedLanguage
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,29 @@ class AnswerLimits:
 
     max_sentences: int = 1024
     max_token_lists: int = 512
+
+
+class AnswerCount:
+    """Counts the sentences and token lists of one request, as in `AnswerLimits`, over all models that translate it.
+
+    Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_sentences = self._num_token_lists = 0
+
+    def add_sentences(self, num: int) -> int:
+        """Count more sentences. Returns how many there are now."""
+        with self._lock:
+            self._num_sentences += num
+            return self._num_sentences
+
+    def add_token_lists(self, num: int) -> int:
+        """Count more token lists. Returns how many there are now."""
+        with self._lock:
+            self._num_token_lists += num
+            return self._num_token_lists
 
 
 class TextSpan(NamedTuple):
@@ -57,6 +82,8 @@ class TranslationRequest(NamedTuple):
     attention: whether each token has its weight for every source subword. It needs options.alignment.
     model: the name of the model that translates; None for the first one of the language pair.
     pivot: whether a pair without a model may be translated through a pivot language of the server.
+    languages: of each text, if they are detected already; else empty.
+    answer_count: shared by the requests for the other texts, if several models translate them; None if only one does.
     """
 
     texts: tuple[str, ...]
@@ -80,6 +107,8 @@ class TranslationRequest(NamedTuple):
     attention: bool = False
     model: str | None = None
     pivot: bool = True
+    languages: tuple[ResolvedLanguage, ...] = ()
+    answer_count: AnswerCount | None = None
 
     @property
     def num_characters(self) -> int:

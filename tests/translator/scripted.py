@@ -136,6 +136,7 @@ class ScriptedTranslator:
         detector: LanguageDetector | LazyDetector | None = None,
         glossaries: GlossaryStore | None = None,
         behaviour: Behaviour | None = None,
+        answer_limits: AnswerLimits | None = None,
     ) -> None:
         model = echo_model(tokenizer, behaviour or Behaviour(), num_rows=16)
         limits = replace(model.limits, has_alignment=has_alignment)
@@ -152,7 +153,7 @@ class ScriptedTranslator:
                 if isinstance(detector, LanguageDetector)
                 else detector,
                 glossaries=glossaries,
-                limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
+                limits=answer_limits or AnswerLimits(max_sentences=1000, max_token_lists=1000),
             ),
         )
 

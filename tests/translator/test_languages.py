@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.errors import InvalidRequest, UnsupportedLanguages
+from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedLanguages
 from app.language_pairs import LanguagePair
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.tokenizer import Tokenizer
-from app.translator import Models, ServedModel, TranslationResult
+from app.translator import AnswerLimits, Models, ServedModel, Translation, TranslationResult
 from app.translator.languages import Languages, ResolvedLanguage
 from tests.api.echo import Behaviour
 from tests.model.sentences import write_tokenizer
@@ -218,9 +218,77 @@ def test_a_text_in_a_language_that_only_the_second_model_has_is_unchanged(
     ]
     models = Models(served, known)
     asked = request([ENGLISH, ENGLISH], source=None, target="en")
-    assert asyncio.run(models.only_translator(asked)) is served[1].translator
+    assert asyncio.run(models.only_translator(asked))[0] is served[1].translator
     result = asyncio.run(models.translate(asked))
     assert [each.text for each in result.translations] == [ENGLISH, ENGLISH]
+
+
+def models_into_english(
+    tokenizer: Tokenizer, sources: Sequence[str], *, limits: AnswerLimits | None = None
+) -> tuple[Models, list[ScriptedTranslator]]:
+    """A model for each source language."""
+    known = LazyDetector(lambda: LanguageDetector(("en", *sources)))
+    scripts = [
+        ScriptedTranslator(
+            tokenizer,
+            stretched,
+            detector=known,
+            behaviour=Behaviour(pairs=((source, "en"),), name=f"{source}-en"),
+            answer_limits=limits,
+        )
+        for source in sources
+    ]
+    return Models([ServedModel(script.translator, "fp32") for script in scripts], known), scripts
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (
+            "nl",
+            "Let us meet at the Hauptbahnhof in Berlin tomorrow",
+        ),  # the German model alone leaves it unchanged
+        ("fr", "hier het huis"),  # the French model alone refuses it as Dutch
+    ],
+)
+def test_a_texts_language_does_not_depend_on_the_other_texts(
+    tokenizer: Tokenizer, other: str, text: str, is_stream: bool
+) -> None:
+    models, scripts = models_into_english(tokenizer, ("de", other))
+
+    async def translated(*texts: str) -> Translation:
+        asked = request(texts, source=None, target="en")
+        if is_stream:
+            translator, asked = await models.only_translator(asked)
+            return (await translator.translate(asked)).translations[0]
+        return (await models.translate(asked)).translations[0]
+
+    alone = asyncio.run(translated(text))
+    assert alone.source == other
+    assert [len(script.engine.submitted) for script in scripts] == [0, 1]
+    beside = (text,) if is_stream else (GERMAN,)
+    assert asyncio.run(translated(text, *beside)) == alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, r"more than 5 sentences; send fewer"),
+        ({"token_scores": True}, r"3 lists, 6 with the other texts, the limit is 5"),
+    ],
+)
+def test_texts_for_several_models_count_together(
+    tokenizer: Tokenizer, changes: dict[str, bool], message: str
+) -> None:
+    limits = AnswerLimits(max_sentences=100 if changes else 5, max_token_lists=5)
+    models, _ = models_into_english(tokenizer, ("de", "fr"), limits=limits)
+    french = "Où est la gare la plus proche, et quelle heure est-il maintenant ?"
+    texts = [GERMAN, french] * 3
+    with pytest.raises(PayloadTooLarge, match=message):
+        asyncio.run(models.translate(request(texts, source=None, target="en", **changes)))
+    result = asyncio.run(models.translate(request(texts[:5], source=None, target="en", **changes)))
+    assert [each.source for each in result.translations] == ["de", "fr", "de", "fr", "de"]
 
 
 def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:

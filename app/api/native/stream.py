@@ -102,8 +102,8 @@ class EventStream(Response):
             self._service.work() as models,
             await begin_spending(scope, self._service.usage, self._request.num_characters) as spending,
         ):
-            translator = await models.only_translator(self._request)
-            work = asyncio.ensure_future(self._body(models, translator, scope))
+            translator, request = await models.only_translator(self._request)
+            work = asyncio.ensure_future(self._body(models, translator, request, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
             for task in (work, watcher):
                 task.add_done_callback(lambda _: self._events.changed.set())
@@ -117,9 +117,10 @@ class EventStream(Response):
                 for name, number in self._events.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
-    async def _body(self, models: Models, translator: PairTranslator, scope: Scope) -> bytes:
+    async def _body(
+        self, models: Models, translator: PairTranslator, request: TranslationRequest, scope: Scope
+    ) -> bytes:
         """Translate. Returns the body that /v1/translate would send."""
-        request = self._request
         result = await translator.translate(request, self._events)
         model = model_name(result.model)
         answer = await build_answer(models, request, lambda: translate_answer(result, request, model))
