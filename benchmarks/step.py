@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -25,21 +25,23 @@ from typing import Any, cast, get_args
 import numpy as np
 from tqdm import tqdm
 
-from app.bundle import Bundle, load_bundle
+from app.bundle import Bundle, Manifest, load_bundle
 from app.errors import BundleError, SettingsError
 from app.graphs import KernelChoice, Precision
 from app.runtime.interface import StepInput
 from app.runtime.native import cpu
+from app.runtime.native_runner import MAX_CANDIDATES
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from benchmarks.machine import describe_run
-from model.config import PRESETS, ConfigError
+from model.config import PRESETS, UNK_ID, ConfigError
 from model.data_arguments import positive
 
 # Lengths of targets and sources of typical sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
-# The lowest id of the random subwords. Those below are the special ones.
-FIRST_ID = 8
+# The lowest id of the random subwords. Below it are the special tokens and the placeholder symbols.
+FIRST_ID = UNK_ID + 1 + len(PLACEHOLDER_SYMBOLS)
 FUSED, STANDARD = "-fused", "-standard"
 # The kernels that each suffix of a variant selects.
 KERNELS: dict[str, KernelChoice] = {
@@ -97,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--num-threads", type=positive, default=1, help="threads of an operator (default: 1)")
     add("--num-rounds", type=positive, default=20, help="turns of each variant in each case (default: 20)")
-    add("--json", type=Path, help="write the result to this file")
+    add("--json", type=output_file, help="write the result to this file")
 
 
 def variants(text: str) -> list[str]:
@@ -126,6 +128,28 @@ def encodings(text: str) -> list[tuple[int, int]]:
             raise argparse.ArgumentTypeError(f"{pair!r} is not COUNTxLENGTH")
         found.append((positive(count), positive(length)))
     return found
+
+
+def output_file(text: str) -> Path:
+    """Parse the path of a file to write. Raises ArgumentTypeError if its folder is missing."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file in an existing folder")
+    return path
+
+
+def problems(args: argparse.Namespace, manifest: Manifest) -> Iterator[str]:
+    """Yield what is beyond the model's limits."""
+    vocab_size = manifest.dimensions.vocab_size
+    if vocab_size <= FIRST_ID:
+        yield f"the model has {vocab_size} subwords, and at least {FIRST_ID + 1} are needed"
+    if args.num_candidates > (most := min(MAX_CANDIDATES, vocab_size)):
+        yield f"--num-candidates must be at most {most}"
+    longest = max(length for _, length in args.sentences)
+    if longest > manifest.max_source_length:
+        yield f"--sentences has {longest} subwords, more than the model's {manifest.max_source_length}"
+    if min(manifest.max_source_length, manifest.max_target_length) < LONGEST:
+        yield f"the model's sources and targets are limited to fewer than {LONGEST} subwords"
 
 
 def random_bundle(
@@ -203,7 +227,7 @@ def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Calla
 
 def encode_case(runner: LoadedRunner, count: int, length: int) -> Callable[[], object]:
     """A function that encodes `count` sentences of `length` subwords."""
-    sources = [np.full(length, 9, np.int32)] * count
+    sources = [np.full(length, FIRST_ID, np.int32)] * count
     return lambda: runner.encode(sources, list(range(count)))
 
 
@@ -271,6 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if args.bundle
                 else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
             )
+            if found_problems := list(problems(args, bundle.manifest)):
+                parser.error("; ".join(found_problems))
             found = run(args, bundle)
         except (BundleError, SettingsError, ConfigError) as error:
             parser.error(str(error))

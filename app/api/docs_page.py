@@ -125,7 +125,10 @@ def _form(method: str, path: str, operation: Json) -> str:
 
 
 def kind_of(schema: Json, schemas: Json) -> str:
-    """A schema's type, choices and bounds as a phrase, such as `number, 0 to 10`."""
+    """A schema's type, choices and bounds as a phrase, such as `number, 0 to 10`.
+
+    An item's phrase of several parts is in parentheses: `array of at most 9 of (string, at most 5 characters)`.
+    """
     schema = _resolved(schema, schemas)
     if "enum" in schema:
         return " or ".join(f'"{each}"' for each in schema["enum"])
@@ -134,17 +137,24 @@ def kind_of(schema: Json, schemas: Json) -> str:
             return " or ".join(kind_of(each, schemas) for each in schema[several])
     kind = str(schema.get("type", "any"))
     if kind == "array":
-        return f"array of {kind_of(schema.get('items', {}), schemas)}"
+        item = kind_of(schema.get("items", {}), schemas)
+        length = _range(schema.get("minItems"), schema.get("maxItems"))
+        return " of ".join(filter(None, ["array", length, f"({item})" if " " in item else item]))
     if kind == "object" and "properties" in schema:
         return f"object of {', '.join(schema['properties'])}"
     if "maxLength" in schema:
         return f"{kind}, at most {schema['maxLength']} characters"
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None and high is not None:
-        return f"{kind}, {low} to {high}"
-    if high is not None:
-        return f"{kind}, at most {high}"
-    return f"{kind}, {low} or more" if low is not None else kind
+    bounds = _range(schema.get("minimum"), schema.get("maximum"))
+    return f"{kind}, {bounds}" if bounds else kind
+
+
+def _range(low: float | None, high: float | None) -> str:
+    """The numbers from `low` to `high` as a phrase. None: without this bound."""
+    if low is None:
+        return "" if high is None else f"at most {high}"
+    if high is None:
+        return f"{low} or more"
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _resolved(schema: Json, schemas: Json) -> Json:

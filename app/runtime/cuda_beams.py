@@ -30,7 +30,7 @@ MAX_BEAM_SIZE = 16
 CONTINUES, DONE, UNDECIDED = map(int, BeamOutcome)
 # `DeviceBeam` and `BeamEntry` in cuda/beams.cu.
 DEVICE_BEAM = np.dtype([
-    ("header", np.int32, START_ID),  # of a SharedBeam, up to START_ID
+    ("header", np.int32, START_ID),  # the numbers of a SharedBeam's header before START_ID
     *((name, np.int32) for name in ("first_entry", "outcome")),
     *((name, np.int32, MAX_BEAM_SIZE) for name in ("rows", "tokens")),
     ("sums", np.float64, MAX_BEAM_SIZE),

@@ -19,12 +19,13 @@ export class AlignmentPanel {
     document.addEventListener("selectionchange", () => this.#pointAtCaret());
   }
 
-  /** Hide the panel. */
+  /** Hide the panel, and remove the marks from the text. */
   clear() {
     this.answer = null;
     this.alignments = []; // one for each segment; empty if the answer has none
     this.sentence = -1; // the segment whose attention is shown
     this.parts.box.hidden = true;
+    this.markSource([]);
   }
 
   /** Show the alignment of a translation, if it has one. */

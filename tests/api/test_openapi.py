@@ -134,6 +134,29 @@ def test_the_page_shows_both_bounds_of_a_number() -> None:
 
 
 @pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        ({"items": {"type": "string"}}, "array of string"),
+        ({"items": {"type": "string"}, "maxItems": 9}, "array of at most 9 of string"),
+        ({"items": {"type": "string", "maxLength": 5}}, "array of (string, at most 5 characters)"),
+        ({"items": {"enum": ["a", "b"]}, "minItems": 1, "maxItems": 1}, 'array of 1 of ("a" or "b")'),
+    ],
+)
+def test_the_page_shows_the_length_of_an_array_and_the_kind_of_its_items(
+    array: dict[str, Any], kind: str
+) -> None:
+    assert kind_of({"type": "array", **array}, {}) == kind
+
+
+def test_the_page_shows_how_many_texts_a_request_may_have(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    text = kind_of(schemas["TranslateBody"]["properties"]["text"], schemas)
+    assert text == (
+        "string, at most 2000 characters or array of 1 to 128 of (string, at most 2000 characters)"
+    )
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body", "kind"),
     [
         ("POST", "/v1/translate", TEXT, TranslateAnswer),

@@ -24,7 +24,12 @@ from model.config import ConfigError
         (["--variants", "int8,"], "'' is no variant"),
         (["--preset", "tinyy"], "invalid choice: 'tinyy'"),
         (["--vocab-size", "0"], "'0' is not a whole number from 1"),
-        (["--preset", "tiny", "--vocab-size", "8"], "--vocab-size must be above 8"),
+        (["--preset", "tiny", "--vocab-size", "12"], "--vocab-size must be above 12"),
+        (["--preset", "tiny", "--num-candidates", "64"], "--num-candidates must be at most 63"),
+        (["--preset", "tiny", "--vocab-size", "13", "--num-candidates", "14"], "must be at most 13"),
+        (["--preset", "tiny", "--sentences", "1x6,1x257"], "has 257 subwords, more than the model's 256"),
+        (["--json", "missing/step.json"], "'missing/step.json' is not a file in an existing folder"),
+        (["--json", "."], "'.' is not a file in an existing folder"),
         (["--num-rounds", "0"], "'0' is not a whole number from 1"),
         (["--num-candidates", "0"], "'0' is not a whole number from 1"),
         (["--num-threads", "none"], "'none' is not a whole number from 1"),
@@ -39,6 +44,18 @@ def test_impossible_arguments_are_refused(
     with pytest.raises(SystemExit):
         step.main(arguments)
     assert problem in capsys.readouterr().err
+
+
+def test_a_bundle_too_small_for_the_cases_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = step.random_bundle("tiny", 12, ["int8"], tmp_path, max_length=39)
+    monkeypatch.setattr(step, "load_bundle", lambda _: bundle)
+    with pytest.raises(SystemExit):
+        step.main(["--bundle", "small"])
+    problems = capsys.readouterr().err
+    assert "the model has 12 subwords, and at least 13 are needed" in problems
+    assert "the model's sources and targets are limited to fewer than 40 subwords" in problems
 
 
 def test_kernels_that_a_precision_lacks_are_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:

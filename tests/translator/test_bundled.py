@@ -41,7 +41,14 @@ class Bundled:
 
 @pytest.fixture(scope="module")
 def bundled() -> Iterator[Bundled]:
-    settings = Settings(bundle=ROOT / "bundles" / "en-de", device="cpu", precision="int8", num_threads=1)
+    # Without the cache, each sentence is decoded in every text that it is part of.
+    settings = Settings(
+        bundle=ROOT / "bundles" / "en-de",
+        device="cpu",
+        precision="int8",
+        num_threads=1,
+        sentence_cache_bytes=0,
+    )
     application = Application(settings)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(application._open())

@@ -84,6 +84,11 @@ def test_a_request_can_be_tried(docs: TranslatePage, method: str, path: str, tex
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^20[01] .* ms, "))
 
 
+def test_only_the_routes_of_models_have_the_models_name(docs: TranslatePage) -> None:
+    path = section(docs, "GET", "/download_file/{name}").locator("[name=path]")
+    expect(path).to_have_value("download_file/{name}")
+
+
 def test_a_request_can_be_changed_and_refused(docs: TranslatePage) -> None:
     found = section(docs, "POST", "/v1/translate")
     found.locator("[name=body]").fill('{"text": "It is late.", "source": "en", "taget": "de"}')

@@ -70,6 +70,27 @@ def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
     assert ui.marked_in_source() == []
 
 
+def test_a_new_translation_removes_the_marks_of_the_old_one(ui: TranslatePage) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.type(f"Why?\n{STATION}")
+    ui.shows(f"Warum?\n{STATION_DE}")
+    ui["next"].click()
+    expect(ui["which"]).to_have_text("2 of 2")
+    ui.page.route("**/v1/translate/stream", hold)
+    with ui.page.expect_request("**/v1/translate/stream"):
+        ui["beam"].select_option("2")
+    ui["map"].get_by_role("row").filter(has_text="Bahnhof").hover()
+    assert ui.marked_in_source() == ["station"]
+    (request,) = held
+    request.continue_()
+    expect(ui["which"]).to_have_text("1 of 2")
+    assert ui.marked_in_source() == [], "the pointer is below the map of the first sentence"
+
+
 def test_the_caret_marks_the_translation_of_its_word(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)

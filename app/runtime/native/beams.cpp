@@ -41,7 +41,7 @@ void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, in
                               static_cast<long long>(MAX_SIZE));
     }
     if (length() < 0 || length() > max_length() || max_length() >= num_positions) {
-        throw InvalidArgument("a beam has taken %lld steps of %lld, which is not below %lld",
+        throw InvalidArgument("a beam has taken %lld steps of at most %lld, and there are %lld positions",
                               static_cast<long long>(length()), static_cast<long long>(max_length()),
                               static_cast<long long>(num_positions));
     }
@@ -193,8 +193,9 @@ void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int64
 
 }  // namespace transduce
 
-// Takes one step of one beam without a decoder, for tests. copies: room for (16, 4), in columns. Returns the
-// BeamOutcome, or -1 if memory runs out. Stores the number of copies in *num_copies.
+// Takes one step of one beam without a decoder, for tests. copies: room for 16 copies of four numbers: source row,
+// target row, first column, end column. Returns the BeamOutcome, or -1 if memory runs out. Stores the number of copies
+// in *num_copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,
                                                                                  const int64_t* ids, int64_t k,
                                                                                  const float* attention,

@@ -110,8 +110,8 @@ private:
         int64_t score_stride = num_scores(sentences.longest), num_parts = int64_t(parts.starts.size());
         if (num_parts == 0) return;
         // Threads share a job of at most MAX_CHUNKS chunks, so in a very large batch a chunk takes several heads.
-        int64_t heads_per_chunk = (num_parts * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
-        int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
+        int64_t groups = std::clamp<int64_t>(MAX_CHUNKS / num_parts, 1, num_heads);
+        int64_t heads_per_chunk = (num_heads + groups - 1) / groups;
         parallel_for(
             int(num_parts * groups), parts.num_pairs * d * 2 / MULTIPLY_ADDS_PER_NS, [&](int chunk, Direction) {
                 int64_t part = chunk / groups, first_head = chunk % groups * heads_per_chunk;

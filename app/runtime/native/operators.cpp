@@ -27,8 +27,9 @@ Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t output
     bool is_int8 = weights.type == ElementType::int8;
     if (!is_int8 && weights.type != ElementType::float32)
         throw InvalidArgument("%s is neither int8 nor float", weights.name);
-    if (weights.shape[0] % LANES)
-        throw InvalidArgument("%s has inputs that are not a multiple of %d", weights.name, LANES);
+    if (weights.shape[0] < 1 || weights.shape[0] % LANES)
+        throw InvalidArgument("%s has %lld inputs, which is no positive multiple of %d", weights.name,
+                              static_cast<long long>(weights.shape[0]), LANES);
     const float* scales = float_constant(info, index + 1, is_int8 ? weights.shape[1] : 0);
     const float* bias = has_bias ? float_constant(info, index + 2, weights.shape[1]) : nullptr;
     return Linear({weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales, bias, range});

@@ -14,7 +14,7 @@ async function fillIn() {
   const [pair] = model.language_pairs;
   for (const form of document.forms) {
     const { path, body } = form.elements;
-    path.value = path.value.replace("{name}", model.name).replace("{number}", model.version);
+    path.value = path.value.replace("models/{name}", `models/${model.name}`).replace("{number}", model.version);
     if (!body) continue;
     const words = { '"en"': JSON.stringify(pair.source), '"de"': JSON.stringify(pair.target) };
     body.value = body.value.replace(/"(en|de)"/g, (word) => words[word]);

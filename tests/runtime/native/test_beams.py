@@ -179,7 +179,7 @@ def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) 
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
         ({"tokens": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
-        ({"max_length": 400}, "steps of 400"),
+        ({"max_length": 400}, "1 steps of at most 400, and there are"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
 )

@@ -163,7 +163,7 @@ def wrong_projection(block: EncoderAttention | SelfAttention) -> Operator:
     ("make", "match"),
     [
         (lambda: Block(64, 80).operator(activation="tanh"), "activation is none of relu, gelu, silu"),
-        (lambda: Block(64, 72).operator(), "w_2 has inputs that are not a multiple of 16"),
+        (lambda: Block(64, 72).operator(), "w_2 has 72 inputs, which is no positive multiple of 16"),
         (lambda: SelfAttention(96, 8).operator(), "num_heads is 8, .* 96 columns"),
         (lambda: SelfAttention(96, 5).operator(), "num_heads is 5, .* 96 columns"),
         (lambda: SelfAttention(96, 3).operator(num_heads=0), "num_heads is 0"),
@@ -208,6 +208,7 @@ def test_constants_of_a_whole_operator_that_are_not_float(build: Callable[..., G
     [
         ((64, 80), "weights has outputs that are not a multiple of its inputs"),
         ((128, 128), "weights has 128 inputs, not 64"),
+        ((0, 16), "weights has 0 inputs, which is no positive multiple of 16"),
     ],
 )
 def test_cross_weights_that_do_not_fit_the_encoder(shape: tuple[int, int], match: str) -> None:
