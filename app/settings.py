@@ -248,10 +248,10 @@ class Settings(BaseSettings):
         ge=1024,
         description="bytes of all files being translated or kept; kept files are on disk",
     )
-    file_ttl_s: float = Field(
-        3_600.0, gt=0, description="seconds that a translated file is kept for download"
+    file_ttl_s: float = Field(3_600.0, gt=0, description="seconds for which a translated file is kept")
+    file_timeout_s: float = Field(
+        600.0, gt=0, description="seconds for a file from its upload; in /v2/document, from its turn"
     )
-    file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")
     file_memory_bytes: int = Field(
         256_000_000, ge=100_000_000, description="bytes of memory that reading or writing one file may take"
     )

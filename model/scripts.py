@@ -59,7 +59,35 @@ _LANGUAGES = {
     "Telugu": "te",
     "Thai": "th",
 }
+# Codes of ISO 15924, as in zh-Hant. Codes of the same letters are not told apart.
+_CODES = {
+    "Arabic": "arab aran",
+    "Armenian": "armn",
+    "Bengali": "beng",
+    "Chinese": "hani hans hant",
+    "Cyrillic": "cyrl",
+    "Devanagari": "deva",
+    "Ethiopic": "ethi",
+    "Georgian": "geor",
+    "Greek": "grek",
+    "Gujarati": "gujr",
+    "Hebrew": "hebr",
+    "Japanese": "jpan",
+    "Kannada": "knda",
+    "Khmer": "khmr",
+    "Korean": "kore",
+    "Lao": "laoo",
+    "Latin": "latf latg latn",
+    "Malayalam": "mlym",
+    "Myanmar": "mymr",
+    "Odia": "orya",
+    "Sinhala": "sinh",
+    "Tamil": "taml",
+    "Telugu": "telu",
+    "Thai": "thai",
+}
 _SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
+_SCRIPT_OF_CODE = {code: script for script, codes in _CODES.items() for code in codes.split()}
 _LETTER_OF = {script: re.compile(f"[{blocks}]") for script, blocks in _BLOCKS.items()}
 # Share of a text's letters that must be in the expected script. If larger, sentences about foreign names are dropped.
 # If smaller, half-translated text stays.
@@ -67,11 +95,17 @@ MIN_SHARE = 0.5
 
 
 def script_of(language: str) -> str | None:
-    """Return the script of a language code such as `de` or `pt-BR`; None for a language that _LANGUAGES does not have.
+    """Return the script of a language code such as `de`, `pt-BR` or `kk-Latn`; None for an unknown one.
 
-    That table has no language that is often written in two scripts, and none with a script that _BLOCKS does not have.
+    A subtag of four letters names the script; None if _BLOCKS does not have it. Other codes have the script of their
+    language; None if _LANGUAGES does not have the language. That table has no language that is often written in two
+    scripts, and none with a script that _BLOCKS does not have.
     """
-    return _SCRIPT_OF.get(language.partition("-")[0].lower())
+    name, *subtags = language.lower().split("-")
+    for subtag in subtags:
+        if len(subtag) == 4 and subtag.isalpha():
+            return _SCRIPT_OF_CODE.get(subtag)
+    return _SCRIPT_OF.get(name)
 
 
 def is_in_script(text: str, script: str | None) -> bool:

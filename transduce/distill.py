@@ -25,7 +25,7 @@ from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
 from transduce.teacher import RequestParams, Teacher
 from transduce.translate import MAX_RETRIES, batch_size
-from transduce.translate_batch import error_line
+from transduce.translate_batch import error_line, model_facts
 
 if TYPE_CHECKING:
     from model.progress import Progress
@@ -260,8 +260,7 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
     if (params.source, params.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
         raise CommandError(f"the server has no model for {params.source} to {params.target}: it has {known}")
-    model = pairs[params.source, params.target]
-    return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
+    return model_facts(pairs[params.source, params.target])
 
 
 def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:

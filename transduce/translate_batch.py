@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from transduce.client import Client, ConnectionFailed, TimedOut, TransduceError, Translation
+from transduce.client import Client, ConnectionFailed, Model, TimedOut, TransduceError, Translation
 from transduce.errors import CommandError
 
 TOO_LARGE_OR_SLOW = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.GATEWAY_TIMEOUT})
@@ -38,6 +38,11 @@ def translate_batch(client: Client, texts: Sequence[str], params: TranslateParam
             )
         raise CommandError(error_line(error)) from error
     return list(result.translations)
+
+
+def model_facts(model: Model) -> dict[str, str]:
+    """Name, version and precision: a model with the same facts gives the same translations."""
+    return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
 
 
 def error_line(error: TransduceError) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
-from transduce.client import Client
+from transduce.client import Client, TransduceError
 from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
-from transduce.translate_batch import TranslateParams, translate_batch
+from transduce.translate_batch import TranslateParams, error_line, model_facts, translate_batch
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
     """Read the file, translate its texts and write the output.
 
     Raises:
-        CommandError: the file does not have its format, a request fails as in `translate_batch`, or a translation
-            cannot be inserted into the file.
+        CommandError: the file does not have its format, a request fails as in `translate_batch` or
+            `translating_models`, or a translation cannot be inserted into the file.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -78,7 +78,7 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
         if task.output is not None:
             # The texts, because another version may divide the file differently.
             key = {"source": params.source, "target": params.target, "format": task.format, **params.options}
-            key |= {"texts": [unit.text for unit in file.units]}
+            key |= {"texts": [unit.text for unit in file.units], "models": translating_models(client, params)}
             journal = stack.enter_context(Journal(task.output, task.data, key))
         progress = stack.enter_context(progress_of(file.units))
         try:
@@ -96,6 +96,27 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
         write_output(task.output, content)
         if journal is not None:
             journal.remove()
+
+
+def translating_models(client: Client, params: TranslateParams) -> list[dict[str, str]]:
+    """The facts of the model that translates: the chosen one, else the server's first one for the languages.
+
+    Those of all the server's models if it has no such model, because then several may take part: the source is
+    detected, or a text is translated through a third language.
+
+    Raises:
+        CommandError: the server cannot be reached, or does not list its models.
+    """
+    try:
+        models = client.models()
+    except TransduceError as error:
+        raise CommandError(error_line(error)) from error
+    name, languages = params.options.get("model"), (params.source, params.target)
+    for model in models:
+        pairs = {(pair.source, pair.target) for pair in model.language_pairs}
+        if languages in pairs if name is None else model.name == name:
+            return [model_facts(model)]
+    return [model_facts(model) for model in models]
 
 
 @dataclass(frozen=True)

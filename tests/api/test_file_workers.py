@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -42,6 +43,17 @@ def post(http: httpx.Client, name: str, content: bytes) -> httpx.Response:
     return http.post(
         "/translate_file", files={"file": (name, content)}, data={"source": "en", "target": "de"}
     )
+
+
+def post_document(http: httpx.Client, name: str, content: bytes) -> httpx.Response:
+    form = {"source_lang": "en", "target_lang": "de"}
+    return http.post("/v2/document", files={"file": (name, content)}, data=form)
+
+
+def status(http: httpx.Client, handle: dict[str, str]) -> str:
+    """The status of an uploaded document."""
+    form = {"document_key": handle["document_key"]}
+    return str(http.post(f"/v2/document/{handle['document_id']}", json=form).json()["status"])
 
 
 def upload(name: str, content: bytes, *, num_sent: int | None = None) -> bytes:
@@ -94,6 +106,49 @@ def test_a_file_that_takes_too_much_memory_is_refused_and_the_next_one_is_read(h
     assert answer.status_code == 400
     assert "100000000 bytes of memory" in answer.json()["error"]
     assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
+
+
+def test_a_file_is_answered_in_time_although_other_files_have_their_turn(
+    echo_command: list[str], hang_file: Path
+) -> None:
+    settings: dict[str, object] = {"file_timeout_s": 3}
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server:
+        http = server.ready().client()
+        hang_file.touch()
+
+        def answer(_: int) -> tuple[int, float]:
+            began_at = time.monotonic()
+            answer = post(http, "a.txt", b"Anna sees the river today.")
+            assert answer.json() == {"error": "the file was not translated in 3 s"}
+            return answer.status_code, time.monotonic() - began_at
+
+        with http, ThreadPoolExecutor(5) as pool:
+            answers = list(pool.map(answer, range(5)))
+        hang_file.unlink()
+    assert max(taken for _, taken in answers) < 5
+    assert {status for status, _ in answers} == {504}
+
+
+def test_the_time_of_a_document_begins_with_its_turn(echo_command: list[str], hang_file: Path) -> None:
+    settings: dict[str, object] = {"file_timeout_s": 3}
+    command = [*echo_command, f"hang_file={hang_file}"]
+    with ServerProcess(command, settings) as server, server.ready().client() as http:
+        hang_file.touch()
+        handles = [post_document(http, "a.txt", b"Anna sees the river today.").json() for _ in range(3)]
+        wait_until(lambda: [status(http, handle) for handle in handles[:2]] == ["error", "error"])
+        assert status(http, handles[2]) == "translating"
+        hang_file.unlink()
+        wait_until(lambda: status(http, handles[2]) == "done")
+
+
+def test_the_upload_of_a_document_is_answered_within_the_longest_timeout(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"file_cpu_s": 600, "default_timeout_s": 2, "max_timeout_s": 2}
+    with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
+        began_at = time.monotonic()
+        answer = post_document(http, "a.md", SLOW)
+        assert time.monotonic() - began_at < 8
+        assert answer.status_code == 504
+        assert answer.json()["message"] == "the file was not read or written within 2 s"
 
 
 def test_a_worker_ends_with_its_caller(echo_command: list[str]) -> None:

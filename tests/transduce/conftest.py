@@ -27,6 +27,7 @@ class ScriptedServer:
     """Responds to each POST with the next of `answers`. After the last one it responds with the texts in upper case.
 
     requests: the parsed bodies in order of arrival. headers: of the requests. paths: such as `POST /v1/translate`.
+    models: name, version and language pairs of each model in the response to GET, which is not in the lists above.
     """
 
     url: str
@@ -34,6 +35,7 @@ class ScriptedServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    models: list[tuple[str, str, str]] = field(default_factory=lambda: [("first", "1", "en>de")])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
@@ -42,13 +44,31 @@ class ScriptedServer:
             message = await receive()
             body += message.get("body", b"")
             is_more = message.get("more_body", False)
+        if scope["method"] == "GET":
+            await self._send(send, self._models())
+            return
         self.requests.append(json.loads(body))
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
         self.paths.append(f"{scope['method']} {scope['path']}")
-        answer = self.answers.pop(0) if self.answers else self.default_answer()
+        await self._send(send, self.answers.pop(0) if self.answers else self.default_answer())
+
+    async def _send(self, send: Any, answer: Answer) -> None:
         headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
+
+    def _models(self) -> Answer:
+        sizes = {"max_source_length": 255, "max_target_length": 255}
+        models = [
+            {
+                "name": name,
+                "version": version,
+                "language_pairs": [dict(zip(("source", "target"), pair.split(">"), strict=True))],
+                **sizes,
+            }
+            for name, version, pair in self.models
+        ]
+        return Answer(200, json.dumps({"models": models}).encode())
 
     def default_answer(self) -> Answer:
         translations = [{"text": text.upper()} for text in self.requests[-1]["text"]]

@@ -138,6 +138,36 @@ def test_a_journal_of_another_file_or_other_options_is_ignored(
     assert out.read_text().casefold() == path.read_text().casefold()
 
 
+@pytest.mark.parametrize(
+    ("models", "changed", "options", "is_resumed"),
+    [
+        (["first 1 en>de"], ["first 2 en>de"], [], False),
+        (["first 1 en>de"], ["other 1 en>de"], [], False),
+        (["first 1 en>de", "second 1 en>de"], ["first 1 en>de", "second 2 en>de"], [], True),
+        (["first 1 en>de", "second 1 en>de"], ["first 1 en>de", "second 2 en>de"], ["second"], False),
+        (["first 1 en>de", "second 1 en>de"], ["first 2 en>de", "second 1 en>de"], ["second"], True),
+        (["first 1 en>fr", "second 1 fr>de"], ["first 1 en>fr", "second 2 fr>de"], [], False),
+    ],
+)
+def test_a_journal_of_another_model_is_ignored(
+    swapping: ScriptedServer,
+    tmp_path: Path,
+    models: list[str],
+    changed: list[str],
+    options: list[str],
+    is_resumed: bool,
+) -> None:
+    path, out = tmp_path / "a.txt", tmp_path / "b.txt"
+    path.write_text("one\ntwo\n")
+    arguments = [path, "-o", out, *(f"--model={name}" for name in options)]
+    swapping.models = [(name, version, pair) for name, version, pair in map(str.split, models)]
+    swapping.answers = [Answer(200, b'{"translations": [{"text": "kept"}]}'), Answer(422)]
+    assert run(swapping, *arguments, "--batch-size", 1) == 1
+    swapping.models = [(name, version, pair) for name, version, pair in map(str.split, changed)]
+    assert run(swapping, *arguments) == 0
+    assert out.read_text() == ("kept\nTWO\n" if is_resumed else "ONE\nTWO\n")
+
+
 def test_a_malformed_file_is_rejected(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,8 @@ from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
+# An address of another host: with its scheme, or after a quote or "=" without one.
+OTHER_HOST = re.compile(r"""https?://|wss?://|@import|url\(\s*['"]?//|["'`=]\s*//[\w\[]""")
 SCRIPT = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
 
 
@@ -31,7 +33,24 @@ def test_nothing_in_the_files_names_another_host() -> None:
     assert {".html", ".css", ".js", ".svg"} == {file.suffix for file in files}
     for file in files:
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert not re.search(r"https?://|@import|url\(\s*['\"]?//", text), file.name
+        assert not OTHER_HOST.search(text), file.name
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '<a href="https://evil.example/">',
+        '<script src="//evil.example/x.js">',
+        "<script src=//evil.example/x.js>",
+        "fetch('//evil.example/t')",
+        "fetch(`//[::1]/t`)",
+        'new WebSocket("wss://evil.example")',
+        "@import 'x.css'",
+        "background: url( //evil.example/x.png)",
+    ],
+)
+def test_the_pattern_of_other_hosts_finds_each_form(code: str) -> None:
+    assert OTHER_HOST.search(code)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.js")), ids=lambda file: file.name)
@@ -62,10 +81,23 @@ def test_the_content_security_policy_forbids_inline_scripts_and_other_hosts(ui: 
           return { found, ran: window.ran, image };
         }"""
     )
-    assert refused["found"][0] == "TypeError"
+    assert refused["found"] == ["TypeError", "TypeError"]
     assert refused["ran"] is False
     assert refused["image"] == "img-src"
     ui.urls.remove("http://127.0.0.1:9/x.png")  # recorded before the policy blocked it
+
+
+def test_the_content_security_policy_forbids_a_script_in_the_markup(ui: TranslatePage) -> None:
+    with ui.page.expect_response(f"{ui.url}/") as loaded:
+        ui.page.reload()
+    policy = {"content-security-policy": loaded.value.headers["content-security-policy"]}
+    html = "<!doctype html><script>window.ran = true</script>"
+    ui.page.route(
+        f"{ui.url}/", lambda route: route.fulfill(headers=policy, content_type="text/html", body=html)
+    )
+    ui.page.goto(f"{ui.url}/")
+    assert ui.page.content().count("window.ran = true") == 1
+    assert ui.page.evaluate("() => window.ran") is None
 
 
 @pytest.mark.parametrize("format_name", ["text", "html"])

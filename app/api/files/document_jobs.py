@@ -75,10 +75,15 @@ class DocumentJobs:
         self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """The file's texts. Removes the document if the reading fails. Raises the errors of `FileWorkers.read`."""
+    async def read(
+        self, document: StoredDocument, content: bytes, file_format: FileFormat, *, timeout_s: float
+    ) -> list[TextUnit]:
+        """The file's texts. Removes the document if the reading fails.
+
+        timeout_s: seconds that it may take, with the wait for a file worker. Raises the errors of `FileWorkers.read`.
+        """
         try:
-            return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
+            return await self._workers.read(content, file_format, timeout_s=timeout_s)
         except BaseException:
             self.store.remove(document)
             self._return_memory(content)
@@ -99,19 +104,26 @@ class DocumentJobs:
             raise
 
     def start(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
-        """Translate in the background, and end `spending`. The state is set in `document`, and the result is stored."""
+        """Translate in the background, and end `spending`. The state is set in `document`, and the result is stored.
+
+        No request waits for it, so its time begins with its turn.
+        """
         task = asyncio.create_task(self._run(document, job, spending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and store the document. Removes it if that fails.
+        """Translate and store the document. Removes it if that fails. The wait for its turn counts towards its time.
 
         Raises NoSuchPair, and the errors of `Models.translate`, `FileWorkers.write` and `DocumentStore.keep`.
         """
         try:
-            async with self._turns:
+            async with asyncio.timeout(document.ends_at - time.monotonic()) as waiting, self._turns:
+                waiting.reschedule(None)
                 await self._translate(document, job)
+        except TimeoutError as error:
+            self.store.remove(document)
+            raise self._late() from error
         except BaseException:
             self.store.remove(document)
             raise
@@ -136,6 +148,7 @@ class DocumentJobs:
         try:
             with spending:
                 async with self._turns:
+                    document.ends_at = time.monotonic() + self.limits.timeout_s
                     await self._translate(document, job)
         except NoSuchPair as error:
             self.store.fail(document, f"{error} is not translated here")
@@ -169,7 +182,7 @@ class DocumentJobs:
                 for number, text in zip(batch, translated, strict=True):
                     translations[number] = text
                     document.num_done += len(texts[number].text)
-        left_s = document.started_at + self.limits.timeout_s - time.monotonic()
+        left_s = document.ends_at - time.monotonic()
         try:
             content = await self._workers.write(
                 job.content, job.format, translations, timeout_s=left_s, gap=separator(source, job.target)
@@ -216,10 +229,9 @@ class DocumentJobs:
 
         Waits and tries again while the server is overloaded. Raises the errors of `Models.translate` but Overloaded.
         """
-        ends_at = document.started_at + self.limits.timeout_s  # seconds of time.monotonic
         while True:
             now = time.monotonic()
-            if now >= ends_at:
+            if now >= document.ends_at:
                 raise self._late()
             request = TranslationRequest(
                 texts=tuple(text.text for text in texts),
@@ -228,7 +240,7 @@ class DocumentJobs:
                 request_id=job.request_id,
                 caller=document.owner,
                 share=job.share,
-                deadline=min(ends_at, now + self.plain.limits.max_timeout_s),
+                deadline=min(document.ends_at, now + self.plain.limits.max_timeout_s),
                 text_format=TextFormat(texts[0].format),
                 splitting=Splitting.NO_NEWLINES if texts[0].is_wrapped else Splitting.SENTENCES,
                 xml=UNIT_RULES if texts[0].format is UnitFormat.XML else XmlRules(),
@@ -238,8 +250,10 @@ class DocumentJobs:
                 with self.plain.service.work() as models:
                     result = await models.translate(request)
             except Overloaded as error:
-                await asyncio.sleep(min(max(error.retry_after_s, 0.1), ends_at - now))
-            except (DeadlineExceeded, PayloadTooLarge):
+                await asyncio.sleep(min(max(error.retry_after_s, 0.1), document.ends_at - now))
+            except (DeadlineExceeded, PayloadTooLarge) as error:
+                if isinstance(error, DeadlineExceeded) and request.deadline == document.ends_at:
+                    raise self._late() from error
                 if len(texts) == 1:
                     raise
                 half = len(texts) // 2

@@ -40,7 +40,7 @@ class DocumentLimits:
     max_files: the most documents in progress or stored.
     max_kept_bytes: the most bytes of all documents.
     ttl_s: seconds for which a document is stored.
-    timeout_s: the most seconds of one translation.
+    timeout_s: the most seconds of one document: from its upload, or from its turn if no request waits for the result.
     worker: the limits of the processes that parse files.
     num_workers: the most documents that are translated at once, and the most file workers.
     """
@@ -61,7 +61,8 @@ class StoredDocument:
     file_id, key: 24 random bytes each, in hexadecimal. owner: the caller that uploaded it. name: of the uploaded file.
     message: the reason for the status ERROR.
     num_characters: code points to translate. num_done: how many of them are translated.
-    started_at, expires_at: seconds of time.monotonic.
+    started_at: when its translation began. ends_at: when its translation fails because it took too long.
+    started_at, ends_at, expires_at: seconds of time.monotonic.
     num_bytes: bytes of the upload in memory, later of the translation on disk; 0 with the status ERROR.
     """
 
@@ -76,6 +77,7 @@ class StoredDocument:
     num_characters: int = 0
     num_done: int = 0
     started_at: float = field(default_factory=time.monotonic)
+    ends_at: float = math.inf
 
 
 class NoSuchDocument(Exception):
@@ -91,7 +93,7 @@ class DocumentStore:
         self._folder: LockedFolder | None = None
 
     def add(self, owner: str, name: str, num_bytes: int) -> StoredDocument:
-        """Add a document. Raises Overloaded if a limit is reached."""
+        """Add a document, whose time begins now. Raises Overloaded if a limit is reached."""
         self._sweep()
         self._check_room(num_bytes)
         if len(self._files) >= self._limits.max_files:
@@ -106,6 +108,7 @@ class DocumentStore:
             owner=owner,
             name=name,
             num_bytes=num_bytes,
+            ends_at=time.monotonic() + self._limits.timeout_s,
         )
         self._files[file.file_id] = file
         return file

@@ -60,7 +60,8 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
         target = require_served(body.target, jobs.plain)
         file_format = known_format(upload.name)
         document = jobs.store.add(caller, upload.name, len(upload.content))
-        texts = await while_connected(request, jobs.read(document, upload.content, file_format))
+        reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
+        texts = await while_connected(request, reading)
         spending = await jobs.begin_spending(request.scope, document, texts)
         job = DocumentJob(
             content=upload.content,

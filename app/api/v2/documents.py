@@ -71,7 +71,9 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
                 "output_format must be the format of the uploaded file", field="output_format"
             )
         document = jobs.store.add(caller, name, len(form.content))
-        texts = await while_connected(request, jobs.read(document, form.content, file_format))
+        # Like every other response but that of /translate_file, this one comes within max_timeout_s.
+        reading = jobs.read(document, form.content, file_format, timeout_s=jobs.plain.limits.max_timeout_s)
+        texts = await while_connected(request, reading)
         spending = await jobs.begin_spending(request.scope, document, texts)
         job = DocumentJob(
             content=form.content,
