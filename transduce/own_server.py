@@ -52,7 +52,11 @@ class OwnServer:
         """
         self._port = free_port()
         command = [sys.executable, "-m", "transduce", "serve", "--host", HOST, "--port", str(self._port)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)
+        }
+        # The output is a file, and a line for each request would fill it.
+        environment[f"{PREFIX}LOG_LEVEL"] = "warning"
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         self._process = subprocess.Popen(
             [*command, "--bundle", str(self._bundle)],

@@ -25,10 +25,19 @@ ERRORS = Errors(
     {
         401: "the administrator's token is missing or wrong",
         404: "no model has this name",
-        503: "the server loads, drains or has failed, or requests use all the memory; see Retry-After",
+        503: "the server loads, drains or has failed, requests use all the memory, or a load is not done in time; "
+        "see Retry-After",
     },
 )
-REFUSABLE = Errors(ErrorAnswer, {**ERRORS.statuses, 422: "the bundle cannot be served; the message says why"})
+REFUSABLE = Errors(
+    ErrorAnswer,
+    {
+        **ERRORS.statuses,
+        422: "the bundle cannot be served; the message says why",
+        429: "the model's queue is full during its check; see Retry-After",
+        504: "the check of the golden sentences or the warm-up takes too long",
+    },
+)
 IN_USE = Errors(
     ErrorAnswer,
     {**ERRORS.statuses, 409: "a request or a reload uses the model, or the server keeps all models loaded"},

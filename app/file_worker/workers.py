@@ -225,6 +225,7 @@ def _too_large(limit: str) -> PayloadTooLarge:
 def _environment() -> dict[str, str]:
     """The server's environment with the path of this package, but without settings such as API keys."""
     package = str(Path(app.__file__).resolve().parents[1])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRANSDUCE_")}
+    # Settings are read in any case.
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TRANSDUCE_")}
     others = kept.get("PYTHONPATH")
     return {**kept, "PYTHONPATH": f"{package}{os.pathsep}{others}" if others else package}

@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from app.file_worker.workers import _environment
 from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
@@ -216,3 +217,10 @@ def test_a_line_of_many_sentences_is_split(echo_command: list[str]) -> None:
             answer = post(http, name, line)
             assert answer.status_code == 200, answer.text
             assert http.get(answer.json()["translatedFileUrl"]).content == line
+
+
+def test_a_worker_does_not_get_the_servers_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings are read in any case."""
+    monkeypatch.setenv("TRANSDUCE_API_KEYS", "secret")
+    monkeypatch.setenv("transduce_admin_token", "secret")
+    assert "secret" not in _environment().values()

@@ -314,7 +314,9 @@ def test_a_bundle_is_served_during_the_command(
     data: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")  # settings are read in any case
     options = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
     assert main(["distill", *options, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))
