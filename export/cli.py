@@ -142,7 +142,7 @@ def run_export(args: argparse.Namespace) -> int:
     if args.to == "bundle":
         return _export_bundle(args)
     if present := [option for option, value, default in _bundle_options(args) if value != default]:
-        raise ValueError(f"{', '.join(present)}: only a bundle has this; leave it out with --to {args.to}")
+        raise ValueError(f"{', '.join(present)}: only for a bundle; leave out with --to {args.to}")
     from export.ctranslate2_writer import write_ctranslate2
     from export.huggingface_writer import write_huggingface
     from export.portable import read_bundle, read_checkpoint, write_new_folder
@@ -261,7 +261,7 @@ def run_verify(args: argparse.Namespace) -> int:
     report = verify(args.bundle, options)
     for check in report.checks:
         print(check.line(), file=sys.stderr)
-    text = json.dumps(report.to_json(), indent=1) + "\n"
+    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     if args.json == Path("-"):
         sys.stdout.write(text)
     elif args.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,15 @@ class Report:
         return all(check.is_passed for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
+        """The report as a JSON object. A value that is no finite number, such as the mean of no scores, is null."""
         return {
             "bundle": self.bundle,
             "version": self.version,
             "is_passed": self.is_passed,
-            "checks": [vars(check) for check in self.checks],
+            "checks": [
+                vars(check) | {"value": check.value if math.isfinite(check.value or 0.0) else None}
+                for check in self.checks
+            ],
             "skipped": list(self.skipped),
             "scores": [score.model_dump(mode="json") for score in self.scores],
         }

@@ -283,7 +283,7 @@ def test_options_of_a_bundle_are_refused_for_other_formats(
 ) -> None:
     arguments = f"--checkpoint {untrained} --to huggingface --output {tmp_path / 'out'}"
     message = refused(capsys, f"{arguments} --name x --precisions fp32")
-    assert "--name, --precisions: only a bundle has this; leave it out with --to huggingface" in message
+    assert "--name, --precisions: only for a bundle; leave out with --to huggingface" in message
     assert not (tmp_path / "out").exists()
 
 

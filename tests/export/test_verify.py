@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,12 @@ def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_p
     file = tmp_path / "report.json"
     file.write_text(json.dumps(report.to_json()), "utf-8")
     assert read_scores(file) == report.scores
+
+
+def test_a_value_that_is_no_number_is_null_in_the_report() -> None:
+    checks = tuple(Check("name", False, "detail", value, 1.0) for value in (math.nan, math.inf, None, 0.5))
+    written = json.dumps(Report("b", "1", checks, (), ()).to_json(), allow_nan=False)
+    assert [check["value"] for check in json.loads(written)["checks"]] == [None, None, None, 0.5]
 
 
 def test_a_source_of_a_test_set_is_translated_as_the_server_does(

@@ -30,7 +30,8 @@ from app.stores.usage_store import (
     starts_at,
 )
 
-NOW = 1_900_000_000.0
+# Noon of today in UTC: Redis compares the end of a count with the real time.
+NOW = time.time() // 86_400 * 86_400 + 43_200
 DAY = "characters_per_day"
 
 
