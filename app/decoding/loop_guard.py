@@ -4,8 +4,9 @@ A cycle is a run of subwords that repeats with a period of at most MAX_PERIOD: e
 A hypothesis loops when it ends in a cycle that
 
 - holds MIN_REPEATS whole periods or more, and
-- has at least MIN_LENGTH + 2 * c subwords, where c is the length of the source's longest cycle. A repetition in the
-  source may recur in its translation, with up to twice as many subwords.
+- has at least MIN_LENGTH + 2 * c subwords, where c is the length of the source's longest cycle of at least two whole
+  periods; 0 if there is none. A repetition in the source may recur in its translation, with up to twice as many
+  subwords.
 
 So "1, 1, 1" (five subwords), a line of fifteen dots and a refrain that is sung twice are no loops. A list of forty ones
 is no loop either if the source has forty. The best live hypothesis is checked every CHECK_INTERVAL subwords.
@@ -25,8 +26,8 @@ MIN_REPEATS = 3
 MIN_LENGTH = 16
 # Subwords between checks. If larger, a loop runs longer. If smaller, checks take more time.
 CHECK_INTERVAL = 8
-# Fewest subwords of a source's cycle that the translation is expected to repeat. A shorter cycle may be translated in
-# fewer subwords.
+# The shortest source cycle, in subwords, whose repetition the translation is expected to keep. The translation of a
+# shorter one may be right even if it has less than half as many subwords.
 MIN_CYCLE = 32
 # The second attempt repeats no trigram, as in Paulus et al. 2018, section 2.5.
 GUARD_NGRAM_SIZE = 3
@@ -39,7 +40,7 @@ def is_looping(ids: Sequence[int], source_ids: Sequence[int]) -> bool:
 
 
 def last_cycle(ids: Sequence[int]) -> int:
-    """The length of the longest cycle of at least MIN_REPEATS periods at the end of ids; 0 if there is none."""
+    """The length of the longest cycle of at least MIN_REPEATS whole periods at the end of ids; 0 if there is none."""
     longest = 0
     for period in range(1, min(MAX_PERIOD, len(ids) // MIN_REPEATS) + 1):
         start = len(ids)
@@ -52,7 +53,7 @@ def last_cycle(ids: Sequence[int]) -> int:
 
 
 def longest_cycle(ids: Sequence[int]) -> int:
-    """The length of the longest cycle of at least two periods anywhere in ids; 0 if there is none."""
+    """The length of the longest cycle of at least two whole periods anywhere in ids; 0 if there is none."""
     longest = 0
     for period in range(1, min(MAX_PERIOD, len(ids) // 2) + 1):
         num_equal = 0

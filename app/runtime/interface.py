@@ -21,7 +21,8 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# The id of a row without a hypothesis, for runners whose limits say `skips_free_rows`.
+# For runners whose limits say `skips_free_rows`: the id of a row that has no hypothesis, whose sequence is paused, or
+# whose beam has the ids. Unless a beam decodes it, its cache must stay unchanged.
 FREE_ROW_ID = -1
 
 
@@ -36,7 +37,8 @@ class Limits:
     has_alignment: whether a step can return the attention from its tokens to the source.
     max_steps: the most decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
-    skips_free_rows: whether rows without a hypothesis cost nothing, so that rows may have holes.
+    skips_free_rows: whether rows with the id FREE_ROW_ID cost nothing, so that rows may have holes, and sequences may
+        be paused.
     prefill_id: a token before the start token, for a model that has several start tokens, one for each target language
         (`DecodingOptions.start_id`). `encode` decodes prefill_id in each row. Positions count from the start token, so
         they begin at 0 all the same. None: the start token of every target is bos_id.
@@ -142,9 +144,10 @@ class Runner(Protocol):
     def decode(self, step: StepInput) -> StepOutput:
         """Run one call and return the candidates. Raises EngineFailure.
 
-        Each step appends one column to each row's cache. The runner may write to rows after those of the step. A row
-        without a hypothesis has position 0 and id 0, or id FREE_ROW_ID if the limits have `skips_free_rows`. The
-        results of such a row are not read.
+        Each step appends one column to the cache of each row that it decodes. The runner may write to rows after those
+        of the step. A row that has no hypothesis, whose sequence is paused, or whose beam has the ids, has position 0
+        and id FREE_ROW_ID, or id 0 if the limits lack `skips_free_rows`. Its results are not read unless a beam decodes
+        it.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
@@ -169,10 +172,10 @@ class RestrictingRunner(Runner, Protocol):
     """A runner whose limits have num_shortlists above 0."""
 
     def restrict(self, rows: Sequence[int], sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
-        """Restrict the candidates of rows to the shortlists of their sources, until the rows are encoded again.
+        """Restrict the candidates of sentences to the shortlists of their sources, until their rows are encoded again.
 
-        rows: rows that were encoded, each the only one of its sentence. tables: the number of each row's table; None:
-        it chooses among the whole vocabulary, as after `encode`. The log-probabilities of a restricted row are
-        normalised over its shortlist, so they do not depend on other rows. Its row of `StepOutput.distributions` is
-        undefined. Raises EngineFailure.
+        rows: one encoded row of each sentence. The restriction holds for all rows of the sentence, those that
+        `copy_rows` makes later included. tables: the number of each sentence's table; None: it chooses among the whole
+        vocabulary, as after `encode`. The log-probabilities of a restricted row are normalised over its shortlist, so
+        they do not depend on other sentences. Its row of `StepOutput.distributions` is undefined. Raises EngineFailure.
         """

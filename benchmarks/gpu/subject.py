@@ -102,22 +102,33 @@ def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
 
 
 def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text]:
-    """The tokenizer, ids with tag and end token, and the texts of the sentences that fit the model.
+    """The target's tokenizer, the ids of the sentences that fit the model, and their texts.
 
-    The tag is that of the bundle's first language pair.
+    The ids have the tag of the bundle's first language pair and the end token, if the model has them. Raises SkipError
+    for a model with a start token for each target language, because `translate` starts at the bundle's bos.
     """
-    tokenizer = Tokenizer(bundle.file("source.spm"))
-    tag = bundle.manifest.language_pairs[0].source_prefix
+    manifest = bundle.manifest
+    if manifest.has_target_starts:
+        raise SkipError("each target language of the bundle has its own start token")
+    # As `app.startup.load_tokenizers`, which needs packages of the server.
+    tokenizer = Tokenizer(
+        bundle.file("source.spm"),
+        ends_source=manifest.ends_source,
+        tag_follows_source=manifest.tag_follows_source,
+    )
+    tag = manifest.language_pairs[0].source_prefix
     ids = [list(tokenizer.encode_tagged(source, tag).ids) for source in text.sources]
-    fits = [index for index, each in enumerate(ids) if len(each) <= bundle.manifest.max_source_length]
+    fits = [index for index, each in enumerate(ids) if len(each) <= manifest.max_source_length]
     targets = [text.targets[index] for index in fits] if text.targets else None
-    return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)
+    fitting = Text([text.sources[index] for index in fits], targets)
+    return Tokenizer(bundle.file("target.spm")), [ids[index] for index in fits], fitting
 
 
 def natural_lengths(number: int) -> tuple[Int32s, Int32s]:
     """Subwords of `number` sources, end tokens included, and of their targets; the same in every run.
 
-    A source is as long as a sentence of `sentences.tsv`, drawn at random. Its target is 0.8 to 1.4 times as long.
+    A source is as long as a sentence of `sentences.tsv`, drawn at random. Its target is 0.8 to 1.4 times as long,
+    rounded down, and at least 1.
     """
     lines = SENTENCES.read_text("utf-8").splitlines()
     words = [len(line.split("\t")[1].split()) for line in lines]

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 from packaging.requirements import Requirement
 
-from app.bundle import load_bundle
+from app.bundle import Bundle, load_bundle
+from app.language_pairs import LanguagePair
 from app.runtime.native import usable_targets
 from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from benchmarks.gpu.__main__ import run_part
-from benchmarks.gpu.subject import GpuBenchmarkOptions, make_random_bundle, natural_lengths, translate
+from benchmarks.gpu.subject import (
+    GpuBenchmarkOptions,
+    SkipError,
+    Text,
+    encode,
+    make_random_bundle,
+    natural_lengths,
+    translate,
+)
 from benchmarks.machine import ROOT
+from tests.model.sentences import write_tokenizer
 
 # Dependencies that the GPU machine has, and those that the server imports only if a request or a setting needs them.
 INSTALLED = {"numpy", "sentencepiece", "httpx"}
 LAZY = {"redis", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
+# A subword that every bundle has.
+TAG = PLACEHOLDER_SYMBOLS[0]
 
 
 @pytest.fixture
@@ -47,6 +62,39 @@ def test_lengths_are_natural_and_the_same_in_every_run() -> None:
     assert sources.min() > 1, "a source has a subword before its end token"
     assert 1 < (targets / sources).max() <= 1.4
     assert 0.5 < (targets / sources).min() < 1
+
+
+def changed(bundle: Bundle, **changes: Any) -> Bundle:
+    """The bundle with changed fields of its manifest."""
+    return Bundle(bundle.path, bundle.manifest.model_copy(update=changes), ())
+
+
+def test_sources_have_the_ids_that_the_server_makes(tiny: Path) -> None:
+    bundle, text = load_bundle(tiny / "bundle"), Text(["The old bridge."], None)
+    tokenizer, (plain,), _ = encode(bundle, text)
+    assert plain[-1] == tokenizer.eos_id
+    unended = changed(bundle, ends_source=False)
+    assert encode(unended, text)[1] == [plain[:-1]]
+    pairs = (LanguagePair(source="en", target="de", source_prefix=TAG),)
+    tag_id = tokenizer.id_of(TAG)
+    assert encode(changed(bundle, language_pairs=pairs), text)[1] == [[tag_id, *plain]]
+    tagged_last = changed(bundle, language_pairs=pairs, tag_follows_source=True)
+    assert encode(tagged_last, text)[1] == [[*plain, tag_id]]
+
+
+def test_translations_have_the_vocabulary_of_the_target(tiny: Path, tmp_path: Path) -> None:
+    bundle = load_bundle(tiny / "bundle")
+    shutil.copy(bundle.file("source.spm"), tmp_path)
+    write_tokenizer(tmp_path / "target.spm", vocab_size=380)
+    tokenizer, *_ = encode(Bundle(tmp_path, bundle.manifest, ()), Text(["The old bridge."], None))
+    assert tokenizer.vocab_size == 380
+
+
+def test_a_bundle_with_start_tokens_of_its_languages_is_skipped(tiny: Path) -> None:
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),)
+    bundle = changed(load_bundle(tiny / "bundle"), language_pairs=pairs)
+    with pytest.raises(SkipError, match="own start token"):
+        encode(bundle, Text(["The old bridge."], None))
 
 
 def has_ended(process_id: int) -> bool:

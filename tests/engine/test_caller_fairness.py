@@ -12,7 +12,9 @@ from app.engine.caller_fairness import DECAY_S, MAX_PAUSE_RATIO, TOLERANCE_S, Ca
 from app.engine.messages import Join
 from app.engine.sequence import Status
 from app.engine.stats import StepStats
+from app.runtime import native
 from app.runtime.interface import FREE_ROW_ID, Limits, StepInput, StepOutput
+from tests.engine.beam_runner import BeamRunner
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 
@@ -24,6 +26,10 @@ GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
 # The host, not the runner, takes every step of a search with these options.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
+
+NEEDS_NATIVE = pytest.mark.skipif(
+    native.library_path() is None or not native.is_supported(), reason="no native kernels here"
+)
 
 
 class TimedRunner(FakeRunner):
@@ -44,9 +50,16 @@ class TimedRunner(FakeRunner):
         return output
 
 
+class TimedBeamRunner(TimedRunner, BeamRunner):
+    """A timed runner that advances beams. Their rows take no time."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(FAIR_LIMITS, advances_beams=True))
+
+
 class TimedDriver(CoreDriver):
-    def __init__(self, limits: Limits = FAIR_LIMITS) -> None:
-        self.timed = TimedRunner(limits)
+    def __init__(self, runner: TimedRunner | None = None) -> None:
+        self.timed = runner or TimedRunner()
         self.timed.driver = self
         super().__init__(self.timed)
 
@@ -146,12 +159,13 @@ def test_a_pause_ends_in_time_if_calls_take_several_steps() -> None:
     assert limit_s <= paused_until - paused_at < limit_s + STEP_S + 3 * ROW_S
 
 
-def test_pauses_do_not_change_answers() -> None:
+@pytest.mark.parametrize("make_runner", [TimedRunner, pytest.param(TimedBeamRunner, marks=NEEDS_NATIVE)])
+def test_pauses_do_not_change_answers(make_runner: type[TimedRunner]) -> None:
     """Callers submit sentences of every kind at random times. Each sentence has the answer that it has alone."""
     rng = random.Random(4)
-    driver = TimedDriver()
+    driver = TimedDriver(make_runner())
     jobs = []
-    was_paused = False
+    was_paused = was_beam_paused = False
     for number in range(150):
         options = rng.choice([GREEDY, BEAM, GUIDED])
         source = [*(rng.randrange(4, 40) for _ in range(rng.randrange(1, 8))), EOS]
@@ -160,8 +174,10 @@ def test_pauses_do_not_change_answers() -> None:
         for _ in range(rng.randrange(4)):
             driver.step()
         was_paused |= bool(driver.core._batch._paused)
+        was_beam_paused |= any(paused.beam is not None for paused in driver.core._batch._paused)
     driver.run()
     assert was_paused
+    assert was_beam_paused is driver.timed.limits.advances_beams
     for source, options, sequence in jobs:
         assert_same(hypotheses_of(sequence), expected(source, options, driver.timed))
     assert not driver.core.scheduler.num_held_rows

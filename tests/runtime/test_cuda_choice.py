@@ -96,6 +96,18 @@ def test_a_second_switch_is_measured_together_with_the_chosen_first(gpu: Gpu) ->
     assert gpu.choose() == (FIRST, SECOND)
 
 
+def test_a_second_switch_is_compared_with_the_chosen_first(gpu: Gpu) -> None:
+    gpu.step_s = {(): 0.01, (FIRST.name,): 0.005, (FIRST.name, SECOND.name): 0.0055}
+    assert gpu.choose() == (FIRST,)
+    assert gpu.loaded[-1] == (FIRST.name,), "the runner uses the chosen switches, not the last measured"
+
+
+def test_without_a_faster_switch_the_runner_uses_none(gpu: Gpu) -> None:
+    gpu.step_s = {(): 0.01, (FIRST.name,): 0.01, (SECOND.name,): 0.02}
+    assert gpu.choose() == ()
+    assert gpu.loaded[-1] == ()
+
+
 def test_a_switch_with_which_steps_fail_is_not_chosen(gpu: Gpu, caplog: pytest.LogCaptureFixture) -> None:
     gpu.step_s = {(): 0.01, (SECOND.name,): 0.005}
     with caplog.at_level(logging.INFO):
