@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -147,9 +148,13 @@ def golden_cases(sources: Sequence[GoldenSource]) -> list[tuple[GoldenSource, in
     """
     if len({source.pair for source in sources}) == 1:
         return [(source, beam_size) for source in sources for beam_size in BEAM_SIZES]
-    return [
-        (source, BEAM_SIZES[(place + source.pair) % len(BEAM_SIZES)]) for place, source in enumerate(sources)
-    ]
+    places = Counter[int]()  # of the next sentence of each pair
+    cases = []
+    for source in sources:
+        size = BEAM_SIZES[(places[source.pair] + source.pair) % len(BEAM_SIZES)]
+        cases.append((source, size))
+        places[source.pair] += 1
+    return cases
 
 
 def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
@@ -198,7 +203,10 @@ def _ids_of_variant(
 
 
 def num_golden_rows(manifest: Manifest) -> int:
-    """As many rows as MAX_CACHE_BYTES holds in fp32, at least those of the widest beam, and at most NUM_ROWS."""
+    """As many rows as MAX_CACHE_BYTES holds in fp32, at least those of the widest beam, and at most NUM_ROWS.
+
+    A row has the caches of both attentions. That of SSRUs is smaller, but counts as much.
+    """
     sizes = manifest.dimensions
     row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length
     return min(NUM_ROWS, max(*BEAM_SIZES, MAX_CACHE_BYTES // row_bytes))
@@ -235,7 +243,13 @@ def translate_ids(
 async def _translate(
     runner: Runner, sources: Sequence[Sequence[int]], options: Sequence[DecodingOptions], progress: str
 ) -> list[tuple[int, ...]]:
-    engine = Engine([ThreadWorker(runner)], settings=EngineLimits())
+    longest, defaults = runner.limits.max_source_length, EngineLimits()
+    limits = replace(
+        defaults,
+        max_encode_tokens=max(defaults.max_encode_tokens, longest),
+        max_pending_tokens=max(defaults.max_pending_tokens, longest),
+    )
+    engine = Engine([ThreadWorker(runner)], settings=limits)
     engine.start()
     try:
         deadline = time.monotonic() + DEADLINE_S

@@ -114,6 +114,9 @@ class _Reader:
         except expat.ExpatError as error:
             reason = expat.errors.messages[error.code]
             raise FileError(f"{self._part}, line {error.lineno}: malformed XML: {reason}") from None
+        finally:
+            # The parser's handlers refer to this object. Without the cycle, the body is freed at once.
+            del self._parser
         self._end(len(self._body))
         return self._root
 

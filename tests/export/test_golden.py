@@ -20,5 +20,7 @@ def test_several_pairs_have_each_sentence_once_and_each_beam_size_as_often() -> 
     for pair in range(4):
         sizes = [beam_size for source, beam_size in cases if source.pair == pair]
         assert all(sizes.count(beam_size) == 12 / len(BEAM_SIZES) for beam_size in BEAM_SIZES)
+    uneven = golden_cases(sources(2)[1:])  # the first pair lacks a sentence
+    assert uneven[11] == (GoldenSource("1-0", 1, (4, 2)), 4)
     first_sizes = [cases[12 * pair][1] for pair in range(4)]
     assert first_sizes == [1, 4, 1, 4]

@@ -249,6 +249,12 @@ def test_languages_have_bcp_47_tags() -> None:
     ]
 
 
+def test_sources_may_be_longer_than_a_servers_encoder_takes_by_default(tmp_path: Path) -> None:
+    write_m2m(tmp_path / "long", max_position_embeddings=1024)
+    assert run_import(tmp_path / "long", tmp_path / "out", "--precisions", "fp32", "--max-length", "600") == 0
+    assert load_bundle(tmp_path / "out").manifest.max_source_length == 600
+
+
 def test_all_languages_need_no_list_of_pairs(tmp_path: Path) -> None:
     write_m2m(tmp_path / "many")
     assert run_import(tmp_path / "many", tmp_path / "out", "--precisions", "fp32", "--max-length", "40") == 0

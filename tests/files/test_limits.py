@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from io import BytesIO
 from zipfile import ZipFile
 
@@ -9,7 +10,7 @@ import pytest
 
 from app.files import FileError, FileFormat, FileLimits
 from app.files.reading import read_file
-from app.files.xml_tree import read_tree
+from app.files.xml_tree import _Reader, read_tree
 from tests.files.samples import docx
 
 WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
@@ -129,3 +130,16 @@ def test_only_text_encodings_are_accepted(name: str) -> None:
 def test_encodings_of_the_web_are_supported(name: str) -> None:
     page = f'<meta charset="{name}"><p>The house.'.encode()
     assert [unit.text for unit in read_file(page, FileFormat.HTML).units] == ["The house."]
+
+
+def test_what_was_parsed_is_freed_without_garbage_collection() -> None:
+    """A file worker runs without it."""
+    gc.collect()
+    gc.disable()
+    try:
+        read_tree(b"<a><b>text</b></a>", "x.xml", max_elements=9, num_before=0)
+        with pytest.raises(FileError):
+            read_tree(b"<a><b>text</a>", "x.xml", max_elements=9, num_before=0)
+        assert not [each for each in gc.get_objects() if type(each) is _Reader]
+    finally:
+        gc.enable()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.decoding.option_changes import OptionChanges
-from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Sampling
+from app.decoding.options import EarlyStop, FinishReason, Sampling
 from app.errors import DeadlineExceeded, InvalidRequest, PayloadTooLarge, UnsupportedLanguages
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
@@ -272,11 +272,15 @@ def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> No
     assert last.sampling is not None
 
 
-def test_sampling_where_the_second_models_default_is_a_greedy_search(tokenizer: Tokenizer) -> None:
+def test_only_the_second_model_draws_samples(tokenizer: Tokenizer) -> None:
+    """The first one searches with its own default beam, although the second one has a beam of 1."""
     pivoted = Pivoted(tokenizer)
-    pivoted.last.translator.default_options = DecodingOptions(beam_size=1, max_target_length=60)
-    pivoted("Anna draws.", options=GREEDY.updated(sampling=Sampling(seed=3)))
-    assert pivoted.last.engine.submitted[-1][1].sampling is not None
+    for options in (OptionChanges.of(max_target_length=60), GREEDY):
+        pivoted("Anna draws.", options=options.updated(sampling=Sampling(seed=3)))
+        (_, first), (_, last) = pivoted.first.engine.submitted[-1], pivoted.last.engine.submitted[-1]
+        assert (first.sampling, first.beam_size) == (None, pivoted.first.translator.default_options.beam_size)
+        assert first.beam_size > 1
+        assert (last.sampling, last.beam_size) == (Sampling(seed=3), 1)
 
 
 def test_an_option_that_one_model_lacks_is_refused(tokenizer: Tokenizer) -> None:

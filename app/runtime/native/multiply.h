@@ -173,8 +173,8 @@ struct NoCallback {
 };
 
 // Multiplies rows [0, n). store(column, lanes) returns a function (row, products) that is called for each row. `lanes`
-// is the mask of columns that exist. A chunk has panels_per_chunk panels and up to BLOCK_ROWS rows. The thread that ran
-// a chunk calls after(chunk) with a FinishedChunk. more_nanoseconds: rough cost of all these calls.
+// is the mask of columns that exist. A chunk has up to panels_per_chunk panels and up to BLOCK_ROWS rows. The thread
+// that ran a chunk calls after(chunk) with a FinishedChunk. more_nanoseconds: rough cost of all these calls.
 template <class Store, class After>
 void multiply(const Linear& linear, const Activations& x, int64_t n, int panels_per_chunk, Store&& store,
               int64_t more_nanoseconds, After&& after) {
