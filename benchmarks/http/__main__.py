@@ -1,9 +1,9 @@
 """Compare Transduce with CTranslate2, Marian, Hugging Face and LibreTranslate over HTTP, with the same weights.
 
 All servers run on one machine. An interrupted run continues: a part that the result file has from this commit is not
-measured again, and CTranslate2's settings are not searched again. A quick run does not continue a full one. Linux only.
-Needs PyTorch, CTranslate2 and transformers. LibreTranslate is installed in a separate environment.
-`benchmarks/marian/build.sh` builds Marian.
+measured again, even with other options, and CTranslate2's settings are not searched again. A quick run has a result
+file of its own. Linux only. Needs PyTorch, CTranslate2 and transformers. LibreTranslate is installed in a separate
+environment. `benchmarks/marian/build.sh` builds Marian.
 
     python -m benchmarks.http --quick
     python -m benchmarks.http --part latency --part goodput
@@ -37,6 +37,7 @@ from benchmarks.server_process import compile_sources
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
+QUICK_RESULT = Path(__file__).resolve().parents[2] / "build" / "http_quick.json"
 # The price of this machine, in any currency. The costs scale with it.
 PRICE_PER_HOUR = 0.10
 PEERS = ("ctranslate2", "torch", "transformers")
@@ -61,7 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
     add("--data", type=Path, metavar="FILE.tsv.xz", help="sentence pairs, for BLEU and chrF under load")
     add("--python", default=sys.executable, help="the Transduce server's Python (default: this one)")
-    add("--output", type=Path, default=RESULT, help="JSON file; the tables are written beside it as .md")
+    add(
+        "--output",
+        type=Path,
+        help=f"JSON file; the tables are written beside it as .md (default: {RESULT.name}, of a quick run "
+        f"{QUICK_RESULT.name} in build/)",
+    )
     add("--no-libretranslate", action="store_true", help="do not install and measure LibreTranslate")
     add(
         "--marian-programs",
@@ -89,7 +95,7 @@ def measure_part(
         "versions": {
             **run["versions"],
             **{name: metadata.version(name) for name in PEERS},
-            **LIBRETRANSLATE,
+            **(LIBRETRANSLATE if context.with_libretranslate else {}),
         },
         "effort": asdict(context.effort),
         "price_per_hour": context.price_per_hour,
@@ -120,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
+    output = args.output or (QUICK_RESULT if args.quick else RESULT)
     try:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
@@ -127,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compile_sources(args.python)
     # SIGTERM raises SystemExit, so that the servers are stopped before this process ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    parts = read_parts(args.output)
+    parts = read_parts(output)
     with tempfile.TemporaryDirectory() as folder:
         context = context_of(args, bundle, Path(folder))
         for part in parts.values():
@@ -141,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parts[name] = rounded(measure_part(PARTS[name], context, arguments))
             print_progress(f"{name}: {parts[name]['seconds']:.0f} s")
             parts = {part: parts[part] for part in PARTS if part in parts}
-            write({"parts": parts}, args.output)
+            write({"parts": parts}, output)
     print(render({"parts": parts}))
     return 0
 

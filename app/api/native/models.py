@@ -326,8 +326,8 @@ class TranslateBody(_ModelBody):
     max_target_length: Annotated[
         int | None,
         _doc(
-            "most subwords of a sentence's translation; absent: 50 more than the source, at most the model's limit, if "
-            "there is no max_target_ratio",
+            "most subwords of a sentence's translation; absent and without max_target_ratio: 50 more than the source, "
+            "with tag and end token, at most the model's limit",
             ge=1,
         ),
         AtMost("max_target_length"),

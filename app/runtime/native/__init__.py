@@ -143,8 +143,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows in every plane, as if all at once. The thread pool shares the planes.
 
     values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
-    part, each target once. Raises IndexError for a row out of range, and ValueError for bytes out of range. After a
-    MemoryError the target rows are undefined.
+    part, each target once. Raises IndexError for a row out of range, ValueError for bytes out of range, and
+    RuntimeError if the library cannot be used. After a MemoryError the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
