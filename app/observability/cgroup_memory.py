@@ -55,7 +55,7 @@ class CgroupMemory:
 def _group_of(own_group: Path) -> str:
     """The path of the process's group below the root. "" for the root, inside a container, and if it is unknown."""
     try:
-        lines = own_group.read_text("utf-8").splitlines()
+        lines = own_group.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return ""
     return next((line.removeprefix("0::").strip("/") for line in lines if line.startswith("0::")), "")

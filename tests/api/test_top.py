@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import io
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from app.observability.metrics import REQUEST_SECONDS
 from benchmarks.server_process import free_port
@@ -33,6 +35,7 @@ from transduce.client.wire import Endpoint
 from transduce.errors import ExitCode
 from transduce.top.frame import Frame, compare, quantile
 from transduce.top.scrape import Scrape, Scraper
+from transduce.top.view import view
 
 BODY = {"text": [GOLDEN, "Peter sees the house."], "source": "en", "target": "de"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -202,6 +205,55 @@ def test_quantiles_are_interpolated_within_their_bucket() -> None:
     assert quantile(0.99, {0.1: 1.0, math.inf: 9.0}) == 0.1, "values above the last bound"
     assert math.isnan(quantile(0.5, {0.1: 0.0, math.inf: 0.0}))
     assert math.isnan(quantile(0.5, {}))
+
+
+REFUSALS = {"cancelled": 1.2, "deadline": 5.0, "queue_full": 40.0, "would_be_late": 30.1}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize(
+    "rejected", [REFUSALS, {**REFUSALS, "invalid": 0.5, "quota": 1.2}], ids=["four", "six"]
+)
+def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: dict[str, float]) -> None:
+    frame = dataclasses.replace(
+        compare(None, scrape_at(1.0, 100.0, 50)),
+        num_inflight=12,
+        p99_ms=300,
+        utilisation=0.8,
+        rows=60,
+        max_rows=64,
+        queue_sentences=1000,
+        max_queue_sentences=2048,
+        queue_tokens=30000,
+        max_queue_tokens=100000,
+        drain_s=3.2,
+        connections={"active": 12.0, "idle": 30.0},
+        max_connections=1000,
+        memory_bytes=5e8,
+        max_memory_bytes=2e9,
+        statuses={"200": 90.0, "400": 1.0, "429": 8.0, "503": 1.0},
+        rejected=rejected,
+    )
+    text = io.StringIO()
+    Console(file=text, width=columns).print(view(frame, "http://127.0.0.1:8000"))
+    lines = [" ".join(line.split()) for line in text.getvalue().splitlines()]
+    for label, value in (
+        ("requests", "12 in progress"),
+        ("sentences", ""),
+        ("latency", "p99 300 ms"),
+        ("workers busy", "80 %"),
+        ("rows", "60 of 64"),
+        ("queue", "1,000 of 2,048 sentences, done in 3.2 s"),
+        ("", "30,000 of 100,000 subwords"),
+        ("connections", "42 of 1,000, 12 active"),
+        ("memory", "500 of 2,000 MB"),
+        ("event loop", ""),
+        ("answers", ""),
+        ("refused", ""),
+    ):
+        assert any(line.startswith(label) and line.endswith(value) for line in lines), (label, value)
+    for name, rate in {**frame.statuses, **rejected}.items():
+        assert f"{name}: {rate:.1f}/s" in " ".join(lines)
 
 
 class Terminal:

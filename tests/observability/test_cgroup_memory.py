@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def test_unused_pages_of_files_do_not_count(memory: CgroupMemory) -> None:
 def test_a_container_sees_its_own_group_at_the_root(group: Path, tmp_path: Path) -> None:
     (tmp_path / "own").write_text("0::/\n", "utf-8")
     assert CgroupMemory(group, tmp_path / "own").used_bytes() == 800
+
+
+def test_a_group_whose_name_is_not_utf_8(group: Path, tmp_path: Path) -> None:
+    group.rename(os.fsdecode(os.fsencode(group.parent) + b"/caf\xe9"))
+    (tmp_path / "own").write_bytes(b"0::/system.slice/caf\xe9\n")
+    assert CgroupMemory(tmp_path / "fs", tmp_path / "own").used_bytes() == 800
 
 
 def test_without_a_limit_it_is_infinite(memory: CgroupMemory, group: Path) -> None:

@@ -12,6 +12,8 @@ from rich.text import Text
 from transduce.top.frame import Frame
 
 BAR_WIDTH = 20
+# The width of the column of labels: that of "workers busy".
+LABEL_WIDTH = 12
 COLOURS = {"idle": "dim", "busy": "green", "stalled": "bold red"}
 # The share of a limit from which a bar is red.
 NEARLY_FULL = 0.9
@@ -19,7 +21,8 @@ NEARLY_FULL = 0.9
 
 def view(frame: Frame, url: str) -> RenderableType:
     """The whole view of a server."""
-    return Group(_title(frame, url), "", _facts(frame), "", _workers(frame), "", _models(frame))
+    parts = _facts(frame), _outcomes(frame), "", _workers(frame), "", _models(frame)
+    return Group(_title(frame, url), "", *parts)
 
 
 def away(reason: str, url: str) -> RenderableType:
@@ -35,8 +38,7 @@ def _title(frame: Frame, url: str) -> Text:
 
 
 def _facts(frame: Frame) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
+    table = _grid()
     table.add_column(no_wrap=True)
     table.add_column()
     done = f", done in {_number(frame.drain_s, 1)} s" if math.isfinite(frame.drain_s) else ""
@@ -50,8 +52,6 @@ def _facts(frame: Frame) -> Table:
         ),
         ("sentences", f"{_number(frame.sentences_per_s, 1)}/s", ""),
         ("latency", f"p50 {_number(frame.p50_ms)} ms", f"p99 {_number(frame.p99_ms)} ms"),
-        ("answers", _rates(frame.statuses), ""),
-        ("refused", _rates(frame.rejected), ""),
         ("workers busy", _bar(frame.utilisation, 1.0), f"{_number(100 * frame.utilisation)} %"),
         ("rows", _bar(frame.rows, frame.max_rows), _of(frame.rows, frame.max_rows)),
         (
@@ -78,6 +78,22 @@ def _facts(frame: Frame) -> Table:
     ]
     for fact in facts:
         table.add_row(*fact)
+    return table
+
+
+def _outcomes(frame: Frame) -> Table:
+    """The answers and refusals. In the columns of `_facts`, a long list would leave the others no width."""
+    table = _grid()
+    table.add_column()
+    table.add_row("answers", _rates(frame.statuses))
+    table.add_row("refused", _rates(frame.rejected))
+    return table
+
+
+def _grid() -> Table:
+    """A grid that begins with a column of labels."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True, width=LABEL_WIDTH)
     return table
 
 

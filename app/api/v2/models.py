@@ -100,7 +100,11 @@ class V2TranslateBody(V2Body):
             description="more and less are refused, because no model supports them; the others change nothing"
         ),
     ] = None
-    glossary_id: Annotated[str | None, Field(description="a stored glossary's id; needs source_lang")] = None
+    glossary_id: Annotated[
+        str | None,
+        BeforeValidator(_to_none),
+        Field(description="a stored glossary's id; needs source_lang"),
+    ] = None
     glossary_ids: Annotated[
         list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
     ] = Field(default_factory=list)
@@ -166,7 +170,7 @@ class V2LanguagesQuery(V2Body):
 class V2GlossaryBody(V2Body):
     """The body of POST /v2/glossaries."""
 
-    name: Annotated[str, Field(description="a name for the owner")]
+    name: Annotated[str, Field(description="the glossary's name, which only its owner sees")]
     source_lang: RequiredLanguage
     target_lang: RequiredLanguage
     entries: Annotated[str, Field(description="one line for each term: the term and its translation")]
@@ -208,7 +212,9 @@ class V2TranslationRow(TypedDict):
 
     detected_source_language: Annotated[
         str,
-        Field(description="upper-case code of the source text's language, sent or detected, without region"),
+        Field(
+            description="upper-case code of the source text's language, sent or detected, without region and script"
+        ),
     ]
     text: str
     billed_characters: Annotated[int, Field(description="code points of the source text, markup included")]

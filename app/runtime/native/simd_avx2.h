@@ -132,7 +132,8 @@ inline Floats floor16(Floats values) { return {_mm256_floor_ps(values.low), _mm2
 // Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
 // normal float.
 constexpr float LOWEST_EXPONENT = -250;
-// values - floor(values), rounded down, for values of at least LOWEST_EXPONENT.
+// values - floor(values), rounded down, for values of at least LOWEST_EXPONENT. Of a whole number it is +0, and -0 with
+// AVX-512.
 inline Floats fraction16(Floats values) {
     auto fraction = [](__m256 x) {
         __m256 floor = _mm256_floor_ps(x), nearest = _mm256_sub_ps(x, floor);

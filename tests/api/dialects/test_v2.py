@@ -80,6 +80,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"tag_handling_version": "v2"},
     {"show_billed_characters": False},
     {"glossary_id": None, "formality": None, "tag_handling": None},
+    {"glossary_id": "", "source_lang": ""},
     {"glossary_ids": []},
     {"glossary_ids": [" ", ""]},
     {"enable_beta_languages": "1", "debug": [1], "anything": {"a": "b"}},

@@ -188,7 +188,10 @@ def test_graphs_that_do_not_fit_together(make: Callable[[], Operator], match: st
     ],
 )
 def test_constants_of_a_whole_operator_that_are_not_float(build: Callable[..., Graph], first: int) -> None:
-    """ONNX Runtime does not check the types of the constants from input `first` on: scales, biases and norms."""
+    """ONNX Runtime does not check the types of the constants from input `first` on: weights, scales, biases and norms.
+
+    Each float one is stored as float16 here.
+    """
     model = onnx.load_from_string(build(weights_of(random_model(norm="pre")), "int8").content)
     make_session(model)
     constants = {each.name: each for each in model.graph.initializer}
